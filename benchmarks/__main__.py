@@ -125,7 +125,7 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
 def _measure_requests(arena: Arena, size: Size, peers: Sequence[Peer]) -> tuple[Series, Series]:
     """Floors and ours, and apart from them what was measured of the peers; all in the same turns."""
     with ExitStack() as running:
-        targets = [running.enter_context(running_floor(name, arena.stage.redis)) for name in APPLICATIONS]
+        targets = [running.enter_context(running_floor(name, arena.deployment.redis)) for name in APPLICATIONS]
         asking = running.enter_context(arena.running())
         remembering = running.enter_context(arena.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
         logging = running.enter_context(arena.running(LOG_LEVEL="info"))

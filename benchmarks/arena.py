@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, on_core
 from service.worker import Worker
-from tests.faults.stage import Session, Stage, start_sessions, worker_on
-from tests.support.actors import WEB_SHOP
+from tests.faults.deployment import Deployment, Session, start_sessions, worker_on
+from tests.support.clients_and_users import WEB_SHOP
 from tests.support.servers import ServiceProcess, running_service
 
 CLIENT = WEB_SHOP
@@ -29,8 +29,8 @@ class Arena:
         self.folder.mkdir()
         with on_core(LOAD_CORE):
             # A rewrite would fork in the middle of a round.
-            self.stage = Stage(self.folder, "--auto-aof-rewrite-percentage", "0", *options)
-        self.redis_pid = self.stage.redis.process.pid
+            self.deployment = Deployment(self.folder, "--auto-aof-rewrite-percentage", "0", *options)
+        self.redis_pid = self.deployment.redis.process.pid
         self._files = itertools.count()
 
     @contextmanager
@@ -38,7 +38,7 @@ class Arena:
         """The service, on the core of the servers, or on all."""
         with ExitStack() as stack:
             with nullcontext() if everywhere else on_core(SERVER_CORE):
-                service = stack.enter_context(running_service(self.folder, self.stage.environment(**variables)))
+                service = stack.enter_context(running_service(self.folder, self.deployment.environment(**variables)))
             yield service
 
     def start_sessions(self, count: int) -> list[Session]:
@@ -50,11 +50,11 @@ class Arena:
         return asyncio.run(self._start_sessions_of(username, count))
 
     async def _start_sessions_of(self, username: str, count: int) -> list[Session]:
-        async with worker_on(self.stage) as worker:
+        async with worker_on(self.deployment) as worker:
             return await start_sessions(worker, username, count, CLIENT.client_id)
 
     async def _start_sessions(self, count: int) -> list[Session]:
-        async with worker_on(self.stage) as worker:
+        async with worker_on(self.deployment) as worker:
             return await start_users(worker, count)
 
     def write_lines(self, lines: Iterable[str]) -> str:
@@ -64,7 +64,7 @@ class Arena:
         return str(path)
 
     def close(self) -> None:
-        self.stage.close()
+        self.deployment.close()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from service.config.settings import load_settings
 from service.crypto.keyring import RefreshToken
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
-from tests.faults.stage import KEYRING, Stage
+from tests.faults.deployment import KEYRING, Deployment
 
 BUSY = "Redis, a refresh of a session that is refreshed twice a second / of a fresh one"
 REFRESHES = 400
@@ -29,15 +29,15 @@ def measure_busy_session(arena: Arena) -> float:
 
     Redis itself tells the processor time, for 200 calls of each kind in turns. The least of nine rounds counts.
     """
-    return asyncio.run(_measure(arena.stage))
+    return asyncio.run(_measure(arena.deployment))
 
 
-async def _measure(stage: Stage) -> float:
+async def _measure(deployment: Deployment) -> float:
     clock_offset_ms = 0
-    settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
+    settings = load_settings({"REDIS_URL": deployment.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
     worker = Worker(settings, lambda: clock_offset_ms)
 
-    stage.store.flushdb()
+    deployment.store.flushdb()
     (busy,) = await _start(worker, 1)
 
     async def refresh_busily(times: int) -> None:
@@ -50,8 +50,8 @@ async def _measure(stage: Stage) -> float:
     of_busy, of_fresh = [], []
     for _ in range(ROUNDS):
         fresh = await _start(worker, MEASURED)
-        of_fresh.append(await _measure_calls(stage.store, rotate(worker, fresh)))
-        of_busy.append(await _measure_calls(stage.store, refresh_busily(MEASURED)))
+        of_fresh.append(await _measure_calls(deployment.store, rotate(worker, fresh)))
+        of_busy.append(await _measure_calls(deployment.store, refresh_busily(MEASURED)))
     await worker.close()
     return min(of_busy) / min(of_fresh)
 

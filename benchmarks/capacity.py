@@ -26,8 +26,18 @@ from service.gateway.access_record import access_key
 from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, make_code
-from tests.faults.stage import KEYRING, Session, Stage, client_of, start_sessions, worker_on
-from tests.support.actors import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, access_name_of, bearer, login_form
+from tests.faults.deployment import KEYRING, Deployment, Session, http_client_for, start_sessions, worker_on
+from tests.support.clients_and_users import (
+    ALICE,
+    INTROSPECT,
+    PHONE_APP,
+    REVOKE,
+    TOKEN,
+    VERIFY,
+    access_name_of,
+    bearer,
+    login_form,
+)
 from tests.support.servers import running_service, start_redis, stop
 from tests.support.waiting import wait_until
 
@@ -45,17 +55,19 @@ Item = TypeVar("Item")
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(Path(folder))
+        deployment = Deployment(Path(folder))
         try:
-            _say(f"Redis {stage.store.info('server')['redis_version']}, {USERS} users, {CALLS} calls of each kind\n")
-            stage.store.config_set("auto-aof-rewrite-percentage", 0)
+            _say(
+                f"Redis {deployment.store.info('server')['redis_version']}, {USERS} users, {CALLS} calls of each kind\n"
+            )
+            deployment.store.config_set("auto-aof-rewrite-percentage", 0)
             _tell_balance()
-            asyncio.run(_measure_memory(stage))
-            asyncio.run(_measure_scripts(stage))
-            asyncio.run(_measure_requests(stage))
-            stage.store.shutdown(nosave=True)
+            asyncio.run(_measure_memory(deployment))
+            asyncio.run(_measure_scripts(deployment))
+            asyncio.run(_measure_requests(deployment))
+            deployment.store.shutdown(nosave=True)
         finally:
-            stop(stage.redis.process)
+            stop(deployment.redis.process)
 
 
 def _tell_balance() -> None:
@@ -78,72 +90,72 @@ def _shard_of(n: int) -> str:
 # Memory
 
 
-async def _measure_memory(stage: Stage) -> None:
-    async with worker_on(stage) as worker:
+async def _measure_memory(deployment: Deployment) -> None:
+    async with worker_on(deployment) as worker:
         for sessions_each in (16, 4, 2, 1):
-            await _measure_sessions(stage, worker, sessions_each)
-        await _measure_rewrite(stage)
-    stage.store.flushdb()
-    async with worker_on(stage) as worker:
-        before = _used(stage)
+            await _measure_sessions(deployment, worker, sessions_each)
+        await _measure_rewrite(deployment)
+    deployment.store.flushdb()
+    async with worker_on(deployment) as worker:
+        before = _used(deployment)
         users = [User(realm="main", username=f"user{n}@example.com", password_hash="x" * 97) for n in range(USERS)]
         await worker.registry.put_users(users)
-        _say(f"a user's record: {(_used(stage) - before) / USERS:.0f} bytes\n")
-    stage.store.flushdb()
+        _say(f"a user's record: {(_used(deployment) - before) / USERS:.0f} bytes\n")
+    deployment.store.flushdb()
 
 
-async def _measure_rewrite(stage: Stage) -> None:
+async def _measure_rewrite(deployment: Deployment) -> None:
     """What of the machine the rewriting of the append-only file takes meanwhile, with the load of nobody."""
-    stage.store.bgrewriteaof()
-    wait_until(lambda: not stage.store.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
-    info = stage.store.info("everything")
+    deployment.store.bgrewriteaof()
+    wait_until(lambda: not deployment.store.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
+    info = deployment.store.info("everything")
     fork_ms, copied = info["latest_fork_usec"] / 1000, info["aof_last_cow_size"] >> 20
     _say(f"the file rewritten: {info['aof_base_size'] / USERS:.0f} bytes a session")
-    _say(f"its fork: {fork_ms:.1f} ms, {copied} MiB copied of {_used(stage) >> 20} MiB\n")
+    _say(f"its fork: {fork_ms:.1f} ms, {copied} MiB copied of {_used(deployment) >> 20} MiB\n")
 
 
-async def _measure_sessions(stage: Stage, worker: Worker, sessions_each: int) -> None:
+async def _measure_sessions(deployment: Deployment, worker: Worker, sessions_each: int) -> None:
     """With one live access token each, and then without."""
-    stage.store.flushdb()
-    before = _used(stage)
+    deployment.store.flushdb()
+    before = _used(deployment)
     sessions: list[Session] = []
     users = USERS // sessions_each
     for n in range(users):
         sessions += await start_sessions(worker, f"user{n}@example.com", sessions_each)
-    whole = (_used(stage) - before) / len(sessions)
-    stage.store.delete(*(access_key(name.shard, name.digest) for name in map(access_name_of, dict(sessions))))
-    idle = (_used(stage) - before) / len(sessions)
+    whole = (_used(deployment) - before) / len(sessions)
+    deployment.store.delete(*(access_key(name.shard, name.digest) for name in map(access_name_of, dict(sessions))))
+    idle = (_used(deployment) - before) / len(sessions)
     _say(f"{sessions_each:2} sessions a user: {whole:.0f} bytes a session, {idle:.0f} without a live access token")
 
 
-def _used(stage: Stage) -> int:
-    return int(stage.store.info("memory")["used_memory"])
+def _used(deployment: Deployment) -> int:
+    return int(deployment.store.info("memory")["used_memory"])
 
 
 # Scripts
 
 
-async def _measure_scripts(stage: Stage) -> None:
+async def _measure_scripts(deployment: Deployment) -> None:
     """Each alone, with a replica attached and the append-only file on."""
     with tempfile.TemporaryDirectory() as folder:
-        replica = start_redis(Path(folder), "--replicaof", f"127.0.0.1 {stage.redis.port}")
-        wait_until(lambda: stage.store.info("replication")["connected_slaves"] == 1, "the replica")
+        replica = start_redis(Path(folder), "--replicaof", f"127.0.0.1 {deployment.redis.port}")
+        wait_until(lambda: deployment.store.info("replication")["connected_slaves"] == 1, "the replica")
         wait_until(lambda: replica.connect().info("replication")["master_link_status"] == "up", "its first copy")
         try:
             hours: list[int] = []
-            settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
+            settings = load_settings({"REDIS_URL": deployment.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
             worker = Worker(settings, lambda: len(hours) * 3_600_000)
-            await _measure_each_script(stage, worker, hours)
+            await _measure_each_script(deployment, worker, hours)
             await worker.close()
         finally:
             stop(replica.process)
 
 
-async def _measure_each_script(stage: Stage, worker: Worker, hours: list[int]) -> None:
+async def _measure_each_script(deployment: Deployment, worker: Worker, hours: list[int]) -> None:
     """Each entry of `hours` moves the clock of the scripts by one, so that sessions grow as old ones do."""
     _say("of Redis:  in the script, in all (with sending and the file), and bytes to the replica and to the file")
     sessions: list[Session] = []
-    meter = _Meter(stage)
+    meter = _Meter(deployment)
     with meter.of("start_family", CALLS):
         for n in range(CALLS):
             if n % AT_ONCE == 0:
@@ -224,8 +236,8 @@ async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[object]]
 class _Meter:
     """What Redis says of itself before and after."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, deployment: Deployment) -> None:
+        self._stage = deployment
 
     def of(self, name: str, count: int) -> _Meter:
         self._name, self._count = name, count
@@ -250,12 +262,12 @@ class _Meter:
 # Requests
 
 
-async def _measure_requests(stage: Stage) -> None:
+async def _measure_requests(deployment: Deployment) -> None:
     """Processor time of one worker, and of Redis meanwhile."""
     _say("of the service: processor time a request, and of Redis meanwhile")
-    with tempfile.TemporaryDirectory() as folder, running_service(Path(folder), stage.environment()) as service:
-        pids = service.process.pid, stage.redis.process.pid
-        async with client_of(service) as http, worker_on(stage) as worker:
+    with tempfile.TemporaryDirectory() as folder, running_service(Path(folder), deployment.environment()) as service:
+        pids = service.process.pid, deployment.redis.process.pid
+        async with http_client_for(service) as http, worker_on(deployment) as worker:
             logins = [login_form(ALICE) | PHONE_APP.credentials] * LOGINS
             await _measure_posts("password", pids, http, TOKEN, logins)
             sessions = await start_sessions(worker, "somebody@example.com", 2_000)

@@ -19,15 +19,15 @@ from service.config.settings import load_settings
 from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
-from tests.faults.stage import PLENTY, client_of
-from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
+from tests.faults.deployment import PLENTY, http_client_for
+from tests.support.clients_and_users import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, OAuthClient, tokens_of
 from tests.support.servers import ServiceProcess
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 IN_FORCE = "a change of a client is in force at four workers, the last of them"
 WORKERS = 4
 PAUSE_SECONDS = 0.005
-OLD, NEW = App("changing", "o" * 43), App("changing", "n" * 43)
+OLD, NEW = OAuthClient("changing", "o" * 43), OAuthClient("changing", "n" * 43)
 FIRST = Client(client_id="changing", client_secret_hash=hash_generated_secret("o" * 43))
 SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_generated_secret("n" * 43))
 
@@ -45,12 +45,12 @@ def measure_changes(arena: Arena, rounds: int) -> Rows:
 async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int) -> dict[str, list[float]]:
     measured: dict[str, list[float]] = {"added": [], "rotated": [], "deleted": []}
     is_over = asyncio.Event()
-    worker = Worker(load_settings(arena.stage.environment()))
+    worker = Worker(load_settings(arena.deployment.environment()))
     async with _clients_of(workers) as ways, _clients_of(workers) as loaded:
 
-        async def change(what: str, work: Awaitable[object], app: App, status: int) -> None:
+        async def change(what: str, work: Awaitable[object], client: OAuthClient, status: int) -> None:
             await work
-            measured[what].append(max(await asyncio.gather(*(_time_until(http, app, status) for http in ways))))
+            measured[what].append(max(await asyncio.gather(*(_time_until(http, client, status) for http in ways))))
 
         load = [asyncio.create_task(_use(http, is_over)) for http in loaded]
         for _ in range(rounds):
@@ -69,14 +69,14 @@ async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int)
 @asynccontextmanager
 async def _clients_of(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx2.AsyncClient]]:
     async with AsyncExitStack() as opened:
-        yield [await opened.enter_async_context(client_of(worker)) for worker in workers]
+        yield [await opened.enter_async_context(http_client_for(worker)) for worker in workers]
 
 
-async def _time_until(http: httpx2.AsyncClient, app: App, status: int) -> float:
+async def _time_until(http: httpx2.AsyncClient, client: OAuthClient, status: int) -> float:
     """Return the milliseconds until this worker answers so."""
     started = time.perf_counter()
-    while (answer := await app.revoke(http, "x")).status_code != status:
-        if time.perf_counter() - started > PATIENCE_SECONDS:
+    while (answer := await client.revoke(http, "x")).status_code != status:
+        if time.perf_counter() - started > MAX_WAIT_SECONDS:
             raise LoadFailed(f"a worker still answers {answer.status_code}, not {status}")
         await asyncio.sleep(PAUSE_SECONDS)
     return (time.perf_counter() - started) * 1000
@@ -84,14 +84,14 @@ async def _time_until(http: httpx2.AsyncClient, app: App, status: int) -> float:
 
 async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
     """Use the clients that are not changed. Raises LoadFailed if they notice a change."""
-    tokens = {app: tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, MADE_SECRET)}
+    tokens = {client: tokens_of(await client.log_in(http, ALICE)) for client in (PHONE_APP, MADE_SECRET)}
     while not is_over.is_set():
-        answers = {app: await app.refresh(http, tokens[app]["refresh_token"]) for app in tokens}
+        answers = {client: await client.refresh(http, tokens[client]["refresh_token"]) for client in tokens}
         introspected = await GATEWAY.introspect(http, tokens[PHONE_APP]["access_token"])
         statuses = {answer.status_code for answer in (*answers.values(), introspected)}
         if statuses != {200}:
             raise LoadFailed(f"another client is answered {statuses}")
-        tokens = {app: tokens_of(answer) for app, answer in answers.items()}
+        tokens = {client: tokens_of(answer) for client, answer in answers.items()}
 
 
 async def _put(worker: Worker, client: Client) -> None:

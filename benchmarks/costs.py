@@ -24,7 +24,7 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
 from service.web.request.state import BODY_IS_COMPLETE
-from tests.support.actors import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, WEB_SHOP, bearer, tokens_of
+from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, WEB_SHOP, bearer, tokens_of
 
 COSTS = "processor time in the application"
 ROUTE, REFRESH, VERIFY_ASKING = "an empty route", "refresh", "verify, Redis asked"
@@ -68,7 +68,7 @@ def measure_costs(arena: Arena, rounds: int) -> Rows:
 
 
 async def _measure(arena: Arena, rounds: int) -> dict[str, list[float]]:
-    environment = arena.stage.environment()
+    environment = arena.deployment.environment()
     async with (
         serving_inside(environment) as (app, http),
         serving_inside(environment | {"TOKEN_SERVICE_VERIFY_CACHE": "on"}) as (remembering, _),

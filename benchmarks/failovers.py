@@ -22,10 +22,10 @@ from benchmarks.results import Rows
 from service.protocol.user import identify_user
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import environment_of
-from tests.faults.stage import client_of
-from tests.support.actors import ALICE, PHONE_APP, tokens_of
+from tests.faults.deployment import http_client_for
+from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.servers import ServiceProcess, running_service
-from tests.support.waiting import PATIENCE_SECONDS, until_status
+from tests.support.waiting import MAX_WAIT_SECONDS, until_status
 
 BACK, REFUSED = "the service is back after a replica was promoted", "503 during a failover, the slowest request"
 READY = "the service is ready again after a failover"
@@ -99,16 +99,16 @@ def _shard_of_alice(cluster: Cluster) -> Shard:
 
 
 async def _measure(service: ServiceProcess, shard: Shard, stop: Stop) -> dict[str, float]:
-    async with client_of(service) as http:
+    async with http_client_for(service) as http:
         refreshes = _Refreshes(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"])
         await asyncio.to_thread(shard.wait_until_copied)
         stop(shard)
         promotion = asyncio.create_task(asyncio.to_thread(_await_promotion, shard))
-        deadline = time.perf_counter() + PATIENCE_SECONDS
+        deadline = time.perf_counter() + MAX_WAIT_SECONDS
         sent = []
         while refreshes.accepted_at is None or not promotion.done():
             if time.perf_counter() > deadline:
-                raise LoadFailed(f"the service is not back after {PATIENCE_SECONDS:g} s")
+                raise LoadFailed(f"the service is not back after {MAX_WAIT_SECONDS:g} s")
             sent.append(asyncio.create_task(refreshes.send()))
             await asyncio.sleep(EVERY_SECONDS)
         await asyncio.gather(*sent)

@@ -24,9 +24,9 @@ from service.gateway import BearerLookup, StoreUnavailable
 from service.worker import Worker
 from tests.cluster.nodes import MASTER_NAME, Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import environment_of
-from tests.faults.stage import start_sessions
-from tests.support.actors import access_key_of
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.faults.deployment import start_sessions
+from tests.support.clients_and_users import access_key_of
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 FOLLOWS = "gateway's library follows a replica that was promoted"
 HEARS = "gateway's library hears of the new master's news"
@@ -120,7 +120,7 @@ async def _remembering(
 
 async def _until(bearer: BearerLookup, token: str, *, is_live: bool) -> None:
     """Look the token up until it is live, or refused. Errors are ignored until then."""
-    deadline = time.perf_counter() + PATIENCE_SECONDS
+    deadline = time.perf_counter() + MAX_WAIT_SECONDS
     while time.perf_counter() < deadline:
         try:
             if (await bearer.lookup(token) is not None) == is_live:
@@ -128,4 +128,4 @@ async def _until(bearer: BearerLookup, token: str, *, is_live: bool) -> None:
         except StoreUnavailable:
             pass
         await asyncio.sleep(PAUSE_SECONDS)
-    raise LoadFailed(f"after {PATIENCE_SECONDS:g} s a token is still {'refused' if is_live else 'live'}")
+    raise LoadFailed(f"after {MAX_WAIT_SECONDS:g} s a token is still {'refused' if is_live else 'live'}")

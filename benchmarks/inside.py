@@ -14,14 +14,14 @@ from service.app import build_app
 from service.config.settings import load_settings
 from service.observability.logs import configure_logging
 from service.worker import Worker
-from tests.conftest import client_of, lifespan_of
+from tests.conftest import http_client_for, running_lifespan
 
 
 @asynccontextmanager
 async def serving_inside(environment: Mapping[str, str]) -> AsyncIterator[tuple[ASGIApp, httpx2.AsyncClient]]:
     """Start the application without a server, and a client of it."""
     app = build_app(Worker(load_settings(environment), lambda: 0))
-    async with lifespan_of(app), client_of(app) as http:
+    async with running_lifespan(app), http_client_for(app) as http:
         yield app, http
 
 

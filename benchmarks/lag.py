@@ -19,7 +19,7 @@ from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.system.parent_death import __file__ as parent_death
-from tests.support.actors import REVOKE, REVOKE_ALL, VERIFY, bearer
+from tests.support.clients_and_users import REVOKE, REVOKE_ALL, VERIFY, bearer
 from tests.support.servers import CHECKOUT, ServiceProcess, stop
 
 P99, MOST = "three gateways refuse after a revocation, p99", "three gateways refuse after a revocation, the slowest"
@@ -111,7 +111,7 @@ def measure_lag(arena: Arena, rounds: int) -> Rows:
     most: dict[str, list[float]] = {}
     with ExitStack() as running:
         service = running.enter_context(arena.running(everywhere=True, TOKEN_SERVICE_VERIFY_CACHE="on"))
-        gateways = [running.enter_context(_running_gateway(arena.stage.redis.url)) for _ in range(GATEWAYS)]
+        gateways = [running.enter_context(_running_gateway(arena.deployment.redis.url)) for _ in range(GATEWAYS)]
         scene = _Scene(arena, service, gateways)
         ((token, _),) = arena.start_sessions(1)
         with _load_on(service, token):

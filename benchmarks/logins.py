@@ -12,7 +12,7 @@ from benchmarks.load import Round, Target, run_wrk
 from benchmarks.operations import make_refresh
 from benchmarks.processes import SERVER_CORE, await_idle, on_core
 from service.crypto.password_hashing import hash_password, verify_password
-from tests.support.actors import ALICE, TOKEN, login_form
+from tests.support.clients_and_users import ALICE, TOKEN, login_form
 
 ARGON2ID, PASSWORD = "argon2id alone", "password grant"
 QUIET, STORM = "refresh, paced", "refresh, paced, in a storm of logins"

@@ -16,7 +16,7 @@ from benchmarks.processes import SERVER_CORE, on_core
 from service.gateway import BearerLookup
 from service.redis_client.connection import open_connection
 from service.redis_client.url import parse_redis_url
-from tests.support.actors import access_key_of
+from tests.support.clients_and_users import access_key_of
 
 BARE, CACHED = "a SHA-256 and a dict", "lookup, from memory"
 AT_A_TIME = 100_000
@@ -29,8 +29,8 @@ def measure_lookups(arena: Arena, rounds: int) -> dict[str, float]:
     """Microseconds for each of them, medians of so many rounds; on the core of the servers."""
     ((token, _),) = arena.start_sessions(1)
     with on_core(SERVER_CORE):
-        times = asyncio.run(_measure_memory(token, arena.stage.redis.url, rounds))
-        times |= asyncio.run(_measure_reads(token, arena.stage.redis.url, rounds))
+        times = asyncio.run(_measure_memory(token, arena.deployment.redis.url, rounds))
+        times |= asyncio.run(_measure_reads(token, arena.deployment.redis.url, rounds))
     return {name: statistics.median(seconds) * 1e6 for name, seconds in times.items()}
 
 

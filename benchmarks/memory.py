@@ -16,7 +16,7 @@ from service.crypto.keyring import RefreshToken
 from service.crypto.opaque_tokens import make_access_token
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
-from tests.faults.stage import KEYRING, Stage
+from tests.faults.deployment import KEYRING, Deployment
 from tests.support.waiting import wait_until
 
 ROTATED_SESSIONS = 1_000
@@ -27,7 +27,7 @@ SCOPE = "realm:main role:enduser"
 
 def measure_session_bytes(arena: Arena, sessions: int) -> float:
     """Of Redis for one session with its live access token, each of another user, at the service's default settings."""
-    store = arena.stage.store
+    store = arena.deployment.store
     store.flushdb()
     before = _read_settled_memory(store)
     arena.start_sessions(sessions)
@@ -39,7 +39,7 @@ def measure_growth(arena: Arena) -> float:
 
     Both are made short, so that Redis itself sees them end.
     """
-    return asyncio.run(_measure_growth(arena.stage))
+    return asyncio.run(_measure_growth(arena.deployment))
 
 
 def measure_worker(arena: Arena, seconds: int) -> float:
@@ -65,27 +65,27 @@ def _read_memory(store: redis.Redis) -> int:
     return int(info["used_memory"]) - int(info["mem_clients_normal"]) - int(info.get("mem_aof_buffer", 0))
 
 
-async def _measure_growth(stage: Stage) -> float:
+async def _measure_growth(deployment: Deployment) -> float:
     settings = load_settings(
         {
-            "REDIS_URL": stage.redis.url,
+            "REDIS_URL": deployment.redis.url,
             "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
             "TOKEN_SERVICE_ACCESS_TOKEN_TTL": str(SHORT_SECONDS),
             "TOKEN_SERVICE_REFRESH_GRACE": str(SHORT_SECONDS),
         }
     )
     worker = Worker(settings, lambda: 0)
-    stage.store.flushdb()
+    deployment.store.flushdb()
     sessions = await start_users(worker, ROTATED_SESSIONS)
     tokens = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
     # What an access token leaves is its family, and that in its user's index.
     keys = 2 * len(tokens)
     weights: list[int] = []
     for _ in range(1 + ROTATIONS):
-        _await_expiry(stage.store, keys)
+        _await_expiry(deployment.store, keys)
         tokens = await rotate(worker, tokens)
-        _await_expiry(stage.store, keys)
-        weights.append(_weigh_keys(stage.store))
+        _await_expiry(deployment.store, keys)
+        weights.append(_weigh_keys(deployment.store))
     await worker.close()
     return (weights[-1] - weights[0]) / (ROTATIONS * len(tokens))
 

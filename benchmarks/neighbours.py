@@ -19,9 +19,9 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, await_idle, on_core, pss_mib
 from benchmarks.results import Machine, Notice
 from benchmarks.tables import format_machine, format_table
-from tests.support.actors import VERIFY
-from tests.support.hostile_requests import Caller, Hostile, get, make_hostile_requests, make_variables
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.clients_and_users import VERIFY
+from tests.support.hostile_requests import Caller, HostileRequest, get, make_hostile_requests, make_variables
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NOTICED = "`verify` beside a hostile request, p99"
 PAGE = "neighbours.md"
@@ -60,7 +60,7 @@ def measure_notices(folder: Path) -> list[Notice]:
     return [make_notice(UNDISTURBED, quiet), *notices]
 
 
-def _measure_median(neighbour: Neighbour, hostile: Hostile) -> Notice:
+def _measure_median(neighbour: Neighbour, hostile: HostileRequest) -> Notice:
     """Return the first round where it is quick, else the median of several."""
     first = neighbour.measure_round(hostile)
     if first.p99_ms <= ENOUGH_MS:
@@ -98,7 +98,7 @@ class Neighbour:
     attacker: Connection
     seconds: float
 
-    def measure_round(self, hostile: Hostile) -> Notice:
+    def measure_round(self, hostile: HostileRequest) -> Notice:
         """Raises LoadFailed where an answer to the attacker is not the expected one."""
         before = pss_mib(self.pid)
         self.attacker.send(hostile)
@@ -124,7 +124,7 @@ class Neighbour:
 
 def _hear(attacker: Connection) -> int:
     """Return how often the attacker sent its request. Raises LoadFailed with what the attacker says is wrong."""
-    if not attacker.poll(PATIENCE_SECONDS):
+    if not attacker.poll(MAX_WAIT_SECONDS):
         raise LoadFailed("the attacker does not answer")
     told: int | str = attacker.recv()
     if isinstance(told, str):
@@ -159,13 +159,13 @@ def _running_attacker(port: int) -> Iterator[Connection]:
 def _attack(port: int, orders: Connection) -> None:
     orders.send(0)
     while True:
-        hostile: Hostile = orders.recv()
+        hostile: HostileRequest = orders.recv()
         told = _send_again_and_again(port, hostile, orders)
         orders.recv()
         orders.send(told)
 
 
-def _send_again_and_again(port: int, hostile: Hostile, orders: Connection) -> int | str:
+def _send_again_and_again(port: int, hostile: HostileRequest, orders: Connection) -> int | str:
     """Return the number of requests when an order waits, or an account of the first unexpected answer."""
     caller, sent = Caller(port), 0
     try:

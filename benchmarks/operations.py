@@ -12,7 +12,7 @@ import httpx2
 
 from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import CONNECTIONS, LoadFailed, Target
-from tests.support.actors import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, App, bearer
+from tests.support.clients_and_users import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, OAuthClient, bearer
 from tests.support.servers import ServiceProcess
 
 REFRESHES_PER_SECOND = 5_000
@@ -143,8 +143,8 @@ def read_first(file: str) -> str:
     return Path(file).read_text().partition("\n")[0]
 
 
-def _form_of(app: App, **fields: str) -> str:
-    return urlencode(app.credentials | fields)
+def _form_of(client: OAuthClient, **fields: str) -> str:
+    return urlencode(client.credentials | fields)
 
 
 def _send(url: str, form: str) -> httpx2.Response:

@@ -20,9 +20,9 @@ from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
 from tests.conftest import environment_of, make_code
+from tests.faults.deployment import Deployment, http_client_for, start_sessions, worker_on
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, client_of, start_sessions, worker_on
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     BOB,
@@ -55,20 +55,20 @@ Ask = Callable[[], Awaitable[httpx2.Response]]
 
 def measure_outages(arena: Arena, rounds: int) -> Rows:
     """Seconds."""
-    stage = arena.stage
+    deployment = arena.deployment
     rows: Rows = {}
     with (
         logging_to(arena.folder / "outages.log"),
-        running_proxy(stage.redis.port) as stage.proxy,
-        arena.running() as stage.direct,
-        arena.running(REDIS_URL=stage.proxy.url) as stage.beyond,
+        running_proxy(deployment.redis.port) as deployment.proxy,
+        arena.running() as deployment.direct,
+        arena.running(REDIS_URL=deployment.proxy.url) as deployment.beyond,
     ):
         for number in range(rounds):
             for name, outage in OUTAGES.items():
-                asyncio.run(_measure_outage(stage, name, outage, rows))
+                asyncio.run(_measure_outage(deployment, name, outage, rows))
             for name in ("killed", "frozen"):
-                asyncio.run(_measure_library(stage, name, rows))
-            asyncio.run(_measure_library_beyond(stage, rows))
+                asyncio.run(_measure_library(deployment, name, rows))
+            asyncio.run(_measure_library_beyond(deployment, rows))
             _note(rows, READY, WHOLE, _measure_start(arena, number))
     return rows
 
@@ -77,14 +77,14 @@ def _note(rows: Rows, row: str, part: str, value: float) -> None:
     rows.setdefault(row, {}).setdefault(part, []).append(value)
 
 
-async def _measure_outage(stage: Stage, name: str, outage: str, rows: Rows) -> None:
-    service: ServiceProcess = stage.beyond if outage == "cut_off" else stage.direct
-    async with client_of(service) as http:
+async def _measure_outage(deployment: Deployment, name: str, outage: str, rows: Rows) -> None:
+    service: ServiceProcess = deployment.beyond if outage == "cut_off" else deployment.direct
+    async with http_client_for(service) as http:
         await until_status(lambda: http.get("/readyz"), 200)  # after the outage before this one
         await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)
         alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
         refresh = lambda: PHONE_APP.refresh(http, alice["refresh_token"])  # noqa: E731 - it is named twice
-        async with worker_on(stage) as worker:
+        async with worker_on(deployment) as worker:
             code = await make_code(worker)
         requests: Sequence[Ask] = (
             lambda: PHONE_APP.log_in(http, ALICE),
@@ -99,7 +99,7 @@ async def _measure_outage(stage: Stage, name: str, outage: str, rows: Rows) -> N
             lambda: AUDITOR.introspect(http, bob["access_token"]),
             lambda: AUDITOR.introspect(http, bob["refresh_token"]),
         )
-        with getattr(stage, outage)():
+        with getattr(deployment, outage)():
             _note(rows, REFUSED, name, await _time_refusals(requests))
             _note(rows, FLOOD, name, await _time_refusals([refresh] * AT_ONCE))
             in_line = await _time_refusals([lambda: PHONE_APP.log_in(http, ALICE)] * IN_LINE, EVERY_SECONDS)
@@ -141,9 +141,9 @@ def _measure_start(arena: Arena, number: int) -> float:
 # The gateway's library
 
 
-async def _measure_library(stage: Stage, name: str, rows: Rows) -> None:
-    async with _remembering(stage, stage.redis.url) as (bearer, token):
-        with getattr(stage, name)():
+async def _measure_library(deployment: Deployment, name: str, rows: Rows) -> None:
+    async with _remembering(deployment, deployment.redis.url) as (bearer, token):
+        with getattr(deployment, name)():
             if name == "frozen":
                 _note(rows, LIBRARY_LATE, name, await asyncio.create_task(_time_late_lookup(bearer)))
             _note(rows, LIBRARY_REFUSED, name, await _time_refused_lookup(bearer, token))
@@ -153,18 +153,18 @@ async def _measure_library(stage: Stage, name: str, rows: Rows) -> None:
         _note(rows, LIBRARY_BACK, name, time.perf_counter() - began)
 
 
-async def _measure_library_beyond(stage: Stage, rows: Rows) -> None:
+async def _measure_library_beyond(deployment: Deployment, rows: Rows) -> None:
     """Many lookups are under way when the network is cut off."""
-    async with _remembering(stage, stage.proxy.url) as (bearer, _):
-        with stage.cut_off():
+    async with _remembering(deployment, deployment.proxy.url) as (bearer, _):
+        with deployment.cut_off():
             under_way = [asyncio.create_task(_time_refused_lookup(bearer)) for _ in range(LOOKUPS_AT_ONCE)]
             _note(rows, LIBRARY_REFUSED, f"cut off, {LOOKUPS_AT_ONCE} at once", max(await asyncio.gather(*under_way)))
 
 
 @asynccontextmanager
-async def _remembering(stage: Stage, url: str) -> AsyncIterator[tuple[BearerLookup, str]]:
+async def _remembering(deployment: Deployment, url: str) -> AsyncIterator[tuple[BearerLookup, str]]:
     """The library with a token that it remembers: it does so from the second use on."""
-    async with worker_on(stage) as worker:
+    async with worker_on(deployment) as worker:
         ((token, _),) = await start_sessions(worker, "carol@example.com", 1)
     async with BearerLookup(url) as bearer:
         for _ in range(2):

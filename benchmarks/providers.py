@@ -17,9 +17,9 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, on_core
 from benchmarks.results import WHOLE, Rows
 from tests.conftest import SEED
-from tests.faults.stage import client_of
+from tests.faults.deployment import http_client_for
 from tests.realms.journey import log_in_with_password
-from tests.support.actors import ALICE, PHONE_APP
+from tests.support.clients_and_users import ALICE, PHONE_APP
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang, realm_of, running_provider
 from tests.support.waiting import until, until_status
 
@@ -39,7 +39,7 @@ async def _measure(arena: Arena, rounds: int) -> list[float]:
     async with running_provider() as provider:
         seed = _write_seed(arena.folder / "organisation.yaml", provider)
         with arena.running(TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
-            async with client_of(service) as main, client_of(service) as cep:
+            async with http_client_for(service) as main, http_client_for(service) as cep:
                 await _take_median(main)
                 for _ in range(rounds):
                     alone = await _take_median(main)
@@ -86,7 +86,7 @@ async def _hammering(http: httpx2.AsyncClient, provider: FakeProvider) -> AsyncI
         for task in hammers:
             task.cancel()
         ends = await asyncio.gather(*hammers, return_exceptions=True)
-        await provider.left_alone()
+        await provider.await_idle()
     for end in ends:
         if isinstance(end, LoadFailed):
             raise end

@@ -19,8 +19,8 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
 from service.crypto.password_hashing import hash_password, verify_dummy_password, verify_password
-from tests.support.actors import ALICE, PHONE_APP, Person
-from tests.support.browser import Browser, ask
+from tests.support.browser import Browser, authorization_url
+from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials
 
 REFUSALS = "refused logins, the dearest / the cheapest, processor time"
 PASSWORDS = {"a usual password": "wrong", "a very long password": "x" * 2000}
@@ -49,21 +49,24 @@ def _measure_hashes(rounds: int) -> float:
 
 
 async def _measure_logins(arena: Arena, rounds: int) -> dict[str, list[float]]:
-    async with serving_inside(arena.stage.environment()) as (_, http):
+    async with serving_inside(arena.deployment.environment()) as (_, http):
         measured = {}
         for name, password in PASSWORDS.items():
-            persons = replace(ALICE, password=password), Person("nobody@example.com", password)
+            persons = replace(ALICE, password=password), UserCredentials("nobody@example.com", password)
             ratio = await _compare(lambda one: PHONE_APP.log_in(http, one), 400, persons, rounds)
             measured[f"password grant, {name}"] = [ratio]
         browser = Browser(http)
-        page = await browser.open(ask())
-        persons = replace(ALICE, password="wrong"), Person("nobody@example.com", "wrong")
+        page = await browser.open(authorization_url())
+        persons = replace(ALICE, password="wrong"), UserCredentials("nobody@example.com", "wrong")
         measured["login page"] = [await _compare(lambda one: browser.log_in(page, one), 200, persons, rounds)]
         return measured
 
 
 async def _compare(
-    log_in: Callable[[Person], Awaitable[httpx2.Response]], status: int, persons: tuple[Person, ...], rounds: int
+    log_in: Callable[[UserCredentials], Awaitable[httpx2.Response]],
+    status: int,
+    persons: tuple[UserCredentials, ...],
+    rounds: int,
 ) -> float:
     """Return how much dearer the one is; the hash is made in a thread of this process, and counts."""
     least = [float("inf")] * len(persons)

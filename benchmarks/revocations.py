@@ -16,8 +16,8 @@ from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.store.revocations import MAX_KEYS
-from tests.faults.stage import client_of, start_sessions, worker_on
-from tests.support.actors import revoke_all
+from tests.faults.deployment import http_client_for, start_sessions, worker_on
+from tests.support.clients_and_users import revoke_all
 from tests.support.servers import ServiceProcess
 
 STEP = "a step of revokeAll / a start of a session, processor time of Redis"
@@ -34,7 +34,7 @@ def measure_revocations(arena: Arena, rounds: int) -> Rows:
 async def _measure(arena: Arena, service: ServiceProcess, rounds: int) -> Rows:
     steps: dict[str, list[float]] = {}
     answered: dict[str, list[float]] = {}
-    async with client_of(service) as http:
+    async with http_client_for(service) as http:
         for _ in range(rounds):
             for count in COUNTS:
                 in_starts, seconds = await _measure_once(arena, http, count)
@@ -48,9 +48,9 @@ async def _measure_once(arena: Arena, http: httpx2.AsyncClient, count: int) -> t
 
     Each session has two keys. A request that reaches its deadline is answered 503, and is asked again.
     """
-    store = arena.stage.store
+    store = arena.deployment.store
     before_us = _read_us(store)
-    async with worker_on(arena.stage) as worker:
+    async with worker_on(arena.deployment) as worker:
         sessions = await start_sessions(worker, USERNAME, count)
     start_us = (_read_us(store) - before_us) / count
     before_us, began = _read_us(store), time.perf_counter()

@@ -31,7 +31,7 @@ def measure_many_sessions(few: Arena, many: Arena, sessions: int, rounds: int) -
     random.shuffle(waiting)
 
     def start_few(_: int) -> list[str]:
-        few.stage.clear()
+        few.deployment.clear()
         return [token for _, token in few.start_sessions(TOUCHED)]
 
     def take_some_of_many(_: int) -> list[str]:

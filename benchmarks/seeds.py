@@ -77,10 +77,10 @@ def measure_seeds(arena: Arena, rounds: int) -> Rows:
 
 
 def _measure_once(arena: Arena, file: str) -> dict[str, float]:
-    store = arena.stage.store
+    store = arena.deployment.store
     store.flushdb()
     before = _read_seconds(store)
-    command = [sys.executable, "-c", LOADER, file, arena.stage.redis.url, SECRET_KEY]
+    command = [sys.executable, "-c", LOADER, file, arena.deployment.redis.url, SECRET_KEY]
     with on_core(SERVER_CORE):
         output = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout
     told = msgspec.json.decode(output.splitlines()[-1], type=Told)

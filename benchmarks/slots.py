@@ -16,8 +16,8 @@ from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import CALM_TIMEOUT_MS, Cluster, running_cluster
 from tests.conftest import environment_of
-from tests.faults.stage import client_of, start_sessions
-from tests.support.actors import PHONE_APP, tokens_of
+from tests.faults.deployment import http_client_for, start_sessions
+from tests.support.clients_and_users import PHONE_APP, tokens_of
 from tests.support.servers import ServiceProcess, running_service
 
 KEYS, SESSIONS = 20_000, 8
@@ -51,7 +51,7 @@ async def _measure(cluster: Cluster, service: ServiceProcess) -> float:
     await worker.close()
     statuses: list[int] = []
     is_over = asyncio.Event()
-    async with client_of(service) as http:
+    async with http_client_for(service) as http:
 
         async def refresh_all_the_time(refresh_token: str) -> None:
             while not is_over.is_set():

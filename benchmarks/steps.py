@@ -19,11 +19,11 @@ from service.app import build_app
 from service.config.settings import load_settings
 from service.worker import Worker
 from tests.serving.conftest import running_server
-from tests.support.hostile_requests import Caller, Hostile, get, make_hostile_requests, make_variables
+from tests.support.hostile_requests import Caller, HostileRequest, get, make_hostile_requests, make_variables
 from tests.support.servers import CHECKOUT
 
 HOSTILE, OUTGOING = "longest step for a hostile request", "longest step of the first request to an organisation"
-HARMLESS = Hostile.of("a health check", get("/healthz"), 200)
+HARMLESS = HostileRequest.of("a health check", get("/healthz"), 200)
 
 
 def measure_steps(arena: Arena, rounds: int) -> Rows:
@@ -37,7 +37,7 @@ def measure_steps(arena: Arena, rounds: int) -> Rows:
 
 def _measure_hostile_requests(arena: Arena, rounds: int) -> dict[str, list[float]]:
     ((access_token, _),) = arena.start_sessions(1)
-    app = build_app(Worker(load_settings(arena.stage.environment(**make_variables(arena.folder)))))
+    app = build_app(Worker(load_settings(arena.deployment.environment(**make_variables(arena.folder)))))
     with watching_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
         return {
             hostile.name: [_measure_longest_step(serving.port, hostile, steps) for _ in range(rounds)]
@@ -45,7 +45,7 @@ def _measure_hostile_requests(arena: Arena, rounds: int) -> dict[str, list[float
         }
 
 
-def _measure_longest_step(port: int, hostile: Hostile, steps: list[float]) -> float:
+def _measure_longest_step(port: int, hostile: HostileRequest, steps: list[float]) -> float:
     """Include the steps behind the answer: another request is answered before the longest is taken."""
     caller, other = Caller(port), Caller(port)
     steps.clear()

@@ -36,7 +36,7 @@ from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.cluster.nodes import running_calm_cluster, running_calm_sentinel
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials
 from tests.support.codes import allow_code
 from tests.support.loop_time import LoopTime, moving_loop_time
 from tests.support.openapi import check_answer
@@ -176,7 +176,7 @@ def single_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
 
 
 @contextmanager
-def starting_when_asked(folders: pytest.TempPathFactory) -> Iterator[Callable[[str], AnyRedis]]:
+def starting_on_demand(folders: pytest.TempPathFactory) -> Iterator[Callable[[str], AnyRedis]]:
     """What stands for a topology: it is started when first asked for, and runs on to the end."""
     starts: dict[str, Callable[[Path], AbstractContextManager[AnyRedis]]] = {
         "single": running_redis,
@@ -195,10 +195,10 @@ def running_redis(folder: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def find_redis(
+def get_redis(
     single_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], AnyRedis]]:
-    with starting_when_asked(tmp_path_factory) as find:
+    with starting_on_demand(tmp_path_factory) as find:
         yield lambda topology: single_server if topology == "single" else find(topology)
 
 
@@ -209,29 +209,29 @@ def topology() -> str:
 
 
 @pytest.fixture
-def redis_server(find_redis: Callable[[str], AnyRedis], topology: str) -> AnyRedis:
+def redis_server(get_redis: Callable[[str], AnyRedis], topology: str) -> AnyRedis:
     """It is shared by the whole run; use `store` to get it empty."""
-    return find_redis(topology)
+    return get_redis(topology)
 
 
 @pytest.fixture(scope="session")
-def find_client(find_redis: Callable[[str], AnyRedis]) -> Iterator[Callable[[str], redis.Redis]]:
+def get_redis_client(get_redis: Callable[[str], AnyRedis]) -> Iterator[Callable[[str], redis.Redis]]:
     """A connection for all tests of a topology: to make one takes longer than to empty a server."""
     with ExitStack() as open_clients:
         found: dict[str, redis.Redis] = {}
 
         def find(topology: str) -> redis.Redis:
             if topology not in found:
-                found[topology] = open_clients.enter_context(find_redis(topology).connect())
+                found[topology] = open_clients.enter_context(get_redis(topology).connect())
             return found[topology]
 
         yield find
 
 
 @pytest.fixture
-def store(find_client: Callable[[str], redis.Redis], topology: str) -> redis.Redis:
+def store(get_redis_client: Callable[[str], redis.Redis], topology: str) -> redis.Redis:
     """A plain client to look into Redis, which holds nothing yet."""
-    client = find_client(topology)
+    client = get_redis_client(topology)
     client.flushall()
     return client
 
@@ -393,11 +393,11 @@ async def serving(
 async def serving_worker(worker: Worker, *, address: str = "203.0.113.7") -> AsyncIterator[httpx2.AsyncClient]:
     """The service in this process, with a worker that the test has made."""
     app = build_app(worker)
-    async with lifespan_of(app), client_of(app, address) as client:
+    async with running_lifespan(app), http_client_for(app, address) as client:
         yield client
 
 
-def client_of(app: ASGIApp, address: str = "203.0.113.7") -> httpx2.AsyncClient:
+def http_client_for(app: ASGIApp, address: str = "203.0.113.7") -> httpx2.AsyncClient:
     transport = httpx2.ASGITransport(app=_in_tasks(app), raise_app_exceptions=False, client=(address, 50_000))
     hooks = {"response": [_check_described]}
     return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", event_hooks=hooks)
@@ -418,7 +418,7 @@ async def _check_described(response: httpx2.Response) -> None:
 
 
 @asynccontextmanager
-async def lifespan_of(app: ASGIApp) -> AsyncIterator[None]:
+async def running_lifespan(app: ASGIApp) -> AsyncIterator[None]:
     """Starts and ends an application as a server would."""
     to_app: asyncio.Queue[Message] = asyncio.Queue()
     from_app: asyncio.Queue[Message] = asyncio.Queue()
@@ -440,19 +440,19 @@ async def lifespan_of(app: ASGIApp) -> AsyncIterator[None]:
 
 async def make_code(
     worker: Worker,
-    person: Person = ALICE,
-    app: App = PHONE_APP,
+    credentials: UserCredentials = ALICE,
+    client: OAuthClient = PHONE_APP,
     *,
     redirect_uri: str = PHONE_CALLBACK,
     scope: str = "realm:main role:enduser",
     code_challenge: str | None = None,
 ) -> str:
     """An authorization code as the consent page would hand it out; users of other realms need no record here."""
-    user = await worker.registry.find_user(identify_user(person.realm, person.username))
-    user = user or User(realm=person.realm, username=person.username)
+    user = await worker.registry.find_user(identify_user(credentials.realm, credentials.username))
+    user = user or User(realm=credentials.realm, username=credentials.username)
     code = AuthorizationCode(
         username=user.username,
-        client_id=app.client_id,
+        client_id=client.client_id,
         redirect_uri=redirect_uri,
         scope=scope,
         code_challenge=code_challenge,

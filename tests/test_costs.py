@@ -17,7 +17,7 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock, make_code
-from tests.support.actors import ALICE, GATEWAY, PHONE_APP, PHONE_CALLBACK, revoke_all, tokens_of, verify
+from tests.support.clients_and_users import ALICE, GATEWAY, PHONE_APP, PHONE_CALLBACK, revoke_all, tokens_of, verify
 from tests.support.redis_monitor import ONE_SERVER
 
 pytestmark = ONE_SERVER

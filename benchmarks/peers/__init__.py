@@ -124,7 +124,7 @@ PEERS = (
 def running_peer(peer: Peer, arena: Arena) -> Iterator[list[Target]]:
     """Running on the core of the servers, where it is installed: refresh, introspect, revoke."""
     port = free_port()
-    environment = os.environ | peer.environment | {"REDIS_URL": arena.stage.redis.url}
+    environment = os.environ | peer.environment | {"REDIS_URL": arena.deployment.redis.url}
     with (arena.folder / f"{peer.folder.name}.log").open("wb") as log, on_core(SERVER_CORE):
         process = subprocess.Popen(peer.command(peer.folder, port), env=environment, stdout=log, stderr=log)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from tests.support.actors import GATEWAY
+from tests.support.clients_and_users import GATEWAY
 
 
 async def is_live(http: httpx2.AsyncClient, token: str) -> bool:

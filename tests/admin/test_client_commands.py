@@ -9,7 +9,7 @@ import redis
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import Clock, make_code
-from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, App
+from tests.support.clients_and_users import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, OAuthClient
 from tests.support.origins import is_origin
 
 CREATED = (
@@ -24,7 +24,7 @@ async def test_a_client_that_was_created_gets_tokens_with_the_secret_that_was_sh
     created = await admin(*CREATED)
 
     assert created.status == 0
-    answer = await App("kiosk", created.json["client_secret"]).log_in(http, ALICE)
+    answer = await OAuthClient("kiosk", created.json["client_secret"]).log_in(http, ALICE)
     assert answer.status_code == 200
 
 
@@ -52,7 +52,7 @@ async def test_a_public_client_has_no_secret(admin: Admin, http: httpx2.AsyncCli
     assert "client_secret" not in created.json
     assert created.json["secret"] == "none"
     assert created.json["require_pkce"] is True
-    assert (await App("kiosk").log_in(http, ALICE)).status_code == 200
+    assert (await OAuthClient("kiosk").log_in(http, ALICE)).status_code == 200
 
 
 async def test_a_client_with_a_redirect_uri_gets_the_grants_that_go_with_it(admin: Admin) -> None:
@@ -66,7 +66,7 @@ async def test_a_gateway_that_was_created_may_introspect(admin: Admin, http: htt
     created = await admin("client", "create", "edge", "--introspect", "--json")
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
 
-    answer = await App("edge", created.json["client_secret"]).introspect(http, tokens["access_token"])
+    answer = await OAuthClient("edge", created.json["client_secret"]).introspect(http, tokens["access_token"])
 
     assert answer.json()["active"] is True
 
@@ -128,18 +128,18 @@ async def test_the_list_shows_all_clients_and_no_hash(admin: Admin) -> None:
     }
 
 
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET])
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET])
 @pytest.mark.clause("decided-secret-overlap")
 async def test_the_old_secret_stays_good_for_the_overlap_and_no_longer(
-    admin: Admin, http: httpx2.AsyncClient, clock: Clock, app: App
+    admin: Admin, http: httpx2.AsyncClient, clock: Clock, client: OAuthClient
 ) -> None:
-    rotated = await admin("client", "rotate-secret", app.client_id, "--overlap", "24h", "--json")
-    new = App(app.client_id, rotated.json["client_secret"])
+    rotated = await admin("client", "rotate-secret", client.client_id, "--overlap", "24h", "--json")
+    new = OAuthClient(client.client_id, rotated.json["client_secret"])
 
     assert rotated.json["previous_secret_until"]
-    assert [(await each.log_in(http, ALICE)).status_code for each in (app, new)] == [200, 200]
+    assert [(await each.log_in(http, ALICE)).status_code for each in (client, new)] == [200, 200]
     clock.advance(24 * 3600)
-    assert [(await each.log_in(http, ALICE)).status_code for each in (app, new)] == [401, 200]
+    assert [(await each.log_in(http, ALICE)).status_code for each in (client, new)] == [401, 200]
 
 
 async def test_without_an_overlap_the_old_secret_ends_at_once(admin: Admin, http: httpx2.AsyncClient) -> None:
@@ -147,7 +147,7 @@ async def test_without_an_overlap_the_old_secret_ends_at_once(admin: Admin, http
 
     rotated = await admin("client", "rotate-secret", "web-shop", "--json")
 
-    new = App("web-shop", rotated.json["client_secret"])
+    new = OAuthClient("web-shop", rotated.json["client_secret"])
     assert rotated.json["previous_secret_until"] is None
     assert [(await each.log_in(http, ALICE)).status_code for each in (WEB_SHOP, new)] == [401, 200]
 
@@ -158,7 +158,7 @@ async def test_a_deleted_client_is_gone_with_all_that_it_had(
 ) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
     others = (await PHONE_APP.log_in(http, ALICE)).json()
-    await make_code(worker, app=WEB_SHOP, redirect_uri="https://shop.example/callback")
+    await make_code(worker, client=WEB_SHOP, redirect_uri="https://shop.example/callback")
 
     deleted = await admin("client", "delete", "web-shop", "--yes", "--json")
 

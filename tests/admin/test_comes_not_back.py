@@ -14,11 +14,11 @@ from service.worker import PENDING_REVOCATIONS_SECONDS, Worker
 from tests.admin.conftest import Admin
 from tests.admin.lookups import is_live
 from tests.conftest import SEED, Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
-NEW_PASSWORD = Person(ALICE.username, "a new password")
+NEW_PASSWORD = UserCredentials(ALICE.username, "a new password")
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ async def log_in_statuses(http: httpx2.AsyncClient, new_secret: str) -> list[int
     """The leaked secret, the new one, the deleted client, the disabled user, the old and the new password."""
     attempts = [
         (WEB_SHOP, ALICE),
-        (App("web-shop", new_secret), NEW_PASSWORD),
-        (App("made-secret", "m" * 43), NEW_PASSWORD),
+        (OAuthClient("web-shop", new_secret), NEW_PASSWORD),
+        (OAuthClient("made-secret", "m" * 43), NEW_PASSWORD),
         (PHONE_APP, BOB),
         (PHONE_APP, ALICE),
         (PHONE_APP, NEW_PASSWORD),
     ]
-    return [(await app.log_in(http, person)).status_code for app, person in attempts]
+    return [(await client.log_in(http, person)).status_code for client, person in attempts]
 
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")

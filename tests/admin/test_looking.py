@@ -20,9 +20,9 @@ from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from service.worker import Worker
 from tests.admin.conftest import CONSOLE, Admin, type_in
-from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, client_of, lifespan_of
-from tests.support.actors import ALICE, BOB, PHONE_APP, Person
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class TestEvents:
@@ -66,11 +66,11 @@ class TestEvents:
         self, admin: Admin, make_settings: MakeSettings, clock: Clock
     ) -> None:
         app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
-        async with lifespan_of(app), client_of(app) as http:
+        async with running_lifespan(app), http_client_for(app) as http:
             for number in range(12):
-                await PHONE_APP.log_in(http, Person(f"nobody{number}@example.com", "wrong"))
+                await PHONE_APP.log_in(http, UserCredentials(f"nobody{number}@example.com", "wrong"))
             for _ in range(8):
-                await PHONE_APP.log_in(http, Person(BOB.username, "wrong"))
+                await PHONE_APP.log_in(http, UserCredentials(BOB.username, "wrong"))
 
         told = (await admin("events", "--user", BOB.username, "--json")).lines
         assert [event["event"] for event in told] == ["login_failed"] * 8
@@ -88,7 +88,7 @@ class TestEvents:
         )
         assert console.stdout is not None
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(MAX_WAIT_SECONDS):
                 shown = [await console.stdout.readline() for _ in range(20)]
                 for number in (3, 4, 5):
                     batch = [b'{"event":"%d"}' % number]
@@ -97,7 +97,7 @@ class TestEvents:
         finally:
             console.send_signal(signal.SIGINT)
             ending = asyncio.create_task(console.communicate())
-            if not (await asyncio.wait({ending}, timeout=PATIENCE_SECONDS))[0]:
+            if not (await asyncio.wait({ending}, timeout=MAX_WAIT_SECONDS))[0]:
                 console.send_signal(signal.SIGABRT)  # it tells on stderr where it hangs
             rest, told = await ending
 

@@ -9,7 +9,7 @@ from service.admin.formatting import format_time
 from tests.admin.conftest import Admin
 from tests.admin.lookups import is_live
 from tests.conftest import Clock
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP
 
 
 @pytest.mark.parametrize(

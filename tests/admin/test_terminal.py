@@ -16,7 +16,7 @@ import pytest
 
 from service.crypto.password_hashing import verify_password
 from tests.support.servers import CHECKOUT
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 CTRL_C = "\x03"
@@ -50,7 +50,7 @@ def type_on_terminal(
                 else:
                     os.write(ours, answer.encode() + b"\n")
         os.close(ours)
-        return process.wait(PATIENCE_SECONDS), screen
+        return process.wait(MAX_WAIT_SECONDS), screen
 
 
 def seen(screen: str) -> list[str]:

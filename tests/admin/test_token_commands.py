@@ -12,7 +12,7 @@ from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.admin.lookups import is_live
 from tests.conftest import Clock, make_code, read_server_ms
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 
 
 async def explain(admin: Admin, token: str) -> str:

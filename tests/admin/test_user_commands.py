@@ -10,9 +10,9 @@ import redis
 
 from tests.admin.conftest import Admin, Answer
 from tests.admin.lookups import is_live
-from tests.support.actors import ALICE, BOB, PHONE_APP, Person
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 
-EVE = Person("eve@example.com", "eve's own password")
+EVE = UserCredentials("eve@example.com", "eve's own password")
 CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--name", "Eve")
 
 
@@ -97,7 +97,7 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
     assert done.json["sessions_ended"] is False
     assert await is_live(http, tokens["access_token"])
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
-    assert (await PHONE_APP.log_in(http, Person(ALICE.username, "a new password"))).status_code == 200
+    assert (await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "a new password"))).status_code == 200
 
 
 async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http: httpx2.AsyncClient) -> None:

@@ -18,8 +18,8 @@ from authlib.integrations.httpx_client import AsyncOAuth2Client
 from authlib.oauth2.rfc6749.errors import MismatchingStateException
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata, get_well_known_url
 
-from tests.support.actors import App
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.clients_and_users import OAuthClient
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 AUTHLIB = "authlib"
 JAVASCRIPT = ("oauth4webapi", "openid-client")
@@ -30,7 +30,7 @@ class Settings(NamedTuple):
     """What a client has to know beforehand; it finds the rest by the metadata of the issuer."""
 
     issuer: str
-    app: App
+    app: OAuthClient
     method: str
     redirect_uri: str
     scope: str = "realm:main role:enduser"
@@ -121,7 +121,7 @@ async def _authlib_client(settings: Settings) -> AsyncIterator[ForeignClient]:
         redirect_uri=settings.redirect_uri,
         scope=settings.scope,
         code_challenge_method="S256",
-        timeout=PATIENCE_SECONDS,
+        timeout=MAX_WAIT_SECONDS,
     ) as oauth:
         address = get_well_known_url(settings.issuer, external=True)
         answer = await oauth.request("GET", address, withhold_token=True)
@@ -153,7 +153,7 @@ class _JavaScriptClient:
         assert to_script is not None
         assert from_script is not None
         to_script.write(json.dumps({"command": command} | fields).encode() + b"\n")
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
             line = await from_script.readline()
         assert line, "the script ended"
         answer = json.loads(line)

@@ -13,7 +13,7 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from service.config.settings import load_settings
 from service.worker import Worker
 from tests.conftest import environment_of, make_code
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
@@ -23,10 +23,10 @@ from tests.support.actors import (
     SHOP_CALLBACK,
     TOKEN,
     WEB_SHOP,
-    App,
+    OAuthClient,
 )
 from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SCOPE = "realm:main role:enduser"
 VERIFIER = "v" * 43
@@ -59,7 +59,7 @@ async def worker(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterat
 
 
 @asynccontextmanager
-async def authlib_client(service: ServiceProcess, app: App, method: str) -> AsyncIterator[AsyncOAuth2Client]:
+async def authlib_client(service: ServiceProcess, app: OAuthClient, method: str) -> AsyncIterator[AsyncOAuth2Client]:
     async with AsyncOAuth2Client(
         app.client_id,
         app.client_secret,
@@ -67,7 +67,7 @@ async def authlib_client(service: ServiceProcess, app: App, method: str) -> Asyn
         revocation_endpoint_auth_method=method,
         token_endpoint=service.url + TOKEN,
         scope=SCOPE,
-        timeout=PATIENCE_SECONDS,
+        timeout=MAX_WAIT_SECONDS,
     ) as client:
         yield client
 
@@ -77,7 +77,7 @@ async def authlib_client(service: ServiceProcess, app: App, method: str) -> Asyn
 )
 @pytest.mark.parametrize(("app", "method"), METHODS)
 async def test_a_password_is_exchanged_for_tokens_that_authlib_understands(
-    service: ServiceProcess, app: App, method: str
+    service: ServiceProcess, app: OAuthClient, method: str
 ) -> None:
     async with authlib_client(service, app, method) as client:
         token = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
@@ -91,7 +91,7 @@ async def test_a_password_is_exchanged_for_tokens_that_authlib_understands(
 @pytest.mark.clause("spec-3-refresh-rotates", "spec-4.2-refresh-grant", "6749-6-scope-omitted")
 @pytest.mark.parametrize(("app", "method"), METHODS)
 async def test_a_refresh_gives_a_new_token_and_a_repeated_one_the_same(
-    service: ServiceProcess, app: App, method: str
+    service: ServiceProcess, app: OAuthClient, method: str
 ) -> None:
     async with authlib_client(service, app, method) as client:
         first = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
@@ -126,11 +126,11 @@ async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: Serv
 @pytest.mark.parametrize(("app", "method"), METHODS)
 @pytest.mark.parametrize("verifier", [None, VERIFIER], ids=["without PKCE", "with PKCE"])
 async def test_a_code_is_exchanged_for_tokens(
-    service: ServiceProcess, worker: Worker, app: App, method: str, verifier: str | None
+    service: ServiceProcess, worker: Worker, app: OAuthClient, method: str, verifier: str | None
 ) -> None:
     callback = SHOP_CALLBACK if app is WEB_SHOP else PHONE_CALLBACK
     challenge = create_s256_code_challenge(verifier) if verifier else None
-    code = await make_code(worker, app=app, redirect_uri=callback, code_challenge=challenge)
+    code = await make_code(worker, client=app, redirect_uri=callback, code_challenge=challenge)
     extra = {"code_verifier": verifier} if verifier else {}
 
     async with authlib_client(service, app, method) as client:
@@ -145,7 +145,7 @@ async def test_a_code_is_exchanged_for_tokens(
 @pytest.mark.clause("spec-3-revoke-invalidates", "spec-4.3-client-authenticates", "7009-2.1-immediate")
 @pytest.mark.parametrize(("app", "method"), METHODS)
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-async def test_a_revoked_token_is_dead(service: ServiceProcess, app: App, method: str, kind: str) -> None:
+async def test_a_revoked_token_is_dead(service: ServiceProcess, app: OAuthClient, method: str, kind: str) -> None:
     async with authlib_client(service, app, method) as client:
         token = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
         answer = await client.revoke_token(service.url + REVOKE, token=token[kind], token_type_hint=kind)
@@ -188,7 +188,7 @@ async def test_a_wrong_password_is_an_error_that_authlib_can_tell(service: Servi
 @pytest.mark.clause("6749-5.2-invalid-client", "7009-2.1-client-authenticated-first")
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_a_wrong_secret_is_an_error_that_authlib_can_tell(service: ServiceProcess, method: str) -> None:
-    async with authlib_client(service, App(WEB_SHOP.client_id, "wrong"), method) as client:
+    async with authlib_client(service, OAuthClient(WEB_SHOP.client_id, "wrong"), method) as client:
         with pytest.raises(OAuthError) as refusal:
             await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
         answer = await client.revoke_token(service.url + REVOKE, token="x")

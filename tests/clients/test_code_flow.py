@@ -12,15 +12,24 @@ import yaml
 
 from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, Refused, Settings, foreign_client
 from tests.conftest import SEED, environment_of
-from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, Person
 from tests.support.browser import Browser
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    OAuthClient,
+    UserCredentials,
+)
 from tests.support.servers import ServiceProcess, running_service, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SCOPE = "realm:main role:enduser"
 KEPT_QUERY = "https://shop.example:8443/other?keep=this"
-ODD = App("an odd client+", "a secret: with 100% + signs")
-CAREFUL = App("careful")
+ODD = OAuthClient("an odd client+", "a secret: with 100% + signs")
+CAREFUL = OAuthClient("careful")
 METHODS = (
     (WEB_SHOP, "client_secret_basic", SHOP_CALLBACK),
     (WEB_SHOP, "client_secret_post", SHOP_CALLBACK),
@@ -57,13 +66,13 @@ def service(seed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.fixture
 async def browser(service: ServiceProcess) -> AsyncIterator[Browser]:
-    async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=PATIENCE_SECONDS) as http:
+    async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=MAX_WAIT_SECONDS) as http:
         yield Browser(http)
 
 
-async def sign_in(client: ForeignClient, browser: Browser, person: Person = ALICE) -> str:
+async def sign_in(client: ForeignClient, browser: Browser, credentials: UserCredentials = ALICE) -> str:
     """Where the browser is sent after the person has allowed what the client asks for."""
-    page = await browser.reach_consent(await client.begin(), person)
+    page = await browser.open_consent_page(await client.begin(), credentials)
     return str((await browser.allow(page)).headers["location"])
 
 
@@ -93,7 +102,7 @@ def shop(service: ServiceProcess, *, scope: str = SCOPE) -> Settings:
 @pytest.mark.parametrize(("app", "method", "redirect_uri"), METHODS)
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_a_client_gets_refreshes_and_revokes_what_a_person_allowed(
-    service: ServiceProcess, browser: Browser, library: str, app: App, method: str, redirect_uri: str
+    service: ServiceProcess, browser: Browser, library: str, app: OAuthClient, method: str, redirect_uri: str
 ) -> None:
     async with foreign_client(library, Settings(service.url, app, method, redirect_uri)) as client:
         token = await client.finish(await sign_in(client, browser))
@@ -141,7 +150,7 @@ async def test_a_denial_is_an_error_that_the_library_can_tell(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:
     async with foreign_client(library, shop(service)) as client:
-        page = await browser.reach_consent(await client.begin())
+        page = await browser.open_consent_page(await client.begin())
         denied = await browser.deny(page)
         with pytest.raises(Refused) as refusal:
             await client.finish(denied.headers["location"])
@@ -152,7 +161,7 @@ async def test_a_denial_is_an_error_that_the_library_can_tell(
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
-    ("scope", "person", "error"),
+    ("scope", "credentials", "error"),
     [
         ("role:nobody", ALICE, "invalid_scope"),
         ("realm:main role:partner", BOB, "access_denied"),
@@ -160,12 +169,12 @@ async def test_a_denial_is_an_error_that_the_library_can_tell(
     ids=["asked wrongly", "nothing to grant"],
 )
 async def test_an_error_of_the_service_comes_back_as_one_that_the_library_can_tell(
-    service: ServiceProcess, browser: Browser, library: str, scope: str, person: Person, error: str
+    service: ServiceProcess, browser: Browser, library: str, scope: str, credentials: UserCredentials, error: str
 ) -> None:
     async with foreign_client(library, shop(service, scope=scope)) as client:
         answer = await browser.open(await client.begin())
         if "location" not in answer.headers:
-            answer = await browser.log_in(answer, person)
+            answer = await browser.log_in(answer, credentials)
         with pytest.raises(Refused) as refusal:
             await client.finish(answer.headers["location"])
 
@@ -240,7 +249,7 @@ async def test_a_code_that_was_put_into_another_browsers_answer_is_refused_and_s
 async def test_a_wrong_secret_is_an_error_that_the_library_can_tell(
     service: ServiceProcess, browser: Browser, library: str, method: str
 ) -> None:
-    settings = Settings(service.url, App(WEB_SHOP.client_id, "wrong"), method, SHOP_CALLBACK)
+    settings = Settings(service.url, OAuthClient(WEB_SHOP.client_id, "wrong"), method, SHOP_CALLBACK)
     async with foreign_client(library, settings) as client:
         redirect = await sign_in(client, browser)
         with pytest.raises(Refused) as refusal:

@@ -21,9 +21,9 @@ from service.config.settings import load_settings
 from service.worker import Worker
 from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of, make_code
-from tests.support.actors import WEB_SHOP
+from tests.support.clients_and_users import WEB_SHOP
 from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 HOME = "http://127.0.0.1:9000"
 
@@ -94,7 +94,7 @@ async def come_back(browser: httpx2.AsyncClient, **answer: str) -> str:
 async def sign_in(browser: httpx2.AsyncClient, worker: Worker, issuer: str) -> str:
     asked = await ask_to_sign_in(browser)
     code = await make_code(
-        worker, app=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
+        worker, client=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
     )
     return await come_back(browser, code=code, state=asked["state"], iss=issuer)
 
@@ -228,7 +228,7 @@ def test_where_its_port_is_taken_it_says_so_and_ends_without_an_invitation() -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--port", port]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
 
     assert ended.returncode != 0
     assert ended.stdout == ""

@@ -17,8 +17,8 @@ from tests.conftest import environment_of
 from tests.pages.accessibility import assert_accessible, assert_fits
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Device, new_context, running_browser
 from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
-from tests.support.actors import ALICE
 from tests.support.browser import page_text
+from tests.support.clients_and_users import ALICE
 from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
 from tests.support.waiting import wait_until
 

@@ -11,12 +11,12 @@ from service.app import build_app
 from service.config.settings import Settings, load_settings
 from service.worker import Worker
 from tests.cluster.nodes import Cluster
-from tests.conftest import SECRET_KEY, SEED, AnyRedis, client_of, lifespan_of
+from tests.conftest import SECRET_KEY, SEED, AnyRedis, http_client_for, running_lifespan
 
 
 @pytest.fixture
-def cluster(find_redis: Callable[[str], AnyRedis]) -> Cluster:
-    cluster = find_redis("cluster")
+def cluster(get_redis: Callable[[str], AnyRedis]) -> Cluster:
+    cluster = get_redis("cluster")
     assert isinstance(cluster, Cluster)
     return cluster
 
@@ -47,5 +47,5 @@ async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Worker]:
 async def cluster_http(cluster_parts: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with the cast as its seed."""
     app = build_app(cluster_parts)
-    async with lifespan_of(app), client_of(app) as http:
+    async with running_lifespan(app), http_client_for(app) as http:
         yield http

@@ -22,15 +22,15 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.worker import Worker
 from tests.admin.conftest import type_in
-from tests.conftest import client_of, lifespan_of
-from tests.support.actors import ALICE, PHONE_APP
+from tests.conftest import http_client_for, running_lifespan
+from tests.support.clients_and_users import ALICE, PHONE_APP
 
 
 async def converse(settings: Settings) -> dict[str, object]:
     url = os.environ["REDIS_URL"]
     bearer = BearerLookup(os.environ.get("GATEWAY_REDIS_URL", url))
     app = build_app(Worker(settings, lambda: 0))
-    async with lifespan_of(app), client_of(app) as http:
+    async with running_lifespan(app), http_client_for(app) as http:
         said: dict[str, object] = {"ready": (await http.get("/readyz")).status_code}
         login = await PHONE_APP.log_in(http, ALICE)
         said["login"] = login.status_code

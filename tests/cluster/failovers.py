@@ -8,15 +8,17 @@ from collections.abc import Awaitable, Callable
 import httpx2
 
 from tests.cluster.nodes import Shard, Watched
-from tests.support.actors import assert_error
+from tests.support.clients_and_users import assert_error
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import take_turn
+from tests.support.waiting import run_loop_once
 
 
-async def outlast(loop_time: LoopTime, shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+async def advance_until_done(
+    loop_time: LoopTime, shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]
+) -> httpx2.Response:
     """Ask until the answer is 200 and a replica was promoted, at the pace of the machine. Until then it is 503."""
     promotion = asyncio.create_task(asyncio.to_thread(wait_for_promotion, shard))
-    with loop_time.passing(1):
+    with loop_time.running_at(1):
         while True:
             is_promoted = promotion.done()
             answer = await ask()
@@ -26,7 +28,7 @@ async def outlast(loop_time: LoopTime, shard: Shard, ask: Callable[[], Awaitable
             if answer.status_code != 200:
                 assert_error(answer, 503, "temporarily_unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
-            await take_turn()
+            await run_loop_once()
 
 
 def wait_for_promotion(shard: Shard) -> None:

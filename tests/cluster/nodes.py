@@ -19,8 +19,8 @@ import redis
 
 from service.system.parent_death import __file__ as parent_death
 from tests.support.certificates import Authority
-from tests.support.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, name_user, server_binary
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, server_binary, with_user
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
@@ -62,9 +62,9 @@ class Shard:
         self.master = promoted
         return promoted
 
-    def start_again(self, server: RedisServer, *options: str) -> RedisServer:
+    def restart(self, server: RedisServer, *options: str) -> RedisServer:
         """A server that was killed, back as what the others make of it; who is who must be known by then."""
-        started = server.start_again(*options)
+        started = server.restart(*options)
         if server is self.master:
             self.master = started
         else:
@@ -96,7 +96,7 @@ def _replication_of(server: RedisServer) -> dict[str, Any]:
     """Nothing, where nobody answers."""
     try:
         with redis.Redis(
-            port=server.port, decode_responses=True, socket_timeout=PATIENCE_SECONDS, **server.access
+            port=server.port, decode_responses=True, socket_timeout=MAX_WAIT_SECONDS, **server.access
         ) as client:
             return {**client.info("replication")}
     except redis.RedisError:
@@ -159,7 +159,7 @@ class Cluster:
 
     def url_of(self, user: str) -> str:
         """For one of the users that every server of the tests has."""
-        return name_user(self.url, user) if self.nodes[0].has_users else self.url
+        return with_user(self.url, user) if self.nodes[0].has_users else self.url
 
     def connect(self) -> redis.Redis:
         """The client, which has the same methods but for few."""
@@ -319,16 +319,16 @@ class Watched(Shard):
 
     def url_of(self, user: str) -> str:
         """For one of the users that every server of the tests has."""
-        return name_user(self.url, user) if self.master.has_users else self.url
+        return with_user(self.url, user) if self.master.has_users else self.url
 
     def connect(self) -> redis.Redis:
         """A plain client to look into the master."""
         return self.master.connect()
 
-    def start_again(self, server: RedisServer, *options: str) -> RedisServer:
+    def restart(self, server: RedisServer, *options: str) -> RedisServer:
         """An operator tells it whom to follow; the Sentinels would, but only after long looking at it."""
         follow = () if server is self.master else ("--replicaof", "127.0.0.1", str(self.master.port))
-        return super().start_again(server, *follow, *options)
+        return super().restart(server, *follow, *options)
 
     def wait_until_named(self) -> None:
         """Wait until all Sentinels name this master. A Sentinel hears of a promotion when it next asks for the role."""

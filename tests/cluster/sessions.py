@@ -11,21 +11,21 @@ from service.store.keys import family_key
 from service.worker import Worker
 from tests.cluster.nodes import Cluster
 from tests.conftest import SECRET_KEY
-from tests.support.actors import ALICE, Person
+from tests.support.clients_and_users import ALICE, UserCredentials
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 
 
-PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
+PEOPLE = tuple(UserCredentials(f"user-{number}@example.com", ALICE.password) for number in range(30))
 
 
 Tokens = dict[str, str]
 
 
-async def start_session(worker: Worker, person: Person, client_id: str = "phone-app") -> Tokens:
+async def start_session(worker: Worker, credentials: UserCredentials, client_id: str = "phone-app") -> Tokens:
     """A session as a login would make it."""
-    identity = identify_user(person.realm, person.username)
-    user = await worker.registry.find_user(identity) or User(realm=person.realm, username=person.username)
+    identity = identify_user(credentials.realm, credentials.username)
+    user = await worker.registry.find_user(identity) or User(realm=credentials.realm, username=credentials.username)
     refresh_token = make_first_refresh_token(user.identity.shard)
     access_token = make_access_token(user.identity.shard)
     lives_ms = await worker.families.start(

@@ -25,39 +25,39 @@ from service.worker import Worker
 from tests.cluster.nodes import Cluster
 from tests.cluster.sessions import PEOPLE, Tokens, is_known, start_session
 from tests.conftest import make_code
-from tests.faults.stage import LATEST_SECONDS, start_sessions
-from tests.support.actors import (
+from tests.faults.deployment import LATEST_SECONDS, start_sessions
+from tests.support.browser import (
+    SESSIONS,
+    SWITCH,
+    Browser,
+    Page,
+    assert_refused,
+    assert_sent_back,
+    authorization_response,
+    authorization_url,
+    is_login_page,
+)
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     MADE_SECRET,
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
-    Person,
+    UserCredentials,
     assert_error,
     revoke_all,
     tokens_of,
-)
-from tests.support.browser import (
-    SESSIONS,
-    SWITCH,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    assert_refused,
-    assert_sent_back,
-    is_login_page,
 )
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until, until_status
 
 
-async def register(worker: Worker, people: Sequence[Person]) -> None:
+async def register(worker: Worker, people: Sequence[UserCredentials]) -> None:
     """All with Alice's password, whose hash costs something."""
     alice = await worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
-    await worker.registry.put_users([replace(alice, username=person.username) for person in people])
+    await worker.registry.put_users([replace(alice, username=credentials.username) for credentials in people])
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-readyz")
@@ -65,9 +65,9 @@ async def test_a_service_on_a_cluster_is_seeded_and_ready(cluster_http: httpx2.A
     ready = await cluster_http.get("/readyz")
 
     assert ready.status_code == 200
-    for app in (PHONE_APP, WEB_SHOP, MADE_SECRET):
+    for client in (PHONE_APP, WEB_SHOP, MADE_SECRET):
         for person in (ALICE, BOB):
-            assert (await app.log_in(cluster_http, person)).status_code == 200
+            assert (await client.log_in(cluster_http, person)).status_code == 200
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-redis-cluster")
@@ -83,13 +83,13 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
     """A key in another slot would be refused by Redis, and the answer would be 500."""
     await register(cluster_parts, PEOPLE)
 
-    async def live(person: Person) -> None:
+    async def live(credentials: UserCredentials) -> None:
         http = cluster_http
-        first, second = [await start_session(cluster_parts, person) for _ in range(2)]
+        first, second = [await start_session(cluster_parts, credentials) for _ in range(2)]
         refreshed = dict(tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])))
         replayed = dict(tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])))
         assert refreshed["refresh_token"] == replayed["refresh_token"]
-        code = await make_code(cluster_parts, person)
+        code = await make_code(cluster_parts, credentials)
         exchanged = dict(tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)))
         assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
         assert is_known(cluster, exchanged) == (False, False)
@@ -99,15 +99,15 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
         assert (await PHONE_APP.revoke(http, second["refresh_token"])).status_code == 200
         assert is_known(cluster, second) == (False, False)
 
-        code = await make_code(cluster_parts, person)
+        code = await make_code(cluster_parts, credentials)
         assert (await revoke_all(http, refreshed["access_token"])).status_code == 200
         for tokens in (first, refreshed, replayed):
             assert is_known(cluster, tokens) == (False, False)
         assert_error(await PHONE_APP.refresh(http, refreshed["refresh_token"]), 400, "invalid_grant")
         assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
-        assert is_known(cluster, await start_session(cluster_parts, person)) == (True, True)
+        assert is_known(cluster, await start_session(cluster_parts, credentials)) == (True, True)
 
-    await asyncio.gather(*(live(person) for person in PEOPLE))
+    await asyncio.gather(*(live(credentials) for credentials in PEOPLE))
 
 
 @pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
@@ -128,40 +128,40 @@ async def test_the_pages_work_for_users_on_every_node(
         assert {cluster.node_of(key) for key in found} == {0, 1, 2}, kind
 
 
-async def live_with_a_browser(http: httpx2.AsyncClient, person: Person) -> None:
+async def live_with_a_browser(http: httpx2.AsyncClient, credentials: UserCredentials) -> None:
     browser, other = Browser(http), Browser(http)
-    form = await browser.open(ask())
-    assert is_login_page(await browser.log_in(form, Person(person.username, "wrong")))
-    page = await browser.log_in(form, person)
+    form = await browser.open(authorization_url())
+    assert is_login_page(await browser.log_in(form, UserCredentials(credentials.username, "wrong")))
+    page = await browser.log_in(form, credentials)
     assert_sent_back(await browser.deny(page), "access_denied")
     assert_refused(await browser.allow(page), 400, "answered")
 
-    page = await browser.reach_consent(ask())
-    code = answer_of(await browser.allow(page))["code"]
-    assert answer_of(await browser.allow(page))["code"] == code
+    page = await browser.open_consent_page(authorization_url())
+    code = authorization_response(await browser.allow(page))["code"]
+    assert authorization_response(await browser.allow(page))["code"] == code
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     assert_refused(await browser.allow(page), 400, "answered")
 
-    listed = Page(await other.sign_in(person))
+    listed = Page(await other.sign_in(credentials))
     (entry,) = [form for form in listed.forms if form.action == "/sessions/end"]
     await other.send(entry.action, entry.fields)
     assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     assert is_login_page(await other.submit(await other.open(SESSIONS), "/sessions/sign-out", {}))
 
-    switched = await browser.submit(await browser.reach_consent(ask()), SWITCH, {})
-    page = await browser.log_in(switched, person)
+    switched = await browser.submit(await browser.open_consent_page(authorization_url()), SWITCH, {})
+    page = await browser.log_in(switched, credentials)
     unused = await browser.get_code()
-    assert is_login_page(await other.submit(await other.sign_in(person), "/sessions/end-all", {}))
+    assert is_login_page(await other.submit(await other.sign_in(credentials), "/sessions/end-all", {}))
     assert_refused(await browser.allow(page), 403, "signed_out")
     assert_error(await PHONE_APP.exchange(http, unused, PHONE_CALLBACK), 400, "invalid_grant")
-    assert tokens_of(await PHONE_APP.exchange(http, await browser.get_code(person=person), PHONE_CALLBACK))
+    assert tokens_of(await PHONE_APP.exchange(http, await browser.get_code(credentials=credentials), PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-i4-three-masters", "decided-login-limit", "decided-limit-stops-checking")
 async def test_throttles_count_on_a_cluster_though_address_and_user_lie_on_different_nodes(
     cluster_http: httpx2.AsyncClient,
 ) -> None:
-    wrong = Person(ALICE.username, "wrong")
+    wrong = UserCredentials(ALICE.username, "wrong")
     statuses = [(await PHONE_APP.log_in(cluster_http, wrong)).status_code for _ in range(11)]
 
     assert statuses == [400] * 10 + [429]
@@ -213,16 +213,16 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
 async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_says_why(
     cluster: Cluster, cluster_parts: Worker
 ) -> None:
-    older = [await start_session(cluster_parts, person) for person in PEOPLE]
+    older = [await start_session(cluster_parts, credentials) for credentials in PEOPLE]
     until_ms = await cluster_parts.families.read_clock_ms()
     cluster_parts.redis.clock_offset_ms = lambda: 1_000
-    younger = [await start_session(cluster_parts, person) for person in PEOPLE]
+    younger = [await start_session(cluster_parts, credentials) for credentials in PEOPLE]
     inspection = TokenInspection(cluster_parts.redis, cluster_parts.lifetimes)
 
     found = [each for batch in [batch async for batch in cluster_parts.session_scan.scan_subjects()] for each in batch]
     await cluster_parts.revocations.revoke_all_of(found, until_ms=until_ms, reason="console")
 
-    identities = [identify_user("main", person.username) for person in PEOPLE]
+    identities = [identify_user("main", credentials.username) for credentials in PEOPLE]
     assert {(identity.shard, identity.subject) for identity in identities} == set(found)
     assert {is_known(cluster, tokens) for tokens in older} == {(False, False)}
     assert {is_known(cluster, tokens) for tokens in younger} == {(True, True)}
@@ -263,7 +263,7 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
     with cluster.nodes[away].frozen():
         asked = {person: asyncio.create_task(refresh(tokens)) for person, tokens in sessions}
         await until(lambda: {person for person in PEOPLE if not asked[person].done()} == lost)
-        await held_time.pass_by(LATEST_SECONDS)
+        await held_time.advance_in_steps(LATEST_SECONDS)
         assert all(task.done() for task in asked.values())
         alive = await cluster_http.get("/healthz")
 
@@ -271,13 +271,13 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
         person: 503 if person in lost else 200 for person in PEOPLE
     }
     assert alive.status_code == 200
-    with held_time.passing(1):
+    with held_time.running_at(1):
         for _, tokens in sessions:
             await until_status(partial(PHONE_APP.refresh, cluster_http, tokens["refresh_token"]), 200)
 
 
-def node_key(person: Person) -> str:
-    return f"family:{{{identify_user(person.realm, person.username).shard}}}:x"
+def node_key(credentials: UserCredentials) -> str:
+    return f"family:{{{identify_user(credentials.realm, credentials.username).shard}}}:x"
 
 
 async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_parts: Worker) -> None:

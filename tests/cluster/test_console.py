@@ -13,7 +13,7 @@ from tests.admin.conftest import Answer, type_in
 from tests.cluster.nodes import Cluster
 from tests.cluster.sessions import PEOPLE, is_known, start_session
 from tests.conftest import SECRET_KEY
-from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP
 
 Admin = Callable[..., Awaitable[Answer]]
 

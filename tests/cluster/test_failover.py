@@ -15,12 +15,12 @@ from service.app import build_app
 from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.worker import Worker
-from tests.cluster.failovers import outlast
+from tests.cluster.failovers import advance_until_done
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
-from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
+from tests.conftest import SECRET_KEY, SEED, http_client_for, make_code, running_lifespan
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tupl
     }
     worker = Worker(load_settings(settings), lambda: 0)
     app = build_app(worker)
-    async with lifespan_of(app), client_of(app) as http:
+    async with running_lifespan(app), http_client_for(app) as http:
         yield worker, http
 
 
@@ -58,11 +58,11 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
     if old.process.poll() is None:
         old.process.send_signal(signal.SIGCONT)
     else:
-        shard.start_again(old)  # in this thread: a server ends with the thread that started it
+        shard.restart(old)  # in this thread: a server ends with the thread that started it
     await asyncio.to_thread(cluster.wait_until_whole)
     with shard.master.connect() as master:
         master.set(f"node:{{{identify_user(ALICE.realm, ALICE.username).shard}}}", "is whole", px=1)
-        assert await asyncio.to_thread(master.wait, 1, round(PATIENCE_SECONDS * 1000)) == 1
+        assert await asyncio.to_thread(master.wait, 1, round(MAX_WAIT_SECONDS * 1000)) == 1
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability")
@@ -79,7 +79,7 @@ async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_p
         assert (await PHONE_APP.revoke(http, revoked["refresh_token"])).status_code == 200
 
         shard.master.process.send_signal(number)
-        answer = await outlast(loop_time, shard, lambda: PHONE_APP.refresh(http, kept["refresh_token"]))
+        answer = await advance_until_done(loop_time, shard, lambda: PHONE_APP.refresh(http, kept["refresh_token"]))
 
         assert (await verify(http, tokens_of(answer)["access_token"])).status_code == 200
         assert (await verify(http, revoked["access_token"])).status_code == 401
@@ -116,5 +116,5 @@ async def test_refreshes_that_a_failover_lost_are_gone_on_from_and_no_theft(
 
 
 async def go_on(loop_time: LoopTime, watched: Watched, http: httpx2.AsyncClient, refresh_token: str) -> str:
-    answer = await outlast(loop_time, watched, lambda: PHONE_APP.refresh(http, refresh_token))
+    answer = await advance_until_done(loop_time, watched, lambda: PHONE_APP.refresh(http, refresh_token))
     return tokens_of(answer)["refresh_token"]

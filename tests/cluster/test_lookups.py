@@ -20,8 +20,8 @@ from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.cluster.workers import worker_at
-from tests.faults.stage import start_sessions
-from tests.support.actors import access_key_of, access_name_of
+from tests.faults.deployment import start_sessions
+from tests.support.clients_and_users import access_key_of, access_name_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until, until_true, wait_until
 
@@ -103,7 +103,7 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
             for token in set(tokens) - set(lost):
                 assert await bearer.lookup(token)
             asked = [asyncio.create_task(bearer.lookup(token)) for token in lost]
-            await held_time.pass_by(DEADLINE_SECONDS + STEP_SECONDS)
+            await held_time.advance_in_steps(DEADLINE_SECONDS + STEP_SECONDS)
             assert all(isinstance(task.exception(), StoreUnavailable) for task in asked)
 
 
@@ -123,7 +123,7 @@ async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path, hel
                 await until(lambda: left.cluster("INFO")["cluster_state"] == "fail", "the node to notice")
             assert await bearer.lookup(tokens[0])
             # The next heartbeat hears of it, and its answer takes no time of ours.
-            await held_time.pass_by(HEARTBEAT_SECONDS)
+            await held_time.advance_in_steps(HEARTBEAT_SECONDS)
             await until_true(lambda: is_unavailable(bearer, tokens[0]), "memory not to be believed")
 
             for token in tokens:
@@ -165,7 +165,7 @@ async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path, 
             await until(lambda: newcomer.info("replication")["role"] == "master")
             newcomer.delete(access_key_of(tokens[0]))
 
-            with loop_time.passing(1):
+            with loop_time.running_at(1):
                 await until_refused(bearer, tokens[0])
                 for token in tokens[1:]:
                     await until_live(bearer, token)
@@ -207,7 +207,7 @@ async def test_memory_follows_the_master_that_the_sentinels_name(
                 await until(lambda: replica.info("replication")["role"] == "master")
                 replica.delete(access_key_of(tokens[0]))
 
-                with loop_time.passing(1):
+                with loop_time.running_at(1):
                     await until_refused(bearer, tokens[0])
                     await until_live(bearer, tokens[1])
                 await assert_told(loop_time, bearer, tokens[1], replica)

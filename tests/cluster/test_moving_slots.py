@@ -27,14 +27,14 @@ from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import Cluster, running_cluster
-from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
-from tests.faults.stage import start_sessions
+from tests.conftest import SECRET_KEY, SEED, http_client_for, make_code, running_lifespan
+from tests.faults.deployment import start_sessions
 from tests.store.interruptions import BreakingConnection
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
     PHONE_CALLBACK,
-    Person,
+    UserCredentials,
     access_key_of,
     assert_error,
     revoke_all,
@@ -61,29 +61,29 @@ MOVED: dict[str, Callable[[str], bool]] = {
 
 
 @dataclass
-class Stage:
+class Deployment:
     cluster: Cluster
     settings: Settings
     worker: Worker
     http: httpx2.AsyncClient
     users: int = 0
 
-    def make_person(self) -> Person:
+    def make_person(self) -> UserCredentials:
         """Somebody new, with Alice's password, once `register` knows them."""
         self.users += 1
-        return Person(f"mover-{self.users}@example.com", ALICE.password)
+        return UserCredentials(f"mover-{self.users}@example.com", ALICE.password)
 
     async def start(self) -> Held:
         """What a new user has: two access tokens of one session, refreshed once, and a code."""
-        person = self.make_person()
+        credentials = self.make_person()
         alice = await self.worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
         assert alice is not None
-        user = User(realm="main", username=person.username, password_hash=alice.password_hash, roles=alice.roles)
-        ((access_token, refresh_token),) = await start_sessions(self.worker, person.username, 1)
+        user = User(realm="main", username=credentials.username, password_hash=alice.password_hash, roles=alice.roles)
+        ((access_token, refresh_token),) = await start_sessions(self.worker, credentials.username, 1)
         await self.worker.registry.put_users([user])
         refreshed = tokens_of(await PHONE_APP.refresh(self.http, refresh_token))
-        code = await make_code(self.worker, person)
-        return Held(person, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)
+        code = await make_code(self.worker, credentials)
+        return Held(credentials, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)
 
     async def begin_to_revoke(self, held: Held) -> None:
         """A revokeAll that got no further than its mark."""
@@ -103,7 +103,7 @@ class Stage:
 class Held:
     """What a client holds of one user."""
 
-    person: Person
+    person: UserCredentials
     access_tokens: list[str]
     refresh_token: str
     code: str
@@ -115,19 +115,22 @@ class Held:
         return index_key(identity.shard, identity.subject)
 
 
-Operation = Callable[[Stage, Held], Awaitable[httpx2.Response]]
+Operation = Callable[[Deployment, Held], Awaitable[httpx2.Response]]
 ALL, NOTHING = [True] * 3, [False] * 3
 OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
-    "revoke of a refresh token": (lambda stage, held: PHONE_APP.revoke(stage.http, held.refresh_token), NOTHING),
+    "revoke of a refresh token": (
+        lambda deployment, held: PHONE_APP.revoke(deployment.http, held.refresh_token),
+        NOTHING,
+    ),
     "revoke of an access token": (
-        lambda stage, held: PHONE_APP.revoke(stage.http, held.access_tokens[1]),
+        lambda deployment, held: PHONE_APP.revoke(deployment.http, held.access_tokens[1]),
         [True, True, False],
     ),
-    "revokeAll": (lambda stage, held: revoke_all(stage.http, held.access_tokens[1]), NOTHING),
-    "revokeAll that was begun": (lambda stage, held: revoke_all(stage.http, held.access_tokens[1]), NOTHING),
-    "refresh": (lambda stage, held: PHONE_APP.refresh(stage.http, held.refresh_token), ALL),
-    "exchange": (lambda stage, held: PHONE_APP.exchange(stage.http, held.code, PHONE_CALLBACK), ALL),
-    "login": (lambda stage, held: PHONE_APP.log_in(stage.http, held.person), ALL),
+    "revokeAll": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
+    "revokeAll that was begun": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
+    "refresh": (lambda deployment, held: PHONE_APP.refresh(deployment.http, held.refresh_token), ALL),
+    "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
+    "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.person), ALL),
 }
 """What is asked for, and which of the family and the two access tokens that were there are there afterwards."""
 
@@ -148,13 +151,13 @@ def built_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-async def stage(built_cluster: Cluster) -> AsyncIterator[Stage]:
-    async with running_stage(built_cluster) as stage:
-        yield stage
+async def deployment(built_cluster: Cluster) -> AsyncIterator[Deployment]:
+    async with running_stage(built_cluster) as deployment:
+        yield deployment
 
 
 @asynccontextmanager
-async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Stage]:
+async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Deployment]:
     """The cluster is emptied first."""
     for server in cluster.nodes:
         with server.connect() as node:
@@ -170,8 +173,8 @@ async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Sta
     )
     worker = Worker(settings, lambda: 0)
     app = build_app(worker)
-    async with lifespan_of(app), client_of(app) as http:
-        yield Stage(cluster, settings, worker, http)
+    async with running_lifespan(app), http_client_for(app) as http:
+        yield Deployment(cluster, settings, worker, http)
     await worker.close()
 
 
@@ -179,9 +182,9 @@ async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Sta
 @pytest.mark.single_server("it brings a cluster along")
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_what_is_answered_while_a_slot_is_half_moved_is_so_for_good(
-    stage: Stage, held_time: LoopTime, name: str
+    deployment: Deployment, held_time: LoopTime, name: str
 ) -> None:
-    await check_answers(stage, held_time, name)
+    await check_answers(deployment, held_time, name)
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster", "decided-durability")
@@ -191,8 +194,8 @@ async def test_what_is_answered_when_it_is_on_the_disk_is_so_for_good(
     built_cluster: Cluster, held_time: LoopTime, name: str
 ) -> None:
     with writing_at_once(built_cluster):
-        async with running_stage(built_cluster, TOKEN_SERVICE_DURABILITY="disk") as stage:
-            await check_answers(stage, held_time, name)
+        async with running_stage(built_cluster, TOKEN_SERVICE_DURABILITY="disk") as deployment:
+            await check_answers(deployment, held_time, name)
 
 
 @contextmanager
@@ -217,36 +220,36 @@ async def ask_until_too_late(held_time: LoopTime, requests: Sequence[Awaitable[h
     before = count_refusals()
     asked = [asyncio.ensure_future(request) for request in requests]
     await until(lambda: count_refusals() - before == sum(not request.done() for request in asked))
-    await held_time.pass_by(DEADLINE_SECONDS)
+    await held_time.advance_in_steps(DEADLINE_SECONDS)
     return await asyncio.gather(*asked)
 
 
-async def check_answers(stage: Stage, held_time: LoopTime, name: str) -> None:
+async def check_answers(deployment: Deployment, held_time: LoopTime, name: str) -> None:
     """The operation is tried for users whose keys are halved in every way."""
     operation, is_left = OPERATIONS[name]
 
-    people = [await stage.start() for _ in MOVED]
+    people = [await deployment.start() for _ in MOVED]
     if name == "revokeAll that was begun":
-        await asyncio.gather(*map(stage.begin_to_revoke, people))
+        await asyncio.gather(*map(deployment.begin_to_revoke, people))
     with ExitStack() as stack:
         for held, is_moved in zip(people, MOVED.values(), strict=True):
-            stack.enter_context(moving_slot(stage.cluster, held.key)).move_keys(is_moved)
-        answers = await ask_until_too_late(held_time, [operation(stage, held) for held in people])
+            stack.enter_context(moving_slot(deployment.cluster, held.key)).move_keys(is_moved)
+        answers = await ask_until_too_late(held_time, [operation(deployment, held) for held in people])
     statuses = [answer.status_code for answer in answers]
     for held, answer in zip(people, answers, strict=True):
         if answer.status_code != 200:
             assert_error(answer, 503, "temporarily_unavailable")
-            assert (await operation(stage, held)).status_code == 200
-        assert stage.list_live(held) == is_left
+            assert (await operation(deployment, held)).status_code == 200
+        assert deployment.list_live(held) == is_left
     assert (503 in statuses) is (name != "revoke of an access token")  # which touches one key
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
-    stage.worker.redis.scan_retry_delay_seconds = 0
-    stage.worker.redis.max_looks = 1_000_000
-    people = [await stage.start() for _ in range(12)]
+async def test_a_sweep_finds_what_moves_while_it_looks(deployment: Deployment) -> None:
+    deployment.worker.redis.scan_retry_delay_seconds = 0
+    deployment.worker.redis.max_looks = 1_000_000
+    people = [await deployment.start() for _ in range(12)]
 
     batches = count()
     looked_twice = asyncio.Event()
@@ -255,10 +258,10 @@ async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
         if next(batches) > 20:
             looked_twice.set()
 
-    with moving_slot(stage.cluster, people[0].key) as moving:
+    with moving_slot(deployment.cluster, people[0].key) as moving:
         moving.move_keys(lambda key: key.startswith("access:"))
         sweep = asyncio.create_task(
-            stage.worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
+            deployment.worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
         )
         await until(looked_twice.is_set)
         assert not sweep.done()
@@ -266,51 +269,51 @@ async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
     ended = await sweep
 
     assert ended >= len(people)
-    assert [stage.list_live(held) for held in people] == [NOTHING] * len(people)
+    assert [deployment.list_live(held) for held in people] == [NOTHING] * len(people)
 
 
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
-    stage: Stage, held_time: LoopTime
+    deployment: Deployment, held_time: LoopTime
 ) -> None:
-    held, other = await stage.start(), await stage.start()
+    held, other = await deployment.start(), await deployment.start()
     moved_token, left_token = held.access_tokens
 
-    with moving_slot(stage.cluster, held.key) as moving:
+    with moving_slot(deployment.cluster, held.key) as moving:
         moving.move_keys(lambda key: key == access_key_of(moved_token))
-        (refused,) = await ask_until_too_late(held_time, [PHONE_APP.refresh(stage.http, held.refresh_token)])
+        (refused,) = await ask_until_too_late(held_time, [PHONE_APP.refresh(deployment.http, held.refresh_token)])
         assert_error(refused, 503, "temporarily_unavailable")
         for token in (moved_token, left_token):
-            assert (await verify(stage.http, token)).status_code == 200
-        refreshed = await PHONE_APP.refresh(stage.http, other.refresh_token)
+            assert (await verify(deployment.http, token)).status_code == 200
+        refreshed = await PHONE_APP.refresh(deployment.http, other.refresh_token)
         assert refreshed.status_code == 200
-        told = await ask_doctor(stage.cluster)
+        told = await ask_doctor(deployment.cluster)
         moving.forget_to_give()
-        told += await ask_doctor(stage.cluster)
+        told += await ask_doctor(deployment.cluster)
     about_slot = [(finding["level"], finding["says"]) for finding in told if str(moving.slot) in finding["says"]]
     assert [level for level, _ in about_slot] == ["trouble", "trouble"]
     assert ["forgotten" in says for _, says in about_slot] == [False, True]
-    assert not any(str(moving.slot) in finding["says"] for finding in await ask_doctor(stage.cluster))
-    assert (await PHONE_APP.refresh(stage.http, held.refresh_token)).status_code == 200
+    assert not any(str(moving.slot) in finding["says"] for finding in await ask_doctor(deployment.cluster))
+    assert (await PHONE_APP.refresh(deployment.http, held.refresh_token)).status_code == 200
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_mass_logout_reaches_everybody_but_the_users_of_a_slot_that_stays_half_moved(
-    stage: Stage, loop_time: LoopTime
+    deployment: Deployment, loop_time: LoopTime
 ) -> None:
-    held, *others = [await stage.start() for _ in range(6)]
+    held, *others = [await deployment.start() for _ in range(6)]
 
-    with moving_slot(stage.cluster, held.key) as moving:
+    with moving_slot(deployment.cluster, held.key) as moving:
         moving.move_keys(lambda key: key.startswith("access:"))
-        with loop_time.passing(1):  # the console holds a lock whose life is a matter of Redis's clock
-            refused = await ask_console(stage.cluster, "revoke-all", "--everything", "--yes")
+        with loop_time.running_at(1):  # the console holds a lock whose life is a matter of Redis's clock
+            refused = await ask_console(deployment.cluster, "revoke-all", "--everything", "--yes")
     assert refused.status == 1
     assert "did not stop moving" in refused.aside
-    assert [stage.list_live(each) for each in (held, *others)] == [ALL, *[NOTHING] * 5]
-    assert (await ask_console(stage.cluster, "revoke-all", "--everything", "--yes")).status == 0
-    assert stage.list_live(held) == NOTHING
+    assert [deployment.list_live(each) for each in (held, *others)] == [ALL, *[NOTHING] * 5]
+    assert (await ask_console(deployment.cluster, "revoke-all", "--everything", "--yes")).status == 0
+    assert deployment.list_live(held) == NOTHING
 
 
 def count_refusals() -> float:
@@ -336,15 +339,15 @@ async def ask_console(cluster: Cluster, *words: str) -> Answer:
 
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_refresh_waits_for_its_slot_and_is_served(stage: Stage, held_time: LoopTime) -> None:
+async def test_a_refresh_waits_for_its_slot_and_is_served(deployment: Deployment, held_time: LoopTime) -> None:
     """The refresh waits for one more pause after the slot has arrived, and no longer."""
-    held, before = await stage.start(), count_refusals()
-    with moving_slot(stage.cluster, held.key) as moving:
+    held, before = await deployment.start(), count_refusals()
+    with moving_slot(deployment.cluster, held.key) as moving:
         moving.move_keys(lambda key: key.startswith("family:"))
-        refresh = asyncio.ensure_future(PHONE_APP.refresh(stage.http, held.refresh_token))
+        refresh = asyncio.ensure_future(PHONE_APP.refresh(deployment.http, held.refresh_token))
         await until(lambda: refresh.done() or count_refusals() > before)
         assert not refresh.done()
 
-    await held_time.pass_by(2 * RETRY_DELAY_SECONDS)
+    await held_time.advance_in_steps(2 * RETRY_DELAY_SECONDS)
     await until(refresh.done, "the refresh to be sent again")
     assert (await refresh).status_code == 200

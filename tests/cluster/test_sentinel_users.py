@@ -50,7 +50,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
             sentinel.sentinel_failover(MASTER_NAME)
             await until(lambda: replica.info("replication")["role"] == "master")
 
-            with loop_time.passing(1):
+            with loop_time.running_at(1):
                 await until_reachable(worker)
             assert await find_obstacle(worker.redis) is None
         for server in (master, replica):

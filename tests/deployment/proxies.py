@@ -23,7 +23,7 @@ from deployment.stack import (
     write_nginx_configuration,
 )
 from tests.support.servers import CHECKOUT, free_port
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 DEPLOYMENT = CHECKOUT / "deployment"
 
@@ -52,7 +52,7 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
         "bind :443 ": f"bind 127.0.0.1:{stack.https_port} ",
         "scheme https ": f"prefix https://localhost:{stack.https_port} ",
         "log /dev/log local0\n": "log stderr format raw local0\n",
-        "timeout check 3s\n": f"timeout check {PATIENCE_SECONDS:g}s\n",  # a test holds one back
+        "timeout check 3s\n": f"timeout check {MAX_WAIT_SECONDS:g}s\n",  # a test holds one back
     }
     for shipped, here in changes.items():
         assert shipped in text

@@ -19,7 +19,7 @@ import httpx2
 
 from service.system.parent_death import __file__ as parent_death
 from tests.support.servers import CHECKOUT, free_port, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 STACK = (sys.executable, "-P", "-m", "deployment.stack")
 # Linux takes any of these for its own, so a test can come from another address than the one that is trusted.
@@ -55,7 +55,7 @@ class RunningStack:
 
     def client(self, *, address: str | None = None) -> httpx2.Client:
         transport = httpx2.HTTPTransport(verify=self.trust(), local_address=address)
-        return httpx2.Client(base_url=self.url, transport=transport, timeout=PATIENCE_SECONDS)
+        return httpx2.Client(base_url=self.url, transport=transport, timeout=MAX_WAIT_SECONDS)
 
     def written(self, name: str) -> str:
         return (self.folder / "stack" / name).read_text()

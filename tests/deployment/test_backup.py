@@ -16,20 +16,20 @@ import pytest
 from service.config.settings import load_settings
 from tests.admin.conftest import type_in
 from tests.conftest import Clock, environment_of, serving
-from tests.support.actors import (
+from tests.support.browser import SESSIONS, Browser, is_login_page
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
-    App,
+    OAuthClient,
     access_key_of,
     assert_error,
     revoke_all,
     tokens_of,
     verify,
 )
-from tests.support.browser import SESSIONS, Browser, is_login_page
 from tests.support.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop
 from tests.support.waiting import wait_until
 
@@ -98,8 +98,8 @@ async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored
                 browser = Browser(http)
                 await browser.sign_in()
                 revoked, refreshed, bobs, shops = [
-                    dict(tokens_of(await app.log_in(http, person)))
-                    for app, person in ((PHONE_APP, ALICE), (PHONE_APP, ALICE), (PHONE_APP, BOB), (WEB_SHOP, ALICE))
+                    dict(tokens_of(await client.log_in(http, person)))
+                    for client, person in ((PHONE_APP, ALICE), (PHONE_APP, ALICE), (PHONE_APP, BOB), (WEB_SHOP, ALICE))
                 ]
                 code = await Browser(http).get_code()
 
@@ -135,6 +135,6 @@ async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored
         stop(machine.redis.process)
 
 
-async def assert_dead(http: httpx2.AsyncClient, tokens: dict[str, str], app: App) -> None:
+async def assert_dead(http: httpx2.AsyncClient, tokens: dict[str, str], client: OAuthClient) -> None:
     assert (await verify(http, tokens["access_token"])).status_code == 401
-    assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")

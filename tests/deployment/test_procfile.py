@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx2
 
 from service.system.parent_death import __file__ as parent_death
-from tests.support.actors import ALICE, TOKEN, login_form
+from tests.support.clients_and_users import ALICE, TOKEN, login_form
 from tests.support.servers import CHECKOUT, free_port, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 HONCHO = Path(sys.executable).parent / "honcho"
 
@@ -32,7 +32,7 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
             stderr=output,
         )
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{web_port}", timeout=PATIENCE_SECONDS) as http:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{web_port}", timeout=MAX_WAIT_SECONDS) as http:
             wait_until(lambda: _is_ready(http) or process.poll() is not None, "the service")
             assert process.poll() is None, log.read_text()
             form = {"client_id": "phone-app"} | login_form(ALICE, "realm:main role:enduser")

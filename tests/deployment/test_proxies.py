@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.support.actors import REVOKE
+from tests.support.clients_and_users import REVOKE
 from tests.support.servers import free_port
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 before_instances = pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
 RunningProxy = Callable[..., AbstractContextManager[httpx2.Client]]
@@ -54,7 +54,7 @@ class Instance:
 
     def _tell_ready(self, connection: socket.socket) -> None:
         with connection, suppress(ConnectionError):
-            self.may_tell.wait(PATIENCE_SECONDS)
+            self.may_tell.wait(MAX_WAIT_SECONDS)
             connection.sendall(ANSWER)
 
     def stop(self) -> None:

@@ -28,12 +28,12 @@ from service.store.events import EventStream
 from service.store.reports.session_count import COUNTED_KEYS, estimate_session_count
 from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
-from tests.conftest import SEED, Clock, client_of, environment_of, lifespan_of, make_code
+from tests.conftest import SEED, Clock, environment_of, http_client_for, make_code, running_lifespan
 from tests.house.key_table import read_table
-from tests.invariants.life import Life
+from tests.invariants.operations import Operations
 from tests.store.filling import fill
-from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
-from tests.support.browser import Browser, ask
+from tests.support.browser import Browser, authorization_url
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
 from tests.support.servers import CHECKOUT, USER_FILES, RedisServer, knows_users, server_binary
 
@@ -115,8 +115,8 @@ async def test_the_service_uses_all_that_it_was_granted(
         worker = Worker(settings, lambda: clock.offset_ms)
         worker.pending_revocations.scan_delay_seconds = 0
         app = build_app(worker)
-        async with lifespan_of(app), client_of(app) as http:
-            async for _ in Life(http, worker, clock).operations():
+        async with running_lifespan(app), http_client_for(app) as http:
+            async for _ in Operations(http, worker, clock).run_all():
                 pass
             await make_code(worker)
             await PHONE_APP.log_in(http, ALICE)
@@ -158,7 +158,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         """One of all that a user can have, and a session that the grace has merged and one that was ended."""
         for person in (ALICE, BOB):
             await PHONE_APP.log_in(http, person)
-            await browser.reach_consent(ask())
+            await browser.open_consent_page(authorization_url())
             await make_code(worker, person)
         tokens = dict(tokens_of(await PHONE_APP.log_in(http, ALICE)))
         await PHONE_APP.refresh(http, tokens["refresh_token"])

@@ -14,10 +14,10 @@ import pytest
 
 from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.support.actors import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
+from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import RedisServer, ServiceProcess, free_port, running_service, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)
@@ -49,7 +49,7 @@ class Load:
                 thread.join()
 
     def client(self) -> httpx2.Client:
-        return httpx2.Client(base_url=self._url, verify=self._trust, timeout=PATIENCE_SECONDS)
+        return httpx2.Client(base_url=self._url, verify=self._trust, timeout=MAX_WAIT_SECONDS)
 
     def _keep_session(self) -> None:
         """One session from the first key to the last, and its access token at every gateway."""

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.conftest import environment_of
-from tests.support.actors import ALICE, TOKEN, login_form
+from tests.support.clients_and_users import ALICE, TOKEN, login_form
 from tests.support.servers import CHECKOUT, RedisServer, running_service
 
 

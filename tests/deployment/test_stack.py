@@ -19,9 +19,9 @@ import pytest
 
 from deployment.stack import running
 from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
-from tests.support.actors import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
+from tests.support.clients_and_users import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
 from tests.support.servers import CHECKOUT, free_port
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 PHONE_APP = {"client_id": "phone-app"}
 LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")
@@ -141,7 +141,7 @@ def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written
 def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) -> None:
     """As bytes: a client library would tidy the path up."""
     with (
-        socket.create_connection(("127.0.0.1", stack.https_port), PATIENCE_SECONDS) as plain,
+        socket.create_connection(("127.0.0.1", stack.https_port), MAX_WAIT_SECONDS) as plain,
         stack.trust().wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -207,7 +207,7 @@ def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_pa
     head += "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
     with running_stack(tmp_path) as stack:
         with (
-            socket.create_connection(("127.0.0.1", stack.https_port), PATIENCE_SECONDS) as plain,
+            socket.create_connection(("127.0.0.1", stack.https_port), MAX_WAIT_SECONDS) as plain,
             stack.trust().wrap_socket(plain, server_hostname="localhost") as connection,
         ):
             connection.sendall(head.encode() + body[:20])
@@ -216,7 +216,7 @@ def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_pa
             assert stack.process.poll() is None
             connection.sendall(body[20:])
             assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
-        assert stack.process.wait(PATIENCE_SECONDS) == 0
+        assert stack.process.wait(MAX_WAIT_SECONDS) == 0
         for port in (stack.https_port, stack.http_port, stack.service_port, stack.redis_port):
             assert not stack.listens(port)
 

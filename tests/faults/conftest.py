@@ -8,58 +8,61 @@ import httpx2
 import pytest
 
 from service.worker import Worker
+from tests.faults.deployment import Deployment, http_client_for, worker_on
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, client_of, worker_on
 from tests.support.servers import other_binaries, running_service
 
 
 @pytest.fixture(scope="package")
-def built_stage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def shared_deployment(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
     """With a parameter on that server of `other_binaries`, and without the instance beyond the proxy."""
     folder = tmp_path_factory.mktemp("faults")
     if hasattr(request, "param") and request.param != "found":
-        stage = Stage(folder, binary=other_binaries()[request.param])
+        deployment = Deployment(folder, binary=other_binaries()[request.param])
         try:
-            with running_proxy(stage.redis.port) as proxy, running_service(folder, stage.environment()) as direct:
-                stage.proxy, stage.direct = proxy, direct
-                yield stage
+            with (
+                running_proxy(deployment.redis.port) as proxy,
+                running_service(folder, deployment.environment()) as direct,
+            ):
+                deployment.proxy, deployment.direct = proxy, direct
+                yield deployment
         finally:
-            stage.close()
+            deployment.close()
         return
-    stage = Stage(folder)
+    deployment = Deployment(folder)
     try:
-        with running_proxy(stage.redis.port) as proxy, running_service(folder, stage.environment()) as direct:
-            stage.proxy, stage.direct = proxy, direct
-            with running_service(folder, stage.environment(REDIS_URL=proxy.url)) as beyond:
-                stage.beyond = beyond
-                yield stage
+        with running_proxy(deployment.redis.port) as proxy, running_service(folder, deployment.environment()) as direct:
+            deployment.proxy, deployment.direct = proxy, direct
+            with running_service(folder, deployment.environment(REDIS_URL=proxy.url)) as beyond:
+                deployment.beyond = beyond
+                yield deployment
     finally:
-        stage.close()
+        deployment.close()
 
 
 @pytest.fixture
-def stage(built_stage: Stage) -> Stage:
-    built_stage.proxy.heal()
-    built_stage.clear()
-    return built_stage
+def deployment(shared_deployment: Deployment) -> Deployment:
+    shared_deployment.proxy.heal()
+    shared_deployment.clear()
+    return shared_deployment
 
 
 @pytest.fixture
-async def direct(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+async def direct(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The instance that speaks to Redis itself."""
-    async with client_of(stage.direct) as http:
+    async with http_client_for(deployment.direct) as http:
         yield http
 
 
 @pytest.fixture
-async def beyond(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+async def beyond(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The instance that the proxy stands in front of."""
-    async with client_of(stage.beyond) as http:
+    async with http_client_for(deployment.beyond) as http:
         yield http
 
 
 @pytest.fixture
-async def worker(stage: Stage) -> AsyncIterator[Worker]:
+async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
     """The store below HTTP, straight to Redis."""
-    async with worker_on(stage) as worker:
+    async with worker_on(deployment) as worker:
         yield worker

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import hiredis
 
 from tests.support.servers import free_port
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SLICE = 1 << 16
 
@@ -212,10 +212,10 @@ def running_proxy(target_port: int) -> Iterator[Proxy]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(PATIENCE_SECONDS)
+    assert started.wait(MAX_WAIT_SECONDS)
     try:
         yield proxy
     finally:
         proxy.heal()
         proxy.tell(stopped.set)
-        thread.join(PATIENCE_SECONDS)
+        thread.join(MAX_WAIT_SECONDS)

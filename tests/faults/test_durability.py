@@ -17,12 +17,20 @@ from service.config.settings import load_settings
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.durable_writes import MAX_IDLE_SECONDS, RESERVE_SECONDS
 from service.worker import Worker
-from tests.conftest import client_of, environment_of, lifespan_of, make_code
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, access_key_of, assert_error, revoke_all, tokens_of
+from tests.conftest import environment_of, http_client_for, make_code, running_lifespan
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    access_key_of,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
 from tests.support.loop_time import LoopTime
-from tests.support.redis_monitor import watching
+from tests.support.redis_monitor import recording_commands
 from tests.support.servers import RedisServer, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS, until, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, until, wait_until
 
 CONTENDERS = 40
 
@@ -45,7 +53,7 @@ def master(built_pair: tuple[RedisServer, RedisServer]) -> RedisServer:
         wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica")
     with master.connect() as client:
         client.flushall()
-        assert client.wait(1, round(PATIENCE_SECONDS * 1000)) == 1
+        assert client.wait(1, round(MAX_WAIT_SECONDS * 1000)) == 1
     return master
 
 
@@ -58,7 +66,7 @@ def replica(built_pair: tuple[RedisServer, RedisServer]) -> RedisServer:
 async def service_on(server: RedisServer, durability: str) -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
     worker = Worker(load_settings(environment_of(server, TOKEN_SERVICE_DURABILITY=durability)), lambda: 0)
     app = build_app(worker)
-    async with lifespan_of(app), client_of(app) as http:
+    async with running_lifespan(app), http_client_for(app) as http:
         yield worker, http
 
 
@@ -103,7 +111,7 @@ async def test_without_a_replica_that_answers_nothing_of_this_is_called_done(
         second = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
         code = await make_code(worker)
         with replica.frozen(), master.connect() as client:
-            with watching(client) as commands:
+            with recording_commands(client) as commands:
                 answers = await asyncio.gather(
                     PHONE_APP.exchange(http, code, PHONE_CALLBACK),
                     PHONE_APP.revoke(http, first["access_token"]),

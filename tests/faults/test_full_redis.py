@@ -13,8 +13,18 @@ from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.faults.stage import KEYRING, Stage, client_of
-from tests.support.actors import (
+from tests.faults.deployment import KEYRING, Deployment, http_client_for
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    Page,
+    assert_refused,
+    authorization_response,
+    authorization_url,
+    is_consent_page,
+    is_login_page,
+)
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     BOB,
@@ -22,21 +32,11 @@ from tests.support.actors import (
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
-    App,
+    OAuthClient,
     assert_error,
     revoke_all,
     tokens_of,
     verify,
-)
-from tests.support.browser import (
-    SESSIONS,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    assert_refused,
-    is_consent_page,
-    is_login_page,
 )
 from tests.support.servers import REDIS_6, other_binaries, running_service
 from tests.support.waiting import wait_until
@@ -56,18 +56,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(name, marks=() if is_quick and name != REDIS_6 else (pytest.mark.long,))
         for name in other_binaries()
     ]
-    metafunc.parametrize("built_stage", ["found", *others], indirect=True)
+    metafunc.parametrize("shared_deployment", ["found", *others], indirect=True)
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i10-outage-is-not-theft")
 async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     code = await make_code(worker)
-    family = stage.find_family(tokens["refresh_token"])
+    family = deployment.find_family(tokens["refresh_token"])
 
-    with stage.full():
+    with deployment.full():
         answers = [
             await PHONE_APP.log_in(direct, ALICE),
             await PHONE_APP.refresh(direct, tokens["refresh_token"]),
@@ -76,8 +76,8 @@ async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
         for answer in answers:
             assert_error(answer, 503, "temporarily_unavailable")
             assert int(answer.headers["retry-after"]) >= 1
-        assert stage.find_family(tokens["refresh_token"]) == family
-        assert stage.knows_access_token(tokens["access_token"])
+        assert deployment.find_family(tokens["refresh_token"]) == family
+        assert deployment.knows_access_token(tokens["access_token"])
 
     assert (await PHONE_APP.exchange(direct, code, PHONE_CALLBACK)).status_code == 200
     assert (await PHONE_APP.refresh(direct, tokens["refresh_token"])).status_code == 200
@@ -86,164 +86,172 @@ async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
 
 @pytest.mark.clause("decided-redis-away", "decided-access-tokens-per-family")
 async def test_a_full_redis_costs_a_family_of_a_hundred_access_tokens_none_of_them(
-    stage: Stage, direct: httpx2.AsyncClient
+    deployment: Deployment, direct: httpx2.AsyncClient
 ) -> None:
     """The oldest goes when a new one comes, not before."""
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     oldest = tokens["access_token"]
     for _ in range(99):
         tokens = tokens_of(await PHONE_APP.refresh(direct, tokens["refresh_token"]))
-    assert stage.knows_access_token(oldest)
+    assert deployment.knows_access_token(oldest)
 
-    with stage.full():
+    with deployment.full():
         assert_error(await PHONE_APP.refresh(direct, tokens["refresh_token"]), 503, "temporarily_unavailable")
-        assert stage.knows_access_token(oldest)
+        assert deployment.knows_access_token(oldest)
 
     assert (await PHONE_APP.refresh(direct, tokens["refresh_token"])).status_code == 200
-    assert not stage.knows_access_token(oldest)
+    assert not deployment.knows_access_token(oldest)
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final")
-@pytest.mark.parametrize("app", [PHONE_APP, WEB_SHOP, MADE_SECRET])
-async def test_a_full_redis_takes_the_revocation_of_a_token(stage: Stage, direct: httpx2.AsyncClient, app: App) -> None:
-    tokens, other = tokens_of(await app.log_in(direct, BOB)), tokens_of(await app.log_in(direct, BOB))
+@pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP, MADE_SECRET])
+async def test_a_full_redis_takes_the_revocation_of_a_token(
+    deployment: Deployment, direct: httpx2.AsyncClient, client: OAuthClient
+) -> None:
+    tokens, other = tokens_of(await client.log_in(direct, BOB)), tokens_of(await client.log_in(direct, BOB))
 
-    with stage.full():
-        assert (await app.revoke(direct, tokens["access_token"])).status_code == 200
-        assert not stage.knows_access_token(tokens["access_token"])
-        assert (await app.revoke(direct, other["refresh_token"])).status_code == 200
-        assert stage.find_family(other["refresh_token"]) is None
-        assert not stage.knows_access_token(other["access_token"])
-        assert stage.find_ending(other["refresh_token"]) == "revoked"
+    with deployment.full():
+        assert (await client.revoke(direct, tokens["access_token"])).status_code == 200
+        assert not deployment.knows_access_token(tokens["access_token"])
+        assert (await client.revoke(direct, other["refresh_token"])).status_code == 200
+        assert deployment.find_family(other["refresh_token"]) is None
+        assert not deployment.knows_access_token(other["access_token"])
+        assert deployment.find_ending(other["refresh_token"]) == "revoked"
 
-    assert stage.find_family(tokens["refresh_token"]) is not None
+    assert deployment.find_family(tokens["refresh_token"]) is not None
 
 
 @pytest.mark.clause("decided-redis-away", "decided-introspection-changes-nothing")
-async def test_a_full_redis_goes_on_telling_whose_a_token_is(stage: Stage, direct: httpx2.AsyncClient) -> None:
+async def test_a_full_redis_goes_on_telling_whose_a_token_is(
+    deployment: Deployment, direct: httpx2.AsyncClient
+) -> None:
     """Gateways need no room for it, and let nobody wait for a Redis that only cannot grow."""
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
 
-    with stage.full():
+    with deployment.full():
         assert (await verify(direct, tokens["access_token"])).status_code == 200
         for token in tokens["access_token"], tokens["refresh_token"]:
             assert (await AUDITOR.introspect(direct, token)).json()["active"]
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final", "7009-2.1-client-authenticated-first")
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET])
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET])
 async def test_on_a_full_redis_a_worker_that_has_not_seen_a_client_before_takes_its_revocations(
-    stage: Stage, direct: httpx2.AsyncClient, tmp_path: Path, app: App
+    deployment: Deployment, direct: httpx2.AsyncClient, tmp_path: Path, client: OAuthClient
 ) -> None:
     """A chosen secret that is not remembered is checked, for which room under the limit is reserved."""
-    tokens, other = tokens_of(await app.log_in(direct, BOB)), tokens_of(await app.log_in(direct, BOB))
+    tokens, other = tokens_of(await client.log_in(direct, BOB)), tokens_of(await client.log_in(direct, BOB))
 
-    with running_service(tmp_path, stage.environment()) as fresh:
-        async with client_of(fresh) as http:
-            with stage.full():
-                wrong = await replace(app, client_secret="wrong").revoke(http, other["refresh_token"])
-                answer = await app.revoke(http, tokens["refresh_token"])
-                assert_error(await app.log_in(http, BOB), 503, "temporarily_unavailable")
+    with running_service(tmp_path, deployment.environment()) as fresh:
+        async with http_client_for(fresh) as http:
+            with deployment.full():
+                wrong = await replace(client, client_secret="wrong").revoke(http, other["refresh_token"])
+                answer = await client.revoke(http, tokens["refresh_token"])
+                assert_error(await client.log_in(http, BOB), 503, "temporarily_unavailable")
 
     assert_error(wrong, 401, "invalid_client")
     assert answer.status_code == 200
-    assert stage.find_family(tokens["refresh_token"]) is None
-    assert not stage.knows_access_token(tokens["access_token"])
-    assert stage.find_family(other["refresh_token"]) is not None
+    assert deployment.find_family(tokens["refresh_token"]) is None
+    assert not deployment.knows_access_token(tokens["access_token"])
+    assert deployment.find_family(other["refresh_token"]) is not None
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
-    stage: Stage, direct: httpx2.AsyncClient
+    deployment: Deployment, direct: httpx2.AsyncClient
 ) -> None:
     browser, signing_in = Browser(direct), Browser(direct)
-    page, form = await browser.reach_consent(ask()), await signing_in.open(ask())
-    before = look_at_pages(stage)
+    page, form = await browser.open_consent_page(authorization_url()), await signing_in.open(authorization_url())
+    before = look_at_pages(deployment)
 
-    with stage.full():
+    with deployment.full():
         for answer in (await browser.allow(page), await browser.deny(page)):
             assert_refused(answer, 503, "busy")
             assert int(answer.headers["retry-after"]) >= 1
         assert (await signing_in.log_in(form)).status_code == 503
-        assert answer_of(await browser.open(ask()))["error"] == "temporarily_unavailable"
+        assert authorization_response(await browser.open(authorization_url()))["error"] == "temporarily_unavailable"
         # Redis keeps nothing of a login page.
-        assert is_login_page(await Browser(direct).open(ask()))
-        assert look_at_pages(stage) == before
+        assert is_login_page(await Browser(direct).open(authorization_url()))
+        assert look_at_pages(deployment) == before
 
     assert "ts_session" not in signing_in.cookie_values
     assert is_consent_page(await signing_in.log_in(form))
-    code = answer_of(await browser.allow(page))["code"]
+    code = authorization_response(await browser.allow(page))["code"]
     assert tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i1-one-winner")
 async def test_on_a_full_redis_a_second_click_still_leads_to_the_code_that_there_is(
-    stage: Stage, direct: httpx2.AsyncClient
+    deployment: Deployment, direct: httpx2.AsyncClient
 ) -> None:
     """It writes nothing."""
     browser = Browser(direct)
-    page = await browser.reach_consent(ask())
-    code = answer_of(await browser.allow(page))["code"]
+    page = await browser.open_consent_page(authorization_url())
+    code = authorization_response(await browser.allow(page))["code"]
 
-    with stage.full():
-        assert answer_of(await browser.allow(page))["code"] == code
+    with deployment.full():
+        assert authorization_response(await browser.allow(page))["code"] == code
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(stage: Stage, direct: httpx2.AsyncClient) -> None:
+async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(
+    deployment: Deployment, direct: httpx2.AsyncClient
+) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     browser = Browser(direct)
     page = Page(await browser.sign_in())
     (entry,) = [form for form in page.forms if form.action == "/sessions/end"]
 
-    with stage.full():
+    with deployment.full():
         assert (await browser.send(entry.action, entry.fields)).status_code == 200
-        assert stage.find_family(tokens["refresh_token"]) is None
-        assert not stage.knows_access_token(tokens["access_token"])
-        assert stage.find_ending(tokens["refresh_token"]) == "signed_out_there"
+        assert deployment.find_family(tokens["refresh_token"]) is None
+        assert not deployment.knows_access_token(tokens["access_token"])
+        assert deployment.find_ending(tokens["refresh_token"]) == "signed_out_there"
         await browser.submit(page.response, "/sessions/sign-out", {})
 
-    assert not list(stage.store.scan_iter("browser:*"))
+    assert not list(deployment.store.scan_iter("browser:*"))
     assert is_login_page(await browser.open(SESSIONS))
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-revoke-all-covers-logins")
 async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
-    stage: Stage, direct: httpx2.AsyncClient
+    deployment: Deployment, direct: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     browser, other = Browser(direct), Browser(direct)
-    listed, page = await browser.sign_in(), await other.reach_consent(ask())
-    code = answer_of(await other.allow(page))["code"]
+    listed, page = await browser.sign_in(), await other.open_consent_page(authorization_url())
+    code = authorization_response(await other.allow(page))["code"]
 
-    with stage.full():
+    with deployment.full():
         await browser.submit(listed, "/sessions/end-all", {})
         for kind in ("access", "family", "code", "browser", "consent"):
-            assert not list(stage.store.scan_iter(f"{kind}:*")), kind
-        assert stage.find_ending(tokens["refresh_token"]) == "signed_out_everywhere"
+            assert not list(deployment.store.scan_iter(f"{kind}:*")), kind
+        assert deployment.find_ending(tokens["refresh_token"]) == "signed_out_everywhere"
 
     assert_refused(await other.allow(page), 403, "signed_out")
     assert_error(await PHONE_APP.refresh(direct, tokens["refresh_token"]), 400, "invalid_grant")
     assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
-def look_at_pages(stage: Stage) -> dict[str, str]:
-    keys = [str(key) for kind in ("browser", "consent", "code") for key in stage.store.scan_iter(f"{kind}:*")]
-    return {key: str(stage.store.get(key)) for key in sorted(keys)}
+def look_at_pages(deployment: Deployment) -> dict[str, str]:
+    keys = [str(key) for kind in ("browser", "consent", "code") for key in deployment.store.scan_iter(f"{kind}:*")]
+    return {key: str(deployment.store.get(key)) for key in sorted(keys)}
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
-async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.AsyncClient, worker: Worker) -> None:
-    sessions = [tokens_of(await app.log_in(direct, ALICE)) for app in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
+async def test_a_full_redis_takes_a_revoke_all(
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
+) -> None:
+    sessions = [tokens_of(await client.log_in(direct, ALICE)) for client in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
     code = await make_code(worker)
 
-    with stage.full():
+    with deployment.full():
         answer = await revoke_all(direct, sessions[0]["access_token"])
         assert answer.status_code == 200
         for tokens in sessions:
-            assert not stage.knows_access_token(tokens["access_token"])
-            assert stage.find_family(tokens["refresh_token"]) is None
-            assert stage.find_ending(tokens["refresh_token"]) == "revoke_all"
+            assert not deployment.knows_access_token(tokens["access_token"])
+            assert deployment.find_family(tokens["refresh_token"]) is None
+            assert deployment.find_ending(tokens["refresh_token"]) == "revoke_all"
 
     assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
     assert (await PHONE_APP.log_in(direct, ALICE)).status_code == 200
@@ -251,7 +259,7 @@ async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.Asyn
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families", "decided-second-exchange-ends-family")
 async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_the_session(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     code = await make_code(worker)
     exchanged = tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
@@ -261,7 +269,7 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
     name = KEYRING.parse_refresh_token(stolen["refresh_token"])
     assert name is not None
 
-    with stage.full():
+    with deployment.full():
         assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
         late = await worker.families.spend(
             name,
@@ -273,34 +281,34 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
         )
         assert late.verdict == "replayed"
         for tokens, reason in (exchanged, "code_replayed"), (stolen, "replayed"):
-            assert stage.find_family(tokens["refresh_token"]) is None
-            assert not stage.knows_access_token(tokens["access_token"])
-            assert stage.find_ending(tokens["refresh_token"]) == reason
+            assert deployment.find_family(tokens["refresh_token"]) is None
+            assert not deployment.knows_access_token(tokens["access_token"])
+            assert deployment.find_ending(tokens["refresh_token"]) == reason
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-on-a-full-redis")
 async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_what_is_younger(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     alice = identify_user("main", ALICE.username)
     older = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     until_ms = await worker.families.read_clock_ms()
-    wait_until(lambda: read_clock_ms(stage.store) > until_ms, "the next millisecond of Redis")
+    wait_until(lambda: read_clock_ms(deployment.store) > until_ms, "the next millisecond of Redis")
     younger = tokens_of(await PHONE_APP.log_in(direct, ALICE))
 
-    with stage.full():
+    with deployment.full():
         await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms, reason="console")
-        assert stage.find_family(older["refresh_token"]) is None
-        assert stage.find_ending(older["refresh_token"]) == "console"
+        assert deployment.find_family(older["refresh_token"]) is None
+        assert deployment.find_ending(older["refresh_token"]) == "console"
 
     assert (await PHONE_APP.refresh(direct, younger["refresh_token"])).status_code == 200
     await revoke_all(direct, younger["access_token"])
-    assert stage.find_family(younger["refresh_token"]) is None
+    assert deployment.find_family(younger["refresh_token"]) is None
 
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families")
 async def test_a_full_redis_takes_the_sweep_of_a_client(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     code = await make_code(worker)
@@ -308,9 +316,9 @@ async def test_a_full_redis_takes_the_sweep_of_a_client(
     async def go_on() -> None:
         pass
 
-    with stage.full():
+    with deployment.full():
         assert await worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
-        assert stage.find_ending(tokens["refresh_token"]) == "withdrawn"
+        assert deployment.find_ending(tokens["refresh_token"]) == "withdrawn"
 
     assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
 
@@ -322,9 +330,9 @@ def read_clock_ms(store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-readyz")
 async def test_a_full_redis_is_ready_since_ending_sessions_is_what_makes_room(
-    stage: Stage, direct: httpx2.AsyncClient
+    deployment: Deployment, direct: httpx2.AsyncClient
 ) -> None:
-    with stage.full():
+    with deployment.full():
         answer = await direct.get("/readyz")
 
     assert answer.status_code == 200

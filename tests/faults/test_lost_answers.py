@@ -12,10 +12,10 @@ import pytest
 from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.faults.stage import Session, Stage, call_of, start_sessions
-from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
-from tests.support.browser import Browser, answer_of, ask, assert_refused, is_login_page
-from tests.support.redis_monitor import watching
+from tests.faults.deployment import Deployment, Session, call_of, start_sessions
+from tests.support.browser import Browser, assert_refused, authorization_response, authorization_url, is_login_page
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
+from tests.support.redis_monitor import recording_commands
 from tests.support.waiting import until_status
 
 SPEND = load_script("spend_refresh_token")
@@ -27,26 +27,26 @@ USERS = 16
     "decided-i10-outage-is-not-theft", "decided-i10-own-retry", "spec-3-replay-in-grace", "decided-replay-gets-the-head"
 )
 async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_the_newest_token(
-    stage: Stage, beyond: httpx2.AsyncClient
+    deployment: Deployment, beyond: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
     for spent in (1, 2, 3):
-        stage.proxy.cut_after = call_of(SPEND.name)
+        deployment.proxy.cut_after = call_of(SPEND.name)
 
-        with watching(stage.store) as commands:
+        with recording_commands(deployment.store) as commands:
             assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
 
-        assert stage.proxy.cut_after is None
+        assert deployment.proxy.cut_after is None
         assert count_runs(commands) == 1
-        family = stage.find_family(tokens["refresh_token"])
+        family = deployment.find_family(tokens["refresh_token"])
         assert family is not None
         # One generation spent, and one access token more: the script ran once.
         assert (family.head, len(family.access_digests)) == (spent + 1, 2 * spent)
         again = tokens_of(await PHONE_APP.refresh(beyond, tokens["refresh_token"]))
-        head = stage.find_family(again["refresh_token"])
+        head = deployment.find_family(again["refresh_token"])
         assert head is not None
         assert head.head == spent + 1
-        assert stage.knows_access_token(again["access_token"])
+        assert deployment.knows_access_token(again["access_token"])
         tokens = again
 
 
@@ -79,20 +79,20 @@ TRANSITIONS = (
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.script)
 async def test_no_script_is_run_twice_by_the_redis_client_itself(
-    stage: Stage, beyond: httpx2.AsyncClient, worker: Worker, transition: Transition
+    deployment: Deployment, beyond: httpx2.AsyncClient, worker: Worker, transition: Transition
 ) -> None:
     tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(worker)
-    families = count_families(stage)
-    stage.proxy.cut_after = call_of(transition.script)
+    families = count_families(deployment)
+    deployment.proxy.cut_after = call_of(transition.script)
 
-    with watching(stage.store) as commands:
+    with recording_commands(deployment.store) as commands:
         answer = await transition.ask(beyond, tokens, code)
 
     assert_error(answer, 503, "temporarily_unavailable")
-    assert stage.proxy.cut_after is None
+    assert deployment.proxy.cut_after is None
     assert count_runs(commands) == transition.runs
     if transition.makes_family:
-        assert count_families(stage) == families + 1
+        assert count_families(deployment) == families + 1
 
 
 def count_runs(commands: Sequence[str]) -> int:
@@ -101,153 +101,153 @@ def count_runs(commands: Sequence[str]) -> int:
     return sum(EVENTS.sha1 not in command and EVENTS.text not in command for command in runs)
 
 
-def count_families(stage: Stage) -> int:
-    return len(list(stage.store.scan_iter("family:*")))
+def count_families(deployment: Deployment) -> int:
+    return len(list(deployment.store.scan_iter("family:*")))
 
 
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i10-own-retry", "decided-i1-one-winner")
 async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_next(
-    stage: Stage, beyond: httpx2.AsyncClient
+    deployment: Deployment, beyond: httpx2.AsyncClient
 ) -> None:
     browser = Browser(beyond)
-    page = await browser.reach_consent(ask())
-    stage.proxy.cut_after = call_of("allow_consent")
+    page = await browser.open_consent_page(authorization_url())
+    deployment.proxy.cut_after = call_of("allow_consent")
 
-    with watching(stage.store) as commands:
+    with recording_commands(deployment.store) as commands:
         lost = await browser.allow(page)
 
     assert_refused(lost, 503, "busy")
     assert int(lost.headers["retry-after"]) >= 1
-    assert stage.proxy.cut_after is None
+    assert deployment.proxy.cut_after is None
     assert count_runs(commands) == 1
-    (made,) = stage.store.scan_iter("code:*")
-    code = answer_of(await browser.allow(page))["code"]
-    assert list(stage.store.scan_iter("code:*")) == [made]
+    (made,) = deployment.store.scan_iter("code:*")
+    code = authorization_response(await browser.allow(page))["code"]
+    assert list(deployment.store.scan_iter("code:*")) == [made]
     tokens = tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
-    assert stage.knows_access_token(tokens["access_token"])
+    assert deployment.knows_access_token(tokens["access_token"])
     assert_refused(await browser.allow(page), 400, "answered")
 
 
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-one-deadline")
 async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at_the_next(
-    stage: Stage, beyond: httpx2.AsyncClient
+    deployment: Deployment, beyond: httpx2.AsyncClient
 ) -> None:
     browser = Browser(beyond)
-    page = await browser.reach_consent(ask())
-    stage.proxy.keep_back = call_of("allow_consent")
+    page = await browser.open_consent_page(authorization_url())
+    deployment.proxy.keep_back = call_of("allow_consent")
 
     assert_refused(await browser.allow(page), 503, "busy")
 
-    stage.proxy.deliver()
-    code = answer_of(await browser.allow(page))["code"]
+    deployment.proxy.deliver()
+    code = authorization_response(await browser.allow(page))["code"]
     assert tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-i10-own-retry", "spec-4.1-denial")
 async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
-    stage: Stage, beyond: httpx2.AsyncClient
+    deployment: Deployment, beyond: httpx2.AsyncClient
 ) -> None:
     browser = Browser(beyond)
-    page = await browser.reach_consent(ask())
-    stage.proxy.cut_after = call_of("deny_consent")
+    page = await browser.open_consent_page(authorization_url())
+    deployment.proxy.cut_after = call_of("deny_consent")
 
     assert_refused(await browser.deny(page), 503, "busy")
     assert_refused(await browser.allow(page), 400, "answered")
-    assert answer_of(await browser.deny(page))["error"] == "access_denied"
+    assert authorization_response(await browser.deny(page))["error"] == "access_denied"
 
 
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
 @pytest.mark.parametrize("script", ["start_browser_session", "hold_consent"])
 async def test_a_login_whose_answer_was_lost_can_be_sent_again(
-    stage: Stage, beyond: httpx2.AsyncClient, script: str
+    deployment: Deployment, beyond: httpx2.AsyncClient, script: str
 ) -> None:
     """The page is still there; a session that no browser has heard of is nobody's."""
     browser = Browser(beyond)
-    form = await browser.open(ask())
-    stage.proxy.cut_after = call_of(script)
+    form = await browser.open(authorization_url())
+    deployment.proxy.cut_after = call_of(script)
 
     lost = await browser.log_in(form)
 
-    assert stage.proxy.cut_after is None
+    assert deployment.proxy.cut_after is None
     assert lost.status_code == 503
     assert "ts_session" not in browser.cookie_values
-    assert answer_of(await browser.allow(await browser.log_in(form)))["code"]
+    assert authorization_response(await browser.allow(await browser.log_in(form)))["code"]
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
 @pytest.mark.parametrize("script", ["mark_revoked", "delete_revoked"])
 async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_again_on_the_same_page(
-    stage: Stage, beyond: httpx2.AsyncClient, script: str
+    deployment: Deployment, beyond: httpx2.AsyncClient, script: str
 ) -> None:
     browser, other = Browser(beyond), Browser(beyond)
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
-    page, listed = await other.reach_consent(ask()), await browser.sign_in()
-    stage.proxy.cut_after = call_of(script)
+    page, listed = await other.open_consent_page(authorization_url()), await browser.sign_in()
+    deployment.proxy.cut_after = call_of(script)
 
     assert_refused(await browser.submit(listed, "/sessions/end-all", {}), 503, "busy")
 
-    assert stage.proxy.cut_after is None
+    assert deployment.proxy.cut_after is None
     assert (await other.allow(page)).status_code in (400, 403)
     assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 400, "invalid_grant")
     assert is_login_page(await browser.submit(listed, "/sessions/end-all", {}))
-    assert not stage.knows_access_token(tokens["access_token"])
-    assert not list(stage.store.scan_iter("browser:*"))
+    assert not deployment.knows_access_token(tokens["access_token"])
+    assert not list(deployment.store.scan_iter("browser:*"))
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
 async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again(
-    stage: Stage, beyond: httpx2.AsyncClient
+    deployment: Deployment, beyond: httpx2.AsyncClient
 ) -> None:
     """Its session is dead, though still there: that must be no dead end."""
     browser = Browser(beyond)
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
-    stage.proxy.cut_after = call_of("mark_revoked")
+    deployment.proxy.cut_after = call_of("mark_revoked")
     assert_error(await revoke_all(beyond, tokens["access_token"]), 503, "temporarily_unavailable")
 
     assert_refused(await browser.allow(page), 400, "expired")
-    form = await browser.open(ask())
+    form = await browser.open(authorization_url())
     assert is_login_page(form)
-    assert answer_of(await browser.allow(await browser.log_in(form)))["code"]
+    assert authorization_response(await browser.allow(await browser.log_in(form)))["code"]
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
 async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_again(
-    stage: Stage, beyond: httpx2.AsyncClient
+    deployment: Deployment, beyond: httpx2.AsyncClient
 ) -> None:
     tokens, other = [tokens_of(await PHONE_APP.log_in(beyond, ALICE)) for _ in range(2)]
 
-    stage.proxy.cut_after = call_of("end_family")
+    deployment.proxy.cut_after = call_of("end_family")
     assert_error(await PHONE_APP.revoke(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
-    assert not stage.knows_access_token(tokens["access_token"])
+    assert not deployment.knows_access_token(tokens["access_token"])
     assert (await PHONE_APP.revoke(beyond, tokens["refresh_token"])).status_code == 200
 
-    stage.proxy.cut_after = call_of("mark_revoked")
+    deployment.proxy.cut_after = call_of("mark_revoked")
     assert_error(await revoke_all(beyond, other["access_token"]), 503, "temporarily_unavailable")
     assert_error(await PHONE_APP.refresh(beyond, other["refresh_token"]), 400, "invalid_grant")
     assert (await revoke_all(beyond, other["access_token"])).status_code == 200
-    assert not stage.knows_access_token(other["access_token"])
+    assert not deployment.knows_access_token(other["access_token"])
 
 
 @pytest.mark.clause("decided-i10-cancelled-request", "decided-i8-one-deadline")
 async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
-    stage: Stage, beyond: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, beyond: httpx2.AsyncClient, worker: Worker
 ) -> None:
     """Their requests are given up, and the connection with them, which all share."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]
     sessions = [(username, (await start_sessions(worker, username, 1))[0]) for username in usernames]
-    stage.proxy.keep_back = call_of("spend_refresh_token")
+    deployment.proxy.keep_back = call_of("spend_refresh_token")
 
-    given_up = await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))
+    given_up = await asyncio.gather(*(ask_often(deployment, beyond, *session) for session in sessions))
 
-    stage.proxy.deliver()
+    deployment.proxy.deliver()
     assert sum(given_up) > 0
     # The next connection answers everybody rightly, too.
     await until_status(lambda: beyond.get("/readyz"), 200)
-    assert sum(await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))) == 0
+    assert sum(await asyncio.gather(*(ask_often(deployment, beyond, *session) for session in sessions))) == 0
 
 
-async def ask_often(stage: Stage, http: httpx2.AsyncClient, username: str, session: Session) -> int:
+async def ask_often(deployment: Deployment, http: httpx2.AsyncClient, username: str, session: Session) -> int:
     """Each 200 answer must be the caller's own; how many requests were given up."""
     given_up = 0
     for _ in range(2):
@@ -256,10 +256,10 @@ async def ask_often(stage: Stage, http: httpx2.AsyncClient, username: str, sessi
             given_up += 1
             continue
         tokens = tokens_of(response)
-        record = stage.find_access_token(tokens["access_token"])
-        family = stage.find_family(session[1])
+        record = deployment.find_access_token(tokens["access_token"])
+        family = deployment.find_family(session[1])
         assert record is not None
         assert family is not None
         assert username == record[6] == family.username
-        assert stage.find_family(tokens["refresh_token"]) == family
+        assert deployment.find_family(tokens["refresh_token"]) == family
     return given_up

@@ -13,8 +13,8 @@ from service.config.settings import load_settings
 from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import Clock, make_code, serving
-from tests.faults.stage import Stage, ask_at_once, client_of
-from tests.support.actors import (
+from tests.faults.deployment import Deployment, ask_at_once, http_client_for
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     BOB,
@@ -85,13 +85,13 @@ def assert_all_refused(answers: list[httpx2.Response]) -> None:
 )
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_everything_is_503_and_works_again_after_it(
-    stage: Stage, worker: Worker, loop_time: LoopTime, outage: str
+    deployment: Deployment, worker: Worker, loop_time: LoopTime, outage: str
 ) -> None:
-    async with client_of(stage.beyond if outage == "cut_off" else stage.direct) as http:
+    async with http_client_for(deployment.beyond if outage == "cut_off" else deployment.direct) as http:
         held = await hold_something(http, worker)
         alice, bob, _ = held
 
-        with getattr(stage, outage)():
+        with getattr(deployment, outage)():
             for _ in range(ROUNDS):
                 assert_all_refused(await asyncio.gather(*ask_for_everything(http, held)))
                 assert (await http.get("/healthz")).status_code == 200
@@ -101,75 +101,79 @@ async def test_without_redis_everything_is_503_and_works_again_after_it(
         await until_status(lambda: verify(http, alice["access_token"]), 200)
         assert (await AUDITOR.introspect(http, alice["access_token"])).json()["active"]
         await until_status(lambda: http.get("/readyz"), 200)
-        with loop_time.passing(1):
+        with loop_time.running_at(1):
             await until_reachable(worker)
         many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(CROWD)))
         assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
         assert (await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)).status_code == 200
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
         assert (await WEB_SHOP.revoke(http, bob["refresh_token"])).status_code == 200
-        assert not stage.knows_access_token(bob["access_token"])
+        assert not deployment.knows_access_token(bob["access_token"])
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i8-one-deadline")
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_each_answer_comes_within_two_seconds(
-    stage: Stage, worker: Worker, held_time: LoopTime, outage: str
+    deployment: Deployment, worker: Worker, held_time: LoopTime, outage: str
 ) -> None:
-    url = stage.proxy.url if outage == "cut_off" else stage.redis.url
-    async with serving(load_settings(stage.environment(REDIS_URL=url)), Clock(stage.store)) as http:
+    url = deployment.proxy.url if outage == "cut_off" else deployment.redis.url
+    async with serving(load_settings(deployment.environment(REDIS_URL=url)), Clock(deployment.store)) as http:
         held = await hold_something(http, worker)
-        with getattr(stage, outage)():
+        with getattr(deployment, outage)():
             for _ in range(ROUNDS):
                 *answers, alive, ready = await ask_at_once(
                     held_time, *ask_for_everything(http, held), http.get("/healthz"), http.get("/readyz")
                 )
                 assert_all_refused(answers)
                 assert (alive.status_code, ready.status_code) == (200, 503)
-        with held_time.passing(1):
+        with held_time.running_at(1):
             await until_status(lambda: http.get("/readyz"), 200)
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline")
-async def test_a_flood_without_redis_is_answered_within_two_seconds(stage: Stage, held_time: LoopTime) -> None:
-    settings = load_settings(stage.environment(REDIS_URL=stage.proxy.url))
-    async with serving(settings, Clock(stage.store)) as http:
+async def test_a_flood_without_redis_is_answered_within_two_seconds(
+    deployment: Deployment, held_time: LoopTime
+) -> None:
+    settings = load_settings(deployment.environment(REDIS_URL=deployment.proxy.url))
+    async with serving(settings, Clock(deployment.store)) as http:
         refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-        with stage.cut_off():
+        with deployment.cut_off():
             for _ in range(ROUNDS):
                 flood = (PHONE_APP.refresh(http, refresh_token) for _ in range(FLOOD))
                 assert_all_refused(await ask_at_once(held_time, *flood))
-        with held_time.passing(1):
+        with held_time.running_at(1):
             await until_status(lambda: PHONE_APP.refresh(http, refresh_token), 200)
 
 
 @pytest.mark.clause("decided-readyz", "decided-i10-outage-is-not-theft")
-async def test_a_redis_that_forgets_the_scripts_gets_them_again(stage: Stage, direct: httpx2.AsyncClient) -> None:
+async def test_a_redis_that_forgets_the_scripts_gets_them_again(
+    deployment: Deployment, direct: httpx2.AsyncClient
+) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    stage.store.script_flush()
+    deployment.store.script_flush()
 
     answers = await asyncio.gather(*(PHONE_APP.refresh(direct, tokens["refresh_token"]) for _ in range(20)))
 
     head = tokens_of(answers[0])["refresh_token"]
     assert {tokens_of(answer)["refresh_token"] for answer in answers} == {head}
-    stage.store.script_flush()
+    deployment.store.script_flush()
 
     def is_probed() -> bool:
         """Ask again, since the answer before may be remembered for a moment."""
-        assert stage.direct.status("/readyz") == 200
-        return stage.store.script_exists(PROBE.sha1) == [True]
+        assert deployment.direct.status("/readyz") == 200
+        return deployment.store.script_exists(PROBE.sha1) == [True]
 
     wait_until(is_probed, "the service to look at Redis")
-    stage.store.script_flush()
+    deployment.store.script_flush()
     assert (await revoke_all(direct, tokens["access_token"])).status_code == 200
-    assert stage.find_family(head) is None
+    assert deployment.find_family(head) is None
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_a_flood_during_an_outage_does_not_outlast_it(stage: Stage, beyond: httpx2.AsyncClient) -> None:
+async def test_a_flood_during_an_outage_does_not_outlast_it(deployment: Deployment, beyond: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
 
-    with stage.cut_off():
+    with deployment.cut_off():
         answers = await asyncio.gather(*(PHONE_APP.refresh(beyond, tokens["refresh_token"]) for _ in range(FLOOD)))
 
     assert {response.status_code for response in answers} == {503}
@@ -177,11 +181,13 @@ async def test_a_flood_during_an_outage_does_not_outlast_it(stage: Stage, beyond
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_connections_that_died_while_idle_cost_nobody_an_answer(stage: Stage, direct: httpx2.AsyncClient) -> None:
+async def test_connections_that_died_while_idle_cost_nobody_an_answer(
+    deployment: Deployment, direct: httpx2.AsyncClient
+) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(direct, ALICE))["refresh_token"]
     await asyncio.gather(*(PHONE_APP.refresh(direct, refresh_token) for _ in range(CROWD)))
 
-    stage.store.client_kill_filter(_type="normal", skipme=True)
+    deployment.store.client_kill_filter(_type="normal", skipme=True)
 
     answers = await asyncio.gather(*(PHONE_APP.refresh(direct, refresh_token) for _ in range(CROWD)))
     assert {answer.status_code for answer in answers} == {200}

@@ -7,58 +7,58 @@ import pytest
 from service.config.settings import load_settings
 from service.store.keys import registry_key
 from tests.conftest import SECRET_KEY, Clock, serving
-from tests.faults.stage import Stage
-from tests.support.actors import ALICE, PHONE_APP, access_key_of, assert_error, tokens_of, verify
+from tests.faults.deployment import Deployment
+from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, assert_error, tokens_of, verify
 
 RESTRICTED = ("reset", "on", ">password", "~*", "+@all", "-@dangerous", "-@admin")
 
 
 @pytest.mark.clause("decided-readyz-eviction", "decided-readyz")
-async def test_a_user_who_may_not_read_the_eviction_policy_is_ready_all_the_same(stage: Stage) -> None:
-    stage.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED)  # type: ignore[no-untyped-call]
-    url = stage.redis.url.replace("redis://", "redis://restricted:password@")
+async def test_a_user_who_may_not_read_the_eviction_policy_is_ready_all_the_same(deployment: Deployment) -> None:
+    deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED)  # type: ignore[no-untyped-call]
+    url = deployment.redis.url.replace("redis://", "redis://restricted:password@")
     settings = load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
 
-    async with serving(settings, Clock(stage.store)) as http:
+    async with serving(settings, Clock(deployment.store)) as http:
         assert (await http.get("/readyz")).status_code == 200
 
 
 @pytest.mark.clause("decided-readyz", "decided-redis-away", "decided-i8-fail-closed")
-async def test_a_user_who_may_run_no_scripts_is_not_ready(stage: Stage) -> None:
-    stage.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-@scripting")  # type: ignore[no-untyped-call]
-    url = stage.redis.url.replace("redis://", "redis://restricted:password@")
+async def test_a_user_who_may_run_no_scripts_is_not_ready(deployment: Deployment) -> None:
+    deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-@scripting")  # type: ignore[no-untyped-call]
+    url = deployment.redis.url.replace("redis://", "redis://restricted:password@")
     settings = load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
 
-    async with serving(settings, Clock(stage.store)) as http:
+    async with serving(settings, Clock(deployment.store)) as http:
         assert (await http.get("/readyz")).status_code == 503
 
 
 @pytest.mark.clause("decided-readyz", "decided-registry-change-seen")
 @pytest.mark.parametrize("cache", ["on", "off"])
 async def test_a_user_who_may_not_track_is_served_without_memory(
-    stage: Stage, cache: str, caplog: pytest.LogCaptureFixture
+    deployment: Deployment, cache: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As on a managed Redis that has no CLIENT TRACKING. The registry and tokens are read each time."""
-    stage.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-client|tracking")  # type: ignore[no-untyped-call]
-    url = stage.redis.url.replace("redis://", "redis://restricted:password@")
+    deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-client|tracking")  # type: ignore[no-untyped-call]
+    url = deployment.redis.url.replace("redis://", "redis://restricted:password@")
     environment = {"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY, "TOKEN_SERVICE_VERIFY_CACHE": cache}
 
-    async with serving(load_settings(environment), Clock(stage.store)) as http:
+    async with serving(load_settings(environment), Clock(deployment.store)) as http:
         assert (await http.get("/readyz")).status_code == 200
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
         for _ in range(3):
             assert (await verify(http, tokens["access_token"])).status_code == 200
-        stage.store.delete(access_key_of(tokens["access_token"]))
+        deployment.store.delete(access_key_of(tokens["access_token"]))
         assert (await verify(http, tokens["access_token"])).status_code == 401
 
         phone_app = registry_key("client", PHONE_APP.client_id)
-        reads = stage.count_calls("get")
+        reads = deployment.count_calls("get")
         for _ in range(3):
             tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
-        assert stage.count_calls("get") >= reads + 3
-        record = stage.store.getdel(phone_app)
+        assert deployment.count_calls("get") >= reads + 3
+        record = deployment.store.getdel(phone_app)
         try:
             assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 401, "invalid_client")
         finally:
-            stage.store.set(phone_app, str(record))
+            deployment.store.set(phone_app, str(record))
     assert "nothing is remembered for registry" in caplog.text

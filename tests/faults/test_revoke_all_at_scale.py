@@ -16,10 +16,10 @@ from service.redis_client.deadline import DEADLINE_SECONDS
 from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import Clock, serving
-from tests.faults.stage import Session, Stage, call_of, client_of, start_sessions
-from tests.support.actors import PHONE_APP, assert_error, revoke_all
+from tests.faults.deployment import Deployment, Session, call_of, http_client_for, start_sessions
+from tests.support.clients_and_users import PHONE_APP, assert_error, revoke_all
 from tests.support.loop_time import LoopTime
-from tests.support.redis_monitor import watching
+from tests.support.redis_monitor import recording_commands
 from tests.support.servers import running_service
 from tests.support.waiting import until, until_status
 
@@ -34,13 +34,13 @@ COMMANDS_OF_A_KEY = 5
 USERNAME = "many-sessions@example.com"
 
 
-def count_live(stage: Stage, kind: str) -> int:
-    return sum(1 for _ in stage.store.scan_iter(f"{kind}:*", count=5000))
+def count_live(deployment: Deployment, kind: str) -> int:
+    return sum(1 for _ in deployment.store.scan_iter(f"{kind}:*", count=5000))
 
 
-async def assert_dead(stage: Stage, http: httpx2.AsyncClient, sessions: list[Session]) -> None:
+async def assert_dead(deployment: Deployment, http: httpx2.AsyncClient, sessions: list[Session]) -> None:
     for access_token, refresh_token in sessions:
-        assert not stage.knows_access_token(access_token)
+        assert not deployment.knows_access_token(access_token)
         assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
 
 
@@ -78,20 +78,22 @@ def assert_bounded(step: list[list[str]]) -> None:
 )
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
-    stage: Stage, worker: Worker, held_time: LoopTime, count: int
+    deployment: Deployment, worker: Worker, held_time: LoopTime, count: int
 ) -> None:
     """However many sessions there are, a step deletes few keys. The bench says how long a step takes."""
     of_another = await start_sessions(worker, "another@example.com", 1)
     sessions = await start_sessions(worker, USERNAME, count)
-    async with serving(load_settings(stage.environment()), Clock(stage.store)) as http:
-        with watching(stage.store) as commands:
+    async with serving(load_settings(deployment.environment()), Clock(deployment.store)) as http:
+        with recording_commands(deployment.store) as commands:
             answer = await revoke_all(http, sessions[0][0])
 
         assert (answer.status_code, answer.content) == (200, b"")
-        assert (count_live(stage, "family"), count_live(stage, "access")) == (1, 1)
-        assert not list(stage.store.scan_iter("index:*:" + USERNAME)) + list(stage.store.scan_iter("revoked:*"))
-        await assert_dead(stage, http, sessions[:: count // 20])
-    assert stage.knows_access_token(of_another[0][0])
+        assert (count_live(deployment, "family"), count_live(deployment, "access")) == (1, 1)
+        assert not list(deployment.store.scan_iter("index:*:" + USERNAME)) + list(
+            deployment.store.scan_iter("revoked:*")
+        )
+        await assert_dead(deployment, http, sessions[:: count // 20])
+    assert deployment.knows_access_token(of_another[0][0])
     steps = list_steps(commands)
     # Each session is a family and an access token. The presented one comes last, in a step of its own.
     for step in steps:
@@ -102,27 +104,29 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime
 ) -> None:
     """The deletion is held between two of its steps."""
     sessions = await start_sessions(worker, USERNAME, 1_000)
     ((_, refresh_token),) = await start_sessions(worker, "another@example.com", 1)
 
-    async with beyond_proxy(stage) as http:
-        stage.proxy.hold_at = (call_of(DELETE.name), 3)
+    async with beyond_proxy(deployment) as http:
+        deployment.proxy.hold_at = (call_of(DELETE.name), 3)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
-        await until(lambda: stage.proxy.held or revocation.done(), "the third step")
-        assert len(sessions) - 2 * MAX_KEYS < count_live(stage, "access") < len(sessions)
+        await until(lambda: deployment.proxy.held or revocation.done(), "the third step")
+        assert len(sessions) - 2 * MAX_KEYS < count_live(deployment, "access") < len(sessions)
         assert (await PHONE_APP.refresh(direct, refresh_token)).status_code == 200
 
-        stage.proxy.held = False
+        deployment.proxy.held = False
         assert (await revocation).status_code == 200
 
 
 @asynccontextmanager
-async def beyond_proxy(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+async def beyond_proxy(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The service in this process, whose time the test may hold."""
-    async with serving(load_settings(stage.environment(REDIS_URL=stage.proxy.url)), Clock(stage.store)) as http:
+    async with serving(
+        load_settings(deployment.environment(REDIS_URL=deployment.proxy.url)), Clock(deployment.store)
+    ) as http:
         yield http
 
 
@@ -131,52 +135,52 @@ async def beyond_proxy(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
 )
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.long), 4])
 async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime, steps: int
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime, steps: int
 ) -> None:
     sessions = await start_sessions(worker, USERNAME, 1_000)
 
-    async with beyond_proxy(stage) as http:
-        stage.proxy.hold_at = (call_of(DELETE.name), steps)
+    async with beyond_proxy(deployment) as http:
+        deployment.proxy.hold_at = (call_of(DELETE.name), steps)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
-        await until(lambda: stage.proxy.held, "the step that is held")
-        await held_time.pass_by(DEADLINE_SECONDS)
+        await until(lambda: deployment.proxy.held, "the step that is held")
+        await held_time.advance_in_steps(DEADLINE_SECONDS)
         assert_error(await revocation, 503, "temporarily_unavailable")
-        stage.proxy.held = False
+        deployment.proxy.held = False
 
-        assert count_live(stage, "access") > 0
-        assert stage.knows_access_token(sessions[0][0])
+        assert count_live(deployment, "access") > 0
+        assert deployment.knows_access_token(sessions[0][0])
         # The mark holds already: what is not deleted yet cannot be refreshed any more.
         assert_error(await PHONE_APP.refresh(direct, sessions[-1][1]), 400, "invalid_grant")
         later = await start_sessions(worker, USERNAME, 1)
-        assert stage.knows_access_token(later[0][0])
+        assert deployment.knows_access_token(later[0][0])
 
-        with held_time.passing(1):
+        with held_time.running_at(1):
             await until_status(lambda: revoke_all(http, sessions[0][0]), 200)
-    assert (count_live(stage, "family"), count_live(stage, "access")) == (0, 0)
-    assert not list(stage.store.scan_iter("revoked:*"))
+    assert (count_live(deployment, "family"), count_live(deployment, "access")) == (0, 0)
+    assert not list(deployment.store.scan_iter("revoked:*"))
 
 
 @pytest.mark.clause(
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
 async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_instance(
-    stage: Stage, direct: httpx2.AsyncClient, worker: Worker, tmp_path: Path
+    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker, tmp_path: Path
 ) -> None:
     sessions = await start_sessions(worker, USERNAME, 1_000)
 
-    with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as victim:
-        async with client_of(victim) as http:
-            stage.proxy.hold_at = (call_of(DELETE.name), 3)
+    with running_service(tmp_path, deployment.environment(REDIS_URL=deployment.proxy.url)) as victim:
+        async with http_client_for(victim) as http:
+            deployment.proxy.hold_at = (call_of(DELETE.name), 3)
             request = asyncio.create_task(revoke_all(http, sessions[0][0]))
-            await until(lambda: stage.proxy.held)
+            await until(lambda: deployment.proxy.held)
             victim.process.kill()
             with pytest.raises(httpx2.TransportError):
                 await request
-    stage.proxy.held = False
+    deployment.proxy.held = False
 
-    assert 0 < count_live(stage, "access") < len(sessions)
-    assert stage.knows_access_token(sessions[0][0])
+    assert 0 < count_live(deployment, "access") < len(sessions)
+    assert deployment.knows_access_token(sessions[0][0])
     assert_error(await PHONE_APP.refresh(direct, sessions[0][1]), 400, "invalid_grant")
     assert (await revoke_all(direct, sessions[0][0])).status_code == 200
-    assert (count_live(stage, "family"), count_live(stage, "access")) == (0, 0)
-    await assert_dead(stage, direct, sessions[::100])
+    assert (count_live(deployment, "family"), count_live(deployment, "access")) == (0, 0)
+    await assert_dead(deployment, direct, sessions[::100])

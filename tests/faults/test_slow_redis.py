@@ -14,9 +14,9 @@ from service.redis_client.options import ConnectionLimits
 from service.redis_client.tasks import end_task
 from service.worker import Worker
 from tests.conftest import make_code, serving_worker
+from tests.faults.deployment import LATEST_SECONDS, Deployment, limit_connections
 from tests.faults.proxy import Proxy
-from tests.faults.stage import LATEST_SECONDS, Stage, limit_connections
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     PHONE_APP,
@@ -27,7 +27,7 @@ from tests.support.actors import (
     verify,
 )
 from tests.support.loop_time import STEP_SECONDS, TURNS, LoopTime
-from tests.support.waiting import take_turn, until_status
+from tests.support.waiting import run_loop_once, until_status
 
 ANSWER_SECONDS = 0.6
 ROUNDS = 2
@@ -42,7 +42,7 @@ async def passing_time(held_time: LoopTime, proxy: Proxy) -> AsyncIterator[None]
     async def go_on() -> None:
         quiet_turns = 0
         while True:
-            await take_turn()
+            await run_loop_once()
             quiet_turns = quiet_turns + 1 if proxy.is_quiet else 0
             if quiet_turns == TURNS:
                 held_time.advance(STEP_SECONDS)
@@ -56,15 +56,17 @@ async def passing_time(held_time: LoopTime, proxy: Proxy) -> AsyncIterator[None]
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
-async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, worker: Worker, held_time: LoopTime) -> None:
+async def test_a_redis_that_answers_late_is_no_outage(
+    deployment: Deployment, worker: Worker, held_time: LoopTime
+) -> None:
     """All connections are made anew while it is slow. A login needs more answers than there is time for."""
 
     async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
         asked = held_time.read()
         return await request, held_time.read() - asked
 
-    proxy = Proxy(stage.redis.port)
-    slow_worker = Worker(load_settings(stage.environment(REDIS_URL=proxy.url)))
+    proxy = Proxy(deployment.redis.port)
+    slow_worker = Worker(load_settings(deployment.environment(REDIS_URL=proxy.url)))
     # Redis's clock is not the one that the test moves.
     limit_connections(slow_worker, ConnectionLimits(drift_seconds=3_600.0))
     async with passing_time(held_time, proxy), proxy.serving(), serving_worker(slow_worker) as http:
@@ -103,4 +105,4 @@ async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, worker: Work
             assert exchange.status_code in (200, 503)  # it needs two answers, or more where little is remembered
             assert max(login_seconds, exchange_seconds) <= LATEST_SECONDS
         proxy.delay_seconds = 0
-    assert not any(stage.knows_access_token(tokens["access_token"]) for tokens in shop)
+    assert not any(deployment.knows_access_token(tokens["access_token"]) for tokens in shop)

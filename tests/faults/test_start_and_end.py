@@ -10,9 +10,9 @@ import pytest
 
 from service.store.scripts import load_script
 from tests.conftest import environment_of
+from tests.faults.deployment import Deployment, call_of, http_client_for
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, call_of, client_of
-from tests.support.actors import ALICE, PHONE_APP, assert_error, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 from tests.support.waiting import until, wait_until
 
@@ -25,7 +25,7 @@ async def test_a_service_that_is_older_than_its_redis_seeds_it_and_becomes_ready
     to_come = RedisServer(None, tmp_path, free_port())  # type: ignore[arg-type]
     with running_service(tmp_path, environment_of(to_come), wait_for="/healthz") as service:
         assert service.status("/readyz") == 503
-        async with client_of(service) as http:
+        async with http_client_for(service) as http:
             assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
 
             server = start_redis(tmp_path, port=to_come.port)
@@ -50,25 +50,25 @@ async def test_a_service_whose_redis_was_lost_while_it_was_seeded_finishes_the_s
                 proxy.held = False
 
                 wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
-                async with client_of(service) as http:
+                async with http_client_for(service) as http:
                     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     finally:
         stop(server.process)
 
 
 @pytest.mark.clause("decided-clean-stop")
-async def test_requests_that_were_under_way_at_sigterm_are_answered(stage: Stage, tmp_path: Path) -> None:
-    with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url, LOG_LEVEL="info")) as service:
-        async with client_of(service) as http:
+async def test_requests_that_were_under_way_at_sigterm_are_answered(deployment: Deployment, tmp_path: Path) -> None:
+    with running_service(tmp_path, deployment.environment(REDIS_URL=deployment.proxy.url, LOG_LEVEL="info")) as service:
+        async with http_client_for(service) as http:
             refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-            calls = stage.count_calls("evalsha")
-            stage.proxy.keep_back = call_of(SPEND.name)
+            calls = deployment.count_calls("evalsha")
+            deployment.proxy.keep_back = call_of(SPEND.name)
             requests = [asyncio.create_task(PHONE_APP.refresh(http, refresh_token)) for _ in range(REQUESTS)]
-            await until(lambda: stage.count_calls("evalsha") >= calls + REQUESTS)
+            await until(lambda: deployment.count_calls("evalsha") >= calls + REQUESTS)
 
             service.process.send_signal(signal.SIGTERM)
             await until(lambda: "ending: not ready" in service.log.read_text(), "the service to begin to end")
-            stage.proxy.deliver()
+            deployment.proxy.deliver()
             answers = await asyncio.gather(*requests)
             # Before anybody sends it a second signal.
             await until(lambda: service.process.poll() is not None)

@@ -12,12 +12,12 @@ from service.config.settings import load_settings
 from service.redis_client.options import ConnectionLimits
 from service.worker import Worker
 from tests.conftest import Clock, serving_worker
-from tests.faults.stage import LATEST_SECONDS, Stage, call_of, limit_connections
-from tests.support.actors import (
+from tests.faults.deployment import LATEST_SECONDS, Deployment, call_of, limit_connections
+from tests.support.clients_and_users import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
-    Person,
+    UserCredentials,
     assert_error,
     tokens_of,
 )
@@ -26,7 +26,7 @@ from tests.support.waiting import until_status
 
 SETTLE = call_of("settle_attempt")
 RESERVE = call_of("reserve_attempt")
-WRONG = Person(ALICE.username, "wrong")
+WRONG = UserCredentials(ALICE.username, "wrong")
 ALLOWED = 3
 LEASE_SECONDS = 10
 CONTENDERS = 30
@@ -36,20 +36,20 @@ Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
 
 @pytest.mark.clause("decided-only-failures-count", "decided-login-limit", "decided-i10-outage-is-not-theft")
 @pytest.mark.parametrize("lost", [RESERVE, SETTLE], ids=["reservation", "settlement"])
-async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(stage: Stage, lost: bytes) -> None:
+async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deployment: Deployment, lost: bytes) -> None:
     limits = {
         "TOKEN_SERVICE_LOGIN_ATTEMPTS": f"{ALLOWED}/minute",
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": f"{ALLOWED}/minute",
     }
-    settings = load_settings(stage.environment(REDIS_URL=stage.proxy.url, **limits))
-    clock = Clock(stage.store)
+    settings = load_settings(deployment.environment(REDIS_URL=deployment.proxy.url, **limits))
+    clock = Clock(deployment.store)
     worker = Worker(settings, lambda: clock.offset_ms)
     limit_connections(worker, ConnectionLimits(stable_seconds=0.0))  # no pause before each new connection
     async with serving_worker(worker) as http:
         for _ in range(ALLOWED):
-            stage.proxy.cut_after = lost
+            deployment.proxy.cut_after = lost
             assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
-            assert stage.proxy.cut_after is None
+            assert deployment.proxy.cut_after is None
 
         clock.advance(LEASE_SECONDS)
         for _ in range(ALLOWED):
@@ -69,10 +69,10 @@ def log_in(http: httpx2.AsyncClient, _: str) -> Awaitable[httpx2.Response]:
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 @pytest.mark.parametrize("ask", [refresh, log_in])
 async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
-    stage: Stage, held_time: LoopTime, ask: Ask
+    deployment: Deployment, held_time: LoopTime, ask: Ask
 ) -> None:
     """They come one after the other: when the first has waited for nothing, the last has not begun to wait."""
-    worker = Worker(load_settings(stage.environment()))
+    worker = Worker(load_settings(deployment.environment()))
     worker.authenticator.admitted_seconds = 0.0
     async with serving_worker(worker) as http:
         refresh_token = tokens_of(await MADE_SECRET.log_in(http, ALICE))["refresh_token"]
@@ -83,15 +83,15 @@ async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as
             assert_error(await ask(http, refresh_token), 503, "temporarily_unavailable")
             seconds.append(held_time.read() - asked)
 
-        with stage.frozen():
+        with deployment.frozen():
             contenders = []
             for _ in range(CONTENDERS):
                 contenders.append(asyncio.create_task(measure()))
-                await held_time.pass_by(STEP_SECONDS)
-            await held_time.pass_by(LATEST_SECONDS)
+                await held_time.advance_in_steps(STEP_SECONDS)
+            await held_time.advance_in_steps(LATEST_SECONDS)
             assert len(seconds) == CONTENDERS
             await asyncio.gather(*contenders)
-        with held_time.passing(1):
+        with held_time.running_at(1):
             await until_status(lambda: ask(http, refresh_token), 200)
 
     assert max(seconds) <= LATEST_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 
 from service.redis_client.deadline import DEADLINE_SECONDS, remaining_seconds
-from tests.support.actors import ALICE, PHONE_APP
+from tests.support.clients_and_users import ALICE, PHONE_APP
 
 
 async def test_a_request_leaves_no_budget_to_its_caller(http: httpx2.AsyncClient) -> None:

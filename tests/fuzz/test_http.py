@@ -21,9 +21,20 @@ from starlette.types import ASGIApp, Message
 
 from service.app import build_app
 from service.worker import Worker
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of
-from tests.fuzz.material import Bend, bend, bends, bent, bent_bytes, data
-from tests.support.actors import (
+from tests.conftest import Clock, MakeSettings, http_client_for, running_lifespan
+from tests.fuzz.generators import Bend, bend, bends, bent, bent_bytes, data
+from tests.support.browser import (
+    AUTHORIZATION,
+    CHALLENGE,
+    CONSENT,
+    LOGIN,
+    SESSIONS,
+    SWITCH,
+    Browser,
+    Page,
+    authorization_url,
+)
+from tests.support.clients_and_users import (
     ALICE,
     INTROSPECT,
     PHONE_APP,
@@ -35,7 +46,6 @@ from tests.support.actors import (
     WEB_SHOP,
     login_form,
 )
-from tests.support.browser import AUTHORIZATION, CHALLENGE, CONSENT, LOGIN, SESSIONS, SWITCH, Browser, Page, ask
 from tests.support.openapi import check_answer
 
 FORM = b"application/x-www-form-urlencoded"
@@ -87,7 +97,7 @@ async def app(
     limits = ("LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS", "CLIENT_ATTEMPTS")
     plenty = {f"TOKEN_SERVICE_{name}": "1000000/minute" for name in limits}
     app = build_app(Worker(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="198.18.0.0/15", **plenty), lambda: 0))
-    async with lifespan_of(app):
+    async with running_lifespan(app):
         yield app
     assert json_logs.getvalue()
     for secret in (ALICE.password, "web-shop-secret"):
@@ -149,7 +159,9 @@ async def test_addresses_with_a_query(app: ASGIApp, path: str, headers: dict[str
     await send(app, "GET", path, headers, query=query)
 
 
-QUERY = ask(code_challenge=CHALLENGE, code_challenge_method="S256", state="s", scope="role:enduser").partition("?")[2]
+QUERY = authorization_url(
+    code_challenge=CHALLENGE, code_challenge_method="S256", state="s", scope="role:enduser"
+).partition("?")[2]
 
 
 @on_one_redis
@@ -172,9 +184,9 @@ steps = st.tuples(
 @given(st.booleans(), st.lists(steps, min_size=1, max_size=3))
 async def test_pages_and_their_forms(app: ASGIApp, is_logged_in: bool, steps: list[Step]) -> None:
     """With the fields and cookies of a true page, bent; without a path at that page's own."""
-    async with client_of(app, next(addresses)) as http:
+    async with http_client_for(app, next(addresses)) as http:
         browser = Browser(http)
-        page = await browser.open(ask())
+        page = await browser.open(authorization_url())
         if is_logged_in:
             page = await browser.log_in(page)
     form = Page(page).forms[0]

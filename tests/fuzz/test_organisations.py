@@ -28,7 +28,7 @@ from service.protocol.provider_responses import (
     read_person,
 )
 from service.realms.provider.id_token import UnknownKey, parse_keys, verify_id_token
-from tests.fuzz.material import assert_no_blow_up, bent_bytes, bent_text, data, json_values
+from tests.fuzz.generators import assert_no_blow_up, bent_bytes, bent_text, data, json_values
 from tests.realms.id_tokens import CLAIMS, CLIENT_ID, EXPECTED, EXPECTED_AT_PAGE, ISSUER, KEYS, make_key, sign, sign_raw
 
 SECRET = "Tr0ub4dor"

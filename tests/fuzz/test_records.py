@@ -21,7 +21,7 @@ from service.store.keys import code_key, ended_key, family_key, redeemed_key
 from service.store.reports import session_scan
 from service.store.reports.token_inspection import TokenInspection
 from service.worker import Worker
-from tests.fuzz.material import bent_bytes, data, json_values
+from tests.fuzz.generators import bent_bytes, data, json_values
 from tests.store.sessions import DEFAULT_LIFETIMES
 
 FAMILY = (

@@ -51,7 +51,7 @@ from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
 from service.web.pages.cookies import BrowserCookies
 from service.web.request.client_address import get_address, get_prefixes
 from service.web.request.form import read_form
-from tests.fuzz.material import (
+from tests.fuzz.generators import (
     LARGE,
     assert_no_blow_up,
     bent,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import BadSeed, Seed
 from tests.conftest import SEED
-from tests.fuzz.material import PIECES, assert_no_blow_up, bent, data, json_values
+from tests.fuzz.generators import PIECES, assert_no_blow_up, bent, data, json_values
 from tests.support.servers import CHECKOUT
 
 SEEDS = (SEED.read_bytes(), (CHECKOUT / "examples" / "seed.yaml").read_bytes())

@@ -23,7 +23,7 @@ from service.embedded.binary import parse_release
 from service.gateway.lookup import _parse_url
 from service.redis_client.url import parse_redis_url, without_password
 from service.serving.arguments import BadArguments, parse_arguments
-from tests.fuzz.material import assert_no_blow_up, bent_text, text, wild
+from tests.fuzz.generators import assert_no_blow_up, bent_text, text, wild
 
 PASSWORD = "Tr0ub4dor"
 KEY = "a key of 32 bytes with 16 distinct"

@@ -18,8 +18,8 @@ from service.redis_client.errors import RedisError
 from service.redis_client.slots import parse_own_slots
 from service.redis_client.topology import _parse_ranges
 from service.redis_client.url import parse_redis_url
-from tests.fuzz.material import bent_bytes, json_values
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.fuzz.generators import bent_bytes, json_values
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
 RESP = (
@@ -80,7 +80,7 @@ async def test_whatever_a_server_answers_everybody_who_asked_is_told(
         except RedisError:
             return
         asked = [asyncio.ensure_future(connection.call("GET", str(number))) for number in range(questions)]
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
             found = await asyncio.gather(*asked, return_exceptions=True)
             await connection.lost
 

@@ -9,7 +9,7 @@ import pytest
 
 from service.gateway import BearerLookup
 from tests.conftest import AnyRedis, Clock
-from tests.support.actors import ALICE, PHONE_APP, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.servers import free_port
 
 

@@ -15,7 +15,7 @@ from service.gateway.access_record import access_key
 from service.redis_client.connection import open_connection
 from service.redis_client.url import parse_redis_url
 from service.store import keys
-from tests.faults.stage import Stage, start_sessions, worker_on
+from tests.faults.deployment import Deployment, start_sessions, worker_on
 from tests.gateway.acl import ACL_FILE
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed
 from tests.support.servers import stop
@@ -27,34 +27,34 @@ pytestmark = pytest.mark.clause("decided-gateway-user")
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
     """On a Redis that was started with the file as it is."""
-    stage = Stage(tmp_path, "--aclfile", str(ACL_FILE))
-    yield stage
-    stage.store.close()
-    stop(stage.redis.process)
+    deployment = Deployment(tmp_path, "--aclfile", str(ACL_FILE))
+    yield deployment
+    deployment.store.close()
+    stop(deployment.redis.process)
 
 
 @pytest.mark.usefixtures("held_time")  # memory, and so how often Redis is asked, depends on the time
-async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(stage: Stage) -> None:
-    bearer = BearerLookup(stage.redis.url.replace("//", "//gateway:change-me@"))
-    async with worker_on(stage) as worker:
+async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(deployment: Deployment) -> None:
+    bearer = BearerLookup(deployment.redis.url.replace("//", "//gateway:change-me@"))
+    async with worker_on(deployment) as worker:
         tokens = [token for token, _ in await start_sessions(worker, "carol@example.com", 3)]
-        reads = stage.count_calls("get")
+        reads = deployment.count_calls("get")
         for _ in range(3):
             assert all([await bearer.lookup(token) for token in tokens])
-        assert stage.count_calls("get") == reads + 2 * len(tokens)
+        assert deployment.count_calls("get") == reads + 2 * len(tokens)
 
-        for key in stage.store.scan_iter("access:*"):
-            stage.store.delete(key)
+        for key in deployment.store.scan_iter("access:*"):
+            deployment.store.delete(key)
 
         await bearer.lookup(make_access_token("0a3").text)  # its answer comes behind the news
         assert not any([await bearer.lookup(token) for token in tokens])
     await bearer.close()
 
 
-def test_the_gateways_user_may_give_no_other_command(stage: Stage) -> None:
-    allowed = find_allowed(stage.store, "gateway", access_key("0a3", "digest"))
+def test_the_gateways_user_may_give_no_other_command(deployment: Deployment) -> None:
+    allowed = find_allowed(deployment.store, "gateway", access_key("0a3", "digest"))
 
     assert allowed - WITHOUT_RIGHTS <= ALLOWED | {name.partition("|")[0] for name in ALLOWED}
     assert allowed >= ALLOWED
@@ -72,8 +72,8 @@ def test_the_gateways_user_may_give_no_other_command(stage: Stage) -> None:
         keys.registry_key("realm", "cep"),
     ],
 )
-def test_the_gateways_user_may_read_no_other_key(stage: Stage, key: str) -> None:
-    with redis.Redis(port=stage.redis.port, username="gateway", password="change-me") as gateway:
+def test_the_gateways_user_may_read_no_other_key(deployment: Deployment, key: str) -> None:
+    with redis.Redis(port=deployment.redis.port, username="gateway", password="change-me") as gateway:
         assert gateway.get(access_key("0a3", "digest")) is None
         with pytest.raises(redis.exceptions.NoPermissionError):
             gateway.get(key)
@@ -81,14 +81,16 @@ def test_the_gateways_user_may_read_no_other_key(stage: Stage, key: str) -> None
             gateway.set(access_key("0a3", "digest"), "forged")
 
 
-async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_they_hold(stage: Stage) -> None:
+async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_they_hold(
+    deployment: Deployment,
+) -> None:
     """No right of Redis bounds what is tracked; the guide says so."""
-    url = parse_redis_url(stage.redis.url.replace("//", "//gateway:change-me@"))
+    url = parse_redis_url(deployment.redis.url.replace("//", "//gateway:change-me@"))
     heard: list[Sequence[Any]] = []
     connection = await open_connection(url, url.nodes[0], "test", heard.append, lambda: None)
     await connection.call("CLIENT", "TRACKING", "ON", "BCAST")
 
-    stage.store.set(keys.registry_key("client", "shop"), "its record")
+    deployment.store.set(keys.registry_key("client", "shop"), "its record")
     await until(lambda: bool(heard))
     connection.close("the test is over")
 

@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from service.gateway import BearerLookup
 from service.gateway.authentication import BearerBackend, BearerUser, answer_refusal, requires_scope
-from tests.conftest import Clock, client_of
+from tests.conftest import Clock, http_client_for
 from tests.gateway.conftest import log_in
-from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
 
 BARE_CHALLENGE = 'Bearer realm="token-service"'
 
@@ -78,7 +78,7 @@ def make_api(lookup: BearerLookup) -> Starlette:
 
 
 async def get(lookup: BearerLookup, path: str, headers: dict[str, str] | None = None) -> httpx2.Response:
-    async with client_of(make_api(lookup)) as client:
+    async with http_client_for(make_api(lookup)) as client:
         return await client.get(path, headers=headers)
 
 
@@ -124,7 +124,7 @@ async def test_a_bad_bearer_is_refused_even_where_the_anonymous_are_welcome(
 async def test_two_authorization_headers_are_invalid_request(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     header = ("Authorization", f"Bearer {await log_in(http)}")
 
-    async with client_of(make_api(lookup)) as client:
+    async with http_client_for(make_api(lookup)) as client:
         response = await client.get("/who", headers=[header, header])
 
     assert_error(response, 400, "invalid_request")
@@ -173,7 +173,7 @@ async def test_a_guarded_handler_answers_a_token_with_the_scope(
 
 
 async def test_a_synchronous_method_is_guarded_too(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
-    async with client_of(make_api(lookup)) as client:
+    async with http_client_for(make_api(lookup)) as client:
         response = await client.post("/endpoint", headers=bearer(await log_in(http)))
 
     assert_error(response, 403, "insufficient_scope")

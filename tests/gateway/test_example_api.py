@@ -14,9 +14,9 @@ import pytest
 
 from service.system.parent_death import __file__ as parent_death
 from tests.conftest import AnyRedis
-from tests.support.actors import ALICE, PHONE_APP, assert_error, bearer, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, bearer, tokens_of
 from tests.support.servers import CHECKOUT, free_port, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def api(redis_server: AnyRedis, tmp_path: Path) -> Iterator[str]:
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECONDS)
+        process.wait(MAX_WAIT_SECONDS)
         assert "Application shutdown complete" in log.read_text()
     finally:
         stop(process)
@@ -48,7 +48,7 @@ def api(redis_server: AnyRedis, tmp_path: Path) -> Iterator[str]:
 async def test_the_example_api_takes_the_tokens_of_the_service(http: httpx2.AsyncClient, api: str) -> None:
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
 
-    async with httpx2.AsyncClient(base_url=api, verify=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx2.AsyncClient(base_url=api, verify=False, timeout=MAX_WAIT_SECONDS) as client:
         assert (await client.get("/")).json() == {"hello": "everybody"}
         assert (await client.get("/me", headers=headers)).json()["username"] == ALICE.username
         assert_error(await client.get("/partners", headers=headers), 403, "insufficient_scope")

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from service.gateway import BearerLookup
-from tests.conftest import AnyRedis, client_of
-from tests.support.actors import ALICE, PHONE_APP, bearer, tokens_of
+from tests.conftest import AnyRedis, http_client_for
+from tests.support.clients_and_users import ALICE, PHONE_APP, bearer, tokens_of
 from tests.support.servers import CHECKOUT
 
 GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
@@ -61,7 +61,7 @@ async def test_the_applications_of_the_guide_are_guarded(
     exec(EXAMPLES[number], example)
     lookup: BearerLookup = example["lookup"]
 
-    async with client_of(example["app"]) as client:
+    async with http_client_for(example["app"]) as client:
         assert {path: (await client.get(path)).status_code for path in anonymous} == anonymous
         assert {path: (await client.get(path, headers=headers)).status_code for path in enduser} == enduser
     await lookup.close()
@@ -76,7 +76,7 @@ async def test_the_refusal_in_the_guide_is_the_one_that_is_sent(
     example: dict[str, Any] = {}
     exec(EXAMPLES[2], example)
 
-    async with client_of(example["app"]) as client:
+    async with http_client_for(example["app"]) as client:
         response = await client.get("/prices", headers=headers)
     await example["lookup"].close()
 

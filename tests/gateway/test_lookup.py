@@ -23,10 +23,10 @@ from service.redis_client.url import parse_redis_url
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.conftest import AnyRedis, Clock
-from tests.faults.stage import start_sessions
+from tests.faults.deployment import start_sessions
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import INVALIDATE, scripted_redis
-from tests.support.actors import access_key_of, access_name_of
+from tests.support.clients_and_users import access_key_of, access_name_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.servers import start_redis, stop
 from tests.support.waiting import until

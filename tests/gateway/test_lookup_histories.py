@@ -29,9 +29,9 @@ from service.protocol.user import User
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
+from tests.faults.deployment import Deployment, start_sessions
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, start_sessions
-from tests.support.actors import access_name_of
+from tests.support.clients_and_users import access_name_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import stop
 from tests.support.waiting import until
@@ -110,14 +110,14 @@ class World:
 
     def __init__(
         self,
-        stage: Stage,
+        deployment: Deployment,
         seed: int,
         lasting: Worker,
         passing: Worker,
         bearers: list[BearerLookup],
         loop_time: LoopTime,
     ) -> None:
-        self.stage = stage
+        self.deployment = deployment
         self.loop_time = loop_time
         self.chance = random.Random(seed)
         self.history = History(seed)
@@ -249,7 +249,7 @@ class World:
                 await fault()
         while not self.history.proves_something:
             await self._peace()
-            with self.stage.cut_off():
+            with self.deployment.cut_off():
                 await self._wait_for_errors([self.beyond])
         await self._peace()
         self.is_over = True
@@ -265,20 +265,20 @@ class World:
         )
 
     async def _cut_streams(self) -> None:
-        for client in self.stage.store.client_list():
+        for client in self.deployment.store.client_list():
             if client["name"] == "token-lookups":
-                self.stage.store.client_kill_filter(_id=client["id"])
+                self.deployment.store.client_kill_filter(_id=client["id"])
 
     async def _restart(self) -> None:
-        with self.stage.killed():
+        with self.deployment.killed():
             await self._feel(self.bearers)
 
     async def _freeze(self) -> None:
-        with self.stage.frozen():
+        with self.deployment.frozen():
             await self._feel(self.bearers)
 
     async def _part(self) -> None:
-        with self.stage.cut_off():
+        with self.deployment.cut_off():
             await self._feel([self.beyond])
 
     async def _feel(self, bearers: list[BearerLookup]) -> None:
@@ -296,17 +296,21 @@ class World:
 
 
 async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> History:
-    stage = Stage(folder)
-    environment = {"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+    deployment = Deployment(folder)
+    environment = {"REDIS_URL": deployment.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
     passing = environment | {"TOKEN_SERVICE_ACCESS_TOKEN_TTL": str(SHORT_MS / 1000)}
     async with AsyncExitStack() as open_things:
-        open_things.callback(lambda: stop(stage.redis.process, signal.SIGKILL))
-        stage.proxy = open_things.enter_context(running_proxy(stage.redis.port))
+        open_things.callback(lambda: stop(deployment.redis.process, signal.SIGKILL))
+        deployment.proxy = open_things.enter_context(running_proxy(deployment.redis.port))
         lasting, short = (Worker(load_settings(each), lambda: 0) for each in (environment, passing))
-        bearers = [BearerLookup(stage.redis.url), BearerLookup(stage.redis.url), BearerLookup(stage.proxy.url)]
+        bearers = [
+            BearerLookup(deployment.redis.url),
+            BearerLookup(deployment.redis.url),
+            BearerLookup(deployment.proxy.url),
+        ]
         for close in (lasting.close, short.close, *(bearer.close for bearer in bearers)):
             open_things.push_async_callback(close)
-        world = World(stage, seed, lasting, short, bearers, loop_time)
+        world = World(deployment, seed, lasting, short, bearers, loop_time)
         async with asyncio.TaskGroup() as group:
             group.create_task(world.live_on())
             group.create_task(world.hear())
@@ -315,7 +319,7 @@ async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> His
             for bearer in bearers * LOOKERS:
                 group.create_task(world.look(bearer))
             group.create_task(world.suffer(rounds))
-    stage.store.close()
+    deployment.store.close()
     return world.history
 
 
@@ -327,7 +331,7 @@ async def test_no_token_is_live_long_after_its_end_whatever_redis_suffers(
     caplog.set_level(logging.CRITICAL)
     seed = random.SystemRandom().randrange(10**6)
 
-    with loop_time.passing(1):
+    with loop_time.running_at(1):
         history = await _run(tmp_path, seed, rounds, loop_time)
 
     assert history.proves_something, f"seed {seed}"

@@ -15,11 +15,11 @@ from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
 from service.redis_client.trust import Trust
 from service.worker import Worker
+from tests.faults.deployment import Deployment, start_sessions, worker_on
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, start_sessions, worker_on
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
-from tests.support.actors import access_key_of
+from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.servers import stop
 from tests.support.waiting import until
@@ -31,25 +31,25 @@ pytestmark = pytest.mark.usefixtures("held_time")
 
 
 @pytest.fixture(scope="module")
-def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    stage = Stage(tmp_path_factory.mktemp("lookups"))
-    with running_proxy(stage.redis.port) as proxy:
-        stage.proxy = proxy
-        yield stage
-    stage.store.close()
-    stop(stage.redis.process)
+def shared_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    deployment = Deployment(tmp_path_factory.mktemp("lookups"))
+    with running_proxy(deployment.redis.port) as proxy:
+        deployment.proxy = proxy
+        yield deployment
+    deployment.store.close()
+    stop(deployment.redis.process)
 
 
 @pytest.fixture
-def stage(built_stage: Stage) -> Stage:
-    built_stage.proxy.heal()
-    built_stage.store.flushall()
-    return built_stage
+def deployment(shared_deployment: Deployment) -> Deployment:
+    shared_deployment.proxy.heal()
+    shared_deployment.store.flushall()
+    return shared_deployment
 
 
 @pytest.fixture
-async def worker(stage: Stage) -> AsyncIterator[Worker]:
-    async with worker_on(stage) as worker:
+async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
+    async with worker_on(deployment) as worker:
         yield worker
 
 
@@ -59,16 +59,16 @@ async def tokens(worker: Worker) -> list[str]:
 
 
 @pytest.fixture
-async def direct(stage: Stage) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(stage.redis.url)
+async def direct(deployment: Deployment) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(deployment.redis.url)
     yield bearer
     await bearer.close()
 
 
 @pytest.fixture
-async def beyond(stage: Stage) -> AsyncIterator[BearerLookup]:
+async def beyond(deployment: Deployment) -> AsyncIterator[BearerLookup]:
     """Through a network that can be cut."""
-    bearer = BearerLookup(stage.proxy.url)
+    bearer = BearerLookup(deployment.proxy.url)
     yield bearer
     await bearer.close()
 
@@ -120,7 +120,7 @@ async def comes_back(bearer: BearerLookup, token: str, held_time: LoopTime, *, l
             except StoreUnavailable:
                 await asyncio.sleep(0)
 
-    with held_time.passing(1):
+    with held_time.running_at(1):
         asking = asyncio.create_task(ask())
         await until(asking.done, "the lookup to come back")
     assert (asking.result() is not None) == live
@@ -135,32 +135,32 @@ def test_the_bounds_are_a_second_and_two() -> None:
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
-    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(direct, tokens)
     await let_connection_last(direct, held_time)
     await remember(direct, tokens)  # again, since after a stall of the machine Redis's clock seems to have leapt
-    reads, trust = stage.count_calls("get"), find_trust(direct)
+    reads, trust = deployment.count_calls("get"), find_trust(direct)
     await remember(direct, tokens)
-    assert stage.count_calls("get") == reads
-    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-lookups"]
+    assert deployment.count_calls("get") == reads
+    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-lookups"]
 
-    stage.store.client_kill_filter(_id=ours["id"])
+    deployment.store.client_kill_filter(_id=ours["id"])
     await until(lambda: trust.until == 0, "the loss to be heard")
     await remember(direct, tokens)
 
-    assert stage.count_calls("get") == reads + len(tokens)
+    assert deployment.count_calls("get") == reads + len(tokens)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themselves(
-    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """No time passes until the errors come."""
     await remember(direct, tokens)
     await let_connection_last(direct, held_time)
     trust = find_trust(direct)
-    with stage.killed():
+    with deployment.killed():
         await until(lambda: trust.until == 0, "the loss to be heard")
         for _ in range(100):
             (asking,) = start_lookups(direct, tokens[:1])
@@ -173,11 +173,13 @@ async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themse
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[str], held_time: LoopTime) -> None:
-    bearer = BearerLookup(stage.redis.url)
+async def test_a_lookup_may_be_made_before_its_redis(
+    deployment: Deployment, tokens: list[str], held_time: LoopTime
+) -> None:
+    bearer = BearerLookup(deployment.redis.url)
     with pytest.raises(StoreUnavailable, match="not been asked"):
         bearer.now_ms()
-    with stage.killed():
+    with deployment.killed():
         await fail(start_lookups(bearer, tokens[:1]))
         with pytest.raises(StoreUnavailable, match="time of Redis is not known"):
             bearer.now_ms()
@@ -194,10 +196,10 @@ async def test_after_a_long_outage_the_longest_pause_is_the_bound(held_time: Loo
     async with BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
         for _ in range(3):
             await fail(start_lookups(bearer, [token]))
-            await held_time.pass_by(10 * MAX_PAUSE_SECONDS)
+            await held_time.advance_in_steps(10 * MAX_PAUSE_SECONDS)
 
         server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
-        await held_time.pass_by(MAX_PAUSE_SECONDS)
+        await held_time.advance_in_steps(MAX_PAUSE_SECONDS)
         (asking,) = start_lookups(bearer, [token])
         await until(asking.done)
         server.close()
@@ -216,7 +218,7 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
         )  # else a slow test would seem to be a leap of this clock, after which all is read
         scripted.answer = lambda _: record("0a3")
         await remember(bearer, [token])
-        await held_time.pass_by(10 * TRUSTED_SECONDS)
+        await held_time.advance_in_steps(10 * TRUSTED_SECONDS)
         assert scripted.count("TIME") == 1 + 10 * TRUSTED_SECONDS / HEARTBEAT_SECONDS
         assert find_trust(bearer).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
@@ -224,20 +226,20 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
         await let_trust_end(bearer, token, held_time)
         assert scripted.count("GET") == 2
         asking = start_lookups(bearer, [token])
-        await held_time.pass_by(DEADLINE_SECONDS)
+        await held_time.advance_in_steps(DEADLINE_SECONDS)
         await fail(asking)
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed", "decided-redis-away")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(direct, tokens)
-    with stage.frozen():
+    with deployment.frozen():
         await let_trust_end(direct, tokens[0], held_time)
         for _ in range(2):
             asking = start_lookups(direct, tokens)
-            await held_time.pass_by(DEADLINE_SECONDS)
+            await held_time.advance_in_steps(DEADLINE_SECONDS)
             await fail(asking)
 
     await comes_back(direct, tokens[0], held_time)
@@ -245,7 +247,7 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_redis_to_be_given_up(
-    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     left_seconds = 0.3
 
@@ -255,24 +257,24 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
         return await direct.lookup(make_access_token("0a3").text)
 
     await remember(direct, tokens)
-    with stage.frozen():
+    with deployment.frozen():
         asking = asyncio.create_task(request())
-        await held_time.pass_by(left_seconds - MOMENT_SECONDS)
+        await held_time.advance_in_steps(left_seconds - MOMENT_SECONDS)
         assert not asking.done()
-        await held_time.pass_by(MOMENT_SECONDS)
+        await held_time.advance_in_steps(MOMENT_SECONDS)
         await fail([asking])
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
-    stage: Stage, beyond: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, beyond: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(beyond, tokens)
-    with stage.cut_off():
+    with deployment.cut_off():
         await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
         await let_trust_end(beyond, tokens[0], held_time)
         asking = start_lookups(beyond, tokens)
-        await held_time.pass_by(DEADLINE_SECONDS)
+        await held_time.advance_in_steps(DEADLINE_SECONDS)
         await fail(asking)
 
     await comes_back(beyond, tokens[0], held_time, live=False)
@@ -280,12 +282,12 @@ async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_after_the_event_loop_stood_still_redis_is_asked(
-    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """News and lost beats lie unread in the socket; what counts is the clock."""
     await remember(direct, tokens)
     for token in tokens:
-        stage.store.delete(access_key_of(token))
+        deployment.store.delete(access_key_of(token))
     held_time.advance(TRUSTED_SECONDS)
 
     assert [await direct.lookup(token) for token in tokens] == [None] * len(tokens)
@@ -294,18 +296,18 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 @pytest.mark.parametrize("rights", [[], ["+client|tracking"]], ids=["no tracking", "no caching"])
 async def test_a_user_who_may_not_track_is_served_without_memory_and_the_log_says_so(
-    stage: Stage, tokens: list[str], rights: list[str], caplog: pytest.LogCaptureFixture
+    deployment: Deployment, tokens: list[str], rights: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     commands = ["+get", "+time", *rights]
-    stage.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
-    reads = stage.count_calls("get")
+    deployment.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
+    reads = deployment.count_calls("get")
 
-    async with BearerLookup(stage.redis.url.replace("//", "//reader:word@")) as bearer:
+    async with BearerLookup(deployment.redis.url.replace("//", "//reader:word@")) as bearer:
         for _ in range(3):
             assert await bearer.lookup(tokens[0]) is not None
 
-        assert stage.count_calls("get") == reads + 3
-        stage.store.delete(access_key_of(tokens[0]))
+        assert deployment.count_calls("get") == reads + 3
+        deployment.store.delete(access_key_of(tokens[0]))
         assert await bearer.lookup(tokens[0]) is None
     (told,) = [record.getMessage() for record in caplog.records if "CLIENT TRACKING" in record.getMessage()]
     assert "nothing is remembered for lookups" in told
@@ -313,49 +315,53 @@ async def test_a_user_who_may_not_track_is_served_without_memory_and_the_log_say
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(stage: Stage, tokens: list[str]) -> None:
+async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(
+    deployment: Deployment, tokens: list[str]
+) -> None:
     """The rights of connections that are up change with the user's."""
     commands = ["+get", "+time", "+client|tracking", "+client|caching"]
-    stage.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
-    async with BearerLookup(stage.redis.url.replace("//", "//reader:word@")) as bearer:
+    deployment.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
+    async with BearerLookup(deployment.redis.url.replace("//", "//reader:word@")) as bearer:
         await remember(bearer, tokens[:1])
-        stage.store.execute_command("ACL", "SETUSER", "reader", "-client|caching")  # type: ignore[no-untyped-call]
+        deployment.store.execute_command("ACL", "SETUSER", "reader", "-client|caching")  # type: ignore[no-untyped-call]
 
         await remember(bearer, tokens[1:2])
-        stage.store.delete(*(access_key_of(token) for token in tokens[:2]))
+        deployment.store.delete(*(access_key_of(token) for token in tokens[:2]))
 
         assert [await bearer.lookup(token) for token in tokens[:2]] == [None, None]
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_lost(
-    beyond: BearerLookup, stage: Stage, tokens: list[str], held_time: LoopTime
+    beyond: BearerLookup, deployment: Deployment, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(beyond, tokens)
-    with stage.cut_off():
+    with deployment.cut_off():
         under_way = start_lookups(beyond, [make_access_token("0a3").text for _ in range(500)])
-        await held_time.pass_by(DEADLINE_SECONDS)
+        await held_time.advance_in_steps(DEADLINE_SECONDS)
         await fail(under_way)
 
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "decided-i8-fail-closed")
-async def test_a_redis_that_refuses_to_read_is_asked_once_for_each_lookup(stage: Stage, tokens: list[str]) -> None:
-    stage.store.acl_setuser(
+async def test_a_redis_that_refuses_to_read_is_asked_once_for_each_lookup(
+    deployment: Deployment, tokens: list[str]
+) -> None:
+    deployment.store.acl_setuser(
         "blind", enabled=True, passwords=["+word"], keys=["family:*"], commands=["+@all"], reset=True
     )
-    bearer = BearerLookup(stage.redis.url.replace("//", "//blind:word@"))
+    bearer = BearerLookup(deployment.redis.url.replace("//", "//blind:word@"))
     with pytest.raises(StoreUnavailable, match="permissions"):
         await bearer.lookup(tokens[0])
-    refused = rejected_reads(stage)
+    refused = rejected_reads(deployment)
 
     for _ in range(10):
         with pytest.raises(StoreUnavailable, match="permissions"):
             await bearer.lookup(tokens[0])
 
-    assert rejected_reads(stage) == refused + 10
+    assert rejected_reads(deployment) == refused + 10
     await bearer.close()
 
 
-def rejected_reads(stage: Stage) -> int:
-    statistics: dict[str, dict[str, int]] = stage.store.info("commandstats")
+def rejected_reads(deployment: Deployment) -> int:
+    statistics: dict[str, dict[str, int]] = deployment.store.info("commandstats")
     return statistics["cmdstat_get"]["rejected_calls"]

@@ -18,9 +18,9 @@ from starlette.websockets import WebSocket
 
 from service.gateway import AccessGrant, BearerLookup
 from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware, Message, Receive, Send
-from tests.conftest import Clock, client_of, lifespan_of
+from tests.conftest import Clock, http_client_for, running_lifespan
 from tests.gateway.conftest import log_in
-from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
 
 AUTHORIZATION = b"authorization"
 
@@ -34,7 +34,7 @@ async def show_grant(scope: ASGIScope, receive: Receive, send: Send) -> None:
 
 
 async def get(app: ASGIApp, headers: Any = (), path: str = "/") -> httpx2.Response:
-    async with client_of(app) as client:
+    async with http_client_for(app) as client:
         return await client.get(path, headers=headers)
 
 
@@ -145,7 +145,7 @@ async def test_a_refresh_token_opens_nothing(http: httpx2.AsyncClient, lookup: B
 async def test_a_token_anywhere_but_in_the_header_is_none(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     access_token = await log_in(http)
 
-    async with client_of(BearerMiddleware(show_grant, lookup)) as client:
+    async with http_client_for(BearerMiddleware(show_grant, lookup)) as client:
         in_query = await client.get(f"/?access_token={access_token}")
         in_body = await client.post("/", data={"access_token": access_token})
         in_cookie = await client.get("/", headers={"Cookie": f"access_token={access_token}"})
@@ -339,5 +339,5 @@ async def test_each_route_and_mount_of_starlette_can_require_its_own_scope(
 async def test_around_a_whole_application_its_lifespan_still_runs(lookup: BearerLookup) -> None:
     app = BearerMiddleware(Starlette(routes=[Route("/", say_name)]), lookup)
 
-    async with lifespan_of(app):
+    async with running_lifespan(app):
         assert (await get(app)).status_code == 401

@@ -13,7 +13,7 @@ from service.gateway.access_record import access_key, parse_grant
 from service.protocol.token_form import digest_token, is_access_token
 from service.protocol.user import identify_user
 from tests.gateway.acl import ACL_FILE
-from tests.support.actors import ALICE, PHONE_APP, access_key_of, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, tokens_of
 from tests.support.servers import CHECKOUT
 
 GUIDE = (CHECKOUT / "docs" / "gateway-redis.md").read_text()

@@ -20,9 +20,9 @@ from urllib.parse import urlencode
 import pytest
 
 from service.system.parent_death import __file__ as parent_death
-from tests.faults.stage import Stage, start_sessions, worker_on
+from tests.faults.deployment import Deployment, start_sessions, worker_on
 from tests.support.servers import CHECKOUT, ServiceProcess, running_service, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 GATEWAYS = 3
 
@@ -55,7 +55,7 @@ class Gateway:
 
 @dataclass(frozen=True)
 class Scene:
-    stage: Stage
+    deployment: Deployment
     service: ServiceProcess
     gateways: list[Gateway]
 
@@ -68,7 +68,7 @@ class Scene:
             gateway.begin(tokens)
         for gateway in self.gateways:
             gateway.wait_until_it_says("ready")
-        with closing(http.client.HTTPConnection("127.0.0.1", self.service.port, PATIENCE_SECONDS)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.service.port, MAX_WAIT_SECONDS)) as connection:
             for request in requests:
                 _ask(connection, request)
         for gateway in self.gateways:
@@ -89,17 +89,17 @@ def _ask(connection: http.client.HTTPConnection, request: str) -> None:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("gateways")
     with ExitStack() as running:
-        stage = Stage(folder)
-        running.callback(stage.close)
-        service = running.enter_context(running_service(folder, stage.environment()))
-        yield Scene(stage, service, [running.enter_context(_running_gateway(stage)) for _ in range(GATEWAYS)])
+        deployment = Deployment(folder)
+        running.callback(deployment.close)
+        service = running.enter_context(running_service(folder, deployment.environment()))
+        yield Scene(deployment, service, [running.enter_context(_running_gateway(deployment)) for _ in range(GATEWAYS)])
 
 
 @contextmanager
-def _running_gateway(stage: Stage) -> Iterator[Gateway]:
+def _running_gateway(deployment: Deployment) -> Iterator[Gateway]:
     command = [sys.executable, parent_death, str(os.getpid()), sys.executable, "-m", "tests.gateway.watcher"]
     with subprocess.Popen(
-        [*command, stage.redis.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
+        [*command, deployment.redis.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
     ) as process:
         try:
             yield Gateway(process)
@@ -109,21 +109,21 @@ def _running_gateway(stage: Stage) -> Iterator[Gateway]:
             stop(process)
 
 
-def _start(stage: Stage, count: int) -> list[str]:
+def _start(deployment: Deployment, count: int) -> list[str]:
     async def start() -> list[str]:
-        async with worker_on(stage) as worker:
+        async with worker_on(deployment) as worker:
             return [token for token, _ in await start_sessions(worker, "carol@example.com", count)]
 
     return asyncio.run(start())
 
 
 def test_revoked_tokens_come_to_be_refused_by_all(scene: Scene) -> None:
-    tokens = _start(scene.stage, 100)
+    tokens = _start(scene.deployment, 100)
 
     scene.end(tokens, *(urlencode({"client_id": "phone-app", "token": token}) for token in tokens))
 
 
 def test_all_tokens_of_a_user_come_to_be_refused_by_all(scene: Scene) -> None:
-    tokens = _start(scene.stage, 500)
+    tokens = _start(scene.deployment, 500)
 
     scene.end(tokens, tokens[0])

@@ -13,7 +13,7 @@ import asyncio
 import sys
 
 from service.gateway import BearerLookup, StoreUnavailable
-from tests.support.waiting import take_turn
+from tests.support.waiting import run_loop_once
 
 LOOKS_AFTER_THE_END = 10
 
@@ -40,7 +40,7 @@ async def look(bearer: BearerLookup, tokens: list[str], ended: set[str]) -> None
         assert not (is_live and token in ended), "live again"
         if not is_live:
             ended.add(token)
-    await take_turn()
+    await run_loop_once()
 
 
 def _say(text: str) -> None:

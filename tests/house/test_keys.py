@@ -20,8 +20,8 @@ from tests.conftest import MakeSettings, make_code
 from tests.house.key_table import Row, read_table
 from tests.house.lua_headers import NAMES
 from tests.store.interruptions import BreakingConnection
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
-from tests.support.browser import Browser, ask
+from tests.support.browser import Browser, authorization_url
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
 
 REALM = b"""
 realms:
@@ -53,7 +53,7 @@ async def every_kind_of_key(
     await PHONE_APP.revoke(http, tokens["refresh_token"])
     await PHONE_APP.log_in(http, ALICE)
     yield "a session revoked"
-    await Browser(http).reach_consent(ask())
+    await Browser(http).open_consent_page(authorization_url())
     yield "a consent page"
     await worker.external_logins.take("state", 600_000)
     yield "a login that came back from an organisation"

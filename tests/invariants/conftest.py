@@ -8,13 +8,13 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock
-from tests.invariants.life import Life
+from tests.invariants.operations import Operations
 from tests.store.sessions import Sessions
 
 
 @pytest.fixture
-def life(http: httpx2.AsyncClient, worker: Worker, clock: Clock) -> Life:
-    return Life(http, worker, clock)
+def operations(http: httpx2.AsyncClient, worker: Worker, clock: Clock) -> Operations:
+    return Operations(http, worker, clock)
 
 
 @pytest.fixture

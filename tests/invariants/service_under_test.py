@@ -25,7 +25,7 @@ from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
 from tests.invariants import model
-from tests.support.codes import allow_code, ask_for
+from tests.support.codes import allow_code, consent_request_for
 
 Result = TypeVar("Result")
 Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
@@ -137,7 +137,7 @@ class ServiceUnderTest:
         session = self.browser_names[browser]
         name, code = make_consent(session.shard), make_code(user, client_id)
         self.consents[number] = name, code
-        return self._run(self._consents.hold(name, session, ask_for(code)))
+        return self._run(self._consents.hold(name, session, consent_request_for(code)))
 
     def allow(self, number: int, browser: int) -> str:
         name, code = self.consents[number]

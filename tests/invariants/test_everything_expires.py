@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock
-from tests.invariants.life import Life
+from tests.invariants.operations import Operations
 
 BESIDE_MS = 60_000
 """Two lifetimes differ by no more for the time that a test takes. Of two kinds they differ by minutes at least."""
@@ -12,8 +12,10 @@ FOR_GOOD = ("user:", "client:", "realm:", "origin:", "seed:")
 
 
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
-async def test_after_each_operation_everything_but_the_registry_has_an_end(life: Life, store: redis.Redis) -> None:
-    async for operation in life.operations():
+async def test_after_each_operation_everything_but_the_registry_has_an_end(
+    operations: Operations, store: redis.Redis
+) -> None:
+    async for operation in operations.run_all():
         endless = [key for key in map(str, store.scan_iter(count=1000)) if store.pttl(key) == -1]
 
         assert not [key for key in endless if not key.startswith(FOR_GOOD)], operation
@@ -21,10 +23,10 @@ async def test_after_each_operation_everything_but_the_registry_has_an_end(life:
 
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
 async def test_when_all_has_expired_only_the_registry_is_left(
-    life: Life, store: redis.Redis, clock: Clock, registry: None
+    operations: Operations, store: redis.Redis, clock: Clock, registry: None
 ) -> None:
     before = set(store.scan_iter(count=1000))
-    async for _ in life.operations():
+    async for _ in operations.run_all():
         pass
     assert set(store.scan_iter(count=1000)) > before
     clock.advance(2_592_000 + 61)
@@ -34,9 +36,9 @@ async def test_when_all_has_expired_only_the_registry_is_left(
 
 @pytest.mark.clause("decided-i6-everything-expires")
 async def test_an_index_ends_with_its_longest_member_and_names_nothing_dead_after_a_write(
-    life: Life, store: redis.Redis, clock: Clock
+    operations: Operations, store: redis.Redis, clock: Clock
 ) -> None:
-    async for operation in life.operations():
+    async for operation in operations.run_all():
         for key in map(str, store.scan_iter("index:*")):
             members = store.zrange(key, 0, -1)
             shard = key.partition("{")[2].partition("}")[0]

@@ -136,7 +136,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(times):
             self.wait(seconds)
             if family in self.model.families:
-                self.spend(family, self.generations[family], self.client_of(family))
+                self.spend(family, self.generations[family], self.http_client_for(family))
 
     @precondition(lambda self: self.model.families)
     @rule(choice=choices, back=st.integers(0, 4), seconds=short_pauses, times=st.integers(1, 6))
@@ -145,20 +145,20 @@ class Histories(RuleBasedStateMachine):
         family = self.pick(list(self.model.families), choice)
         self.wait(seconds)
         for _ in range(times):
-            self.spend(family, max(1, self.generations[family] - back), self.client_of(family))
+            self.spend(family, max(1, self.generations[family] - back), self.http_client_for(family))
 
     @rule(choice=choices, generation=choices)
     def come_late(self, choice: int, generation: int) -> None:
         """Any token that was ever given out, of a family dead or alive."""
         family = self.pick(list(self.generations), choice)
-        self.spend(family, 1 + generation % self.generations[family], self.client_of(family))
+        self.spend(family, 1 + generation % self.generations[family], self.http_client_for(family))
 
     @precondition(lambda self: self.model.families)
     @rule(choice=choices, generation=choices)
     def steal(self, choice: int, generation: int) -> None:
         """Another client presents it."""
         family = self.pick(list(self.model.families), choice)
-        client_id = "web-shop" if self.client_of(family) == "phone-app" else "phone-app"
+        client_id = "web-shop" if self.http_client_for(family) == "phone-app" else "phone-app"
         self.spend(family, 1 + generation % self.generations[family], client_id)
 
     @rule(seconds=short_pauses | long_pauses)
@@ -259,7 +259,7 @@ class Histories(RuleBasedStateMachine):
             expected = self.model.deny(consent, browser)
             assert self.service.deny(consent, browser) == expected
 
-    def client_of(self, family: int) -> str:
+    def http_client_for(self, family: int) -> str:
         known = self.model.families.get(family)
         return known.client_id if known else "phone-app"
 

@@ -13,11 +13,11 @@ from service.registry.seed_file.reader import load_seed, parse_seed
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, SEED
 from tests.invariants.dumps import dump_everything, find_secrets, spellings
-from tests.invariants.life import Life
+from tests.invariants.operations import Operations
 from tests.support.events import events_of
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import RedisServer
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 PROVIDER_SECRET = "secret-at-the-organisation"
 REALM = f'realms: {{cep: {{client_id: us, client_secret: {PROVIDER_SECRET}, issuer: "https://login.example.org"}}}}'
@@ -39,14 +39,14 @@ def test_the_search_finds_every_spelling() -> None:
     "6749-10.3-confidential-in-storage",
     "6749-10.4-confidential-in-storage",
 )
-async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, store: redis.Redis) -> None:
-    await life.worker.seeding.apply(load_seed(SEED, 8))
-    await life.worker.seeding.apply(parse_seed(REALM.encode()))
-    life.presentable |= {SECRET_KEY, PROVIDER_SECRET}
-    async for operation in life.operations():
-        assert find_secrets(dump_everything(store), life.presentable) == set(), operation
+async def test_after_each_operation_redis_holds_nothing_presentable(operations: Operations, store: redis.Redis) -> None:
+    await operations.worker.seeding.apply(load_seed(SEED, 8))
+    await operations.worker.seeding.apply(parse_seed(REALM.encode()))
+    operations.presentable |= {SECRET_KEY, PROVIDER_SECRET}
+    async for operation in operations.run_all():
+        assert find_secrets(dump_everything(store), operations.presentable) == set(), operation
 
-    assert len(life.presentable) > 60
+    assert len(operations.presentable) > 60
 
 
 class Monitor:
@@ -60,7 +60,7 @@ class Monitor:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._listening.wait(PATIENCE_SECONDS)
+        assert self._listening.wait(MAX_WAIT_SECONDS)
 
     def stop(self) -> bytes:
         """Everything up to now."""
@@ -81,25 +81,27 @@ class Monitor:
 
 @pytest.mark.clause("decided-i5-nothing-presentable-at-rest")
 @ONE_SERVER
-async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, worker: Worker) -> None:
+async def test_nothing_presentable_is_ever_sent_to_redis(
+    operations: Operations, redis_server: RedisServer, worker: Worker
+) -> None:
     """Someone who watches the traffic with MONITOR sees digests and hashes, no token and no password."""
     monitor = Monitor(redis_server)
     monitor.start()
     await worker.seeding.apply(load_seed(SEED, 8))
     await worker.seeding.apply(parse_seed(REALM.encode()))
-    async for _ in life.operations():
+    async for _ in operations.run_all():
         pass
     sent = monitor.stop()
 
     assert sent.count(b"EVALSHA") > 20
-    assert find_secrets(sent, life.presentable | {SECRET_KEY, PROVIDER_SECRET}) == set()
+    assert find_secrets(sent, operations.presentable | {SECRET_KEY, PROVIDER_SECRET}) == set()
 
 
 @pytest.mark.clause("decided-no-secret-in-events")
-async def test_no_security_event_holds_anything_presentable(life: Life, json_logs: io.StringIO) -> None:
-    async for _ in life.operations():
+async def test_no_security_event_holds_anything_presentable(operations: Operations, json_logs: io.StringIO) -> None:
+    async for _ in operations.run_all():
         pass
     told = events_of(json_logs)
 
     assert len({event for event, _ in told}) > 12
-    assert find_secrets(msgspec.json.encode(told), life.presentable) == set()
+    assert find_secrets(msgspec.json.encode(told), operations.presentable) == set()

@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from tests.invariants.life import Life
-from tests.support.actors import ALICE, BOB
+from tests.invariants.operations import Operations
+from tests.support.clients_and_users import ALICE, BOB
 
 REGISTRY_KINDS = {"client", "origin", "seed", "probe", "realm", "owed_sweeps", "owed_revocations", "lock"}
 USER_KINDS = {"access", "family", "code", "redeemed", "browser", "consent", "ended"}
@@ -15,12 +15,12 @@ USER_KINDS |= {"index", "revoked", "mark", "login", "user", "seed"}
 
 
 @pytest.mark.clause("decided-i4-one-slot")
-async def test_every_key_of_a_users_life_carries_the_users_tag(life: Life, store: redis.Redis) -> None:
+async def test_every_key_of_a_users_life_carries_the_users_tag(operations: Operations, store: redis.Redis) -> None:
     """Addresses and the registry have tags of their own; a stranger's user name leads to the tag of its own shard."""
     shards = {identify_user("main", name).shard for name in (ALICE.username, "nobody@example.com")}
     before = set(store.scan_iter())
     seen: set[str] = set()
-    async for _ in life.operations():
+    async for _ in operations.run_all():
         seen |= {str(key) for key in store.scan_iter(count=1000) if key not in before}
     of_user = {key for key in seen if not key.startswith(("address:", "lease:address:"))}
     of_user = {key for key in of_user if "{registry}" not in key}

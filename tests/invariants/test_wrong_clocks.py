@@ -17,7 +17,8 @@ import httpx2
 import pytest
 
 from tests.conftest import environment_of
-from tests.support.actors import (
+from tests.support.browser import ISSUER, SESSIONS, Browser, Page, page_text
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     GATEWAY,
@@ -26,13 +27,12 @@ from tests.support.actors import (
     REVOKE_ALL,
     VERIFY,
     WEB_SHOP,
-    Person,
+    UserCredentials,
     bearer,
     tokens_of,
 )
-from tests.support.browser import ISSUER, SESSIONS, Browser, Page, page_text
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 # Three services and a console; tests/invariants/test_one_clock.py is quick, and looks at the code as well.
 pytestmark = pytest.mark.long
@@ -74,7 +74,7 @@ class Instances:
     async def client(self, services: Sequence[ServiceProcess] | None = None) -> AsyncIterator[httpx2.AsyncClient]:
         """Those in turn; otherwise the one ahead, the one behind, and the right one."""
         transport = InTurn(services or (*self.wrong, self.right))
-        async with httpx2.AsyncClient(base_url=ISSUER, transport=transport, timeout=PATIENCE_SECONDS) as http:
+        async with httpx2.AsyncClient(base_url=ISSUER, transport=transport, timeout=MAX_WAIT_SECONDS) as http:
             yield http
 
     def console(self, wrong_by: int, *words: str) -> Any:
@@ -120,7 +120,7 @@ def read_seconds(server: RedisServer) -> int:
         return int(store.time()[0])
 
 
-async def live_through(http: httpx2.AsyncClient, person: Person, server: RedisServer) -> Outcomes:
+async def live_through(http: httpx2.AsyncClient, credentials: UserCredentials, server: RedisServer) -> Outcomes:
     """Run every operation at least once, and return the parts of the answers that do not change by chance.
 
     Ends with all sessions over. Each time in an answer lies between two readings of Redis' clock, however far apart.
@@ -128,10 +128,10 @@ async def live_through(http: httpx2.AsyncClient, person: Person, server: RedisSe
     seen: Outcomes = []
     began = read_seconds(server)
     browser = Browser(http)
-    code = await browser.get_code(person=person, scope="realm:main role:enduser")
+    code = await browser.get_code(credentials=credentials, scope="realm:main role:enduser")
     seen += [("cookies", sorted(browser.cookie_values))]
     exchanged = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
-    first = tokens_of(await WEB_SHOP.log_in(http, person))
+    first = tokens_of(await WEB_SHOP.log_in(http, credentials))
     seen += [("lifetimes", [tokens["expires_in"] for tokens in (exchanged, first)])]
     second = tokens_of(await WEB_SHOP.refresh(http, first["refresh_token"]))
     for _ in range(3):
@@ -162,10 +162,10 @@ async def live_through(http: httpx2.AsyncClient, person: Person, server: RedisSe
         seen += [("dead", (await http.get(VERIFY, headers=bearer(exchanged["access_token"]))).status_code)]
         seen += [("over", (await PHONE_APP.refresh(http, exchanged["refresh_token"])).status_code)]
         seen += [("signed out", page_text("login.username") in Page(await browser.open(SESSIONS)).text)]
-    renewed = tokens_of(await PHONE_APP.log_in(http, person))
+    renewed = tokens_of(await PHONE_APP.log_in(http, credentials))
     seen += [("a new session lives", (await http.get(VERIFY, headers=bearer(renewed["access_token"]))).status_code)]
     for _ in range(LIMIT + 2):
-        guess = await PHONE_APP.log_in(http, Person(person.username, "a guess"))
+        guess = await PHONE_APP.log_in(http, UserCredentials(credentials.username, "a guess"))
         seen += [("guess", (guess.status_code, int(guess.headers.get("Retry-After", 0)) <= HOUR_SECONDS))]
     return seen
 

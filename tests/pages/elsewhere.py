@@ -16,16 +16,16 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.conftest import environment_of
 from tests.pages.stage import SHOP
-from tests.support.actors import App, Person
-from tests.support.browser import ask, page_text
+from tests.support.browser import authorization_url, page_text
+from tests.support.clients_and_users import OAuthClient, UserCredentials
 from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 
 OUR_NAME: Final = "The Token Service"
 PROVIDER: Final = "Example Organisation"
-US: Final = App("token-service", "a secret: with 100% + signs")
+US: Final = OAuthClient("token-service", "a secret: with 100% + signs")
 """The client that the service is there."""
-ZOE: Final = Person("zoe@org.example", "a password elsewhere")
-YVES: Final = Person("yves@org.example", "another one elsewhere")
+ZOE: Final = UserCredentials("zoe@org.example", "a password elsewhere")
+YVES: Final = UserCredentials("yves@org.example", "another one elsewhere")
 
 CEP: Final = "realm:cep role:enduser"
 EITHER: Final = "role:enduser"
@@ -73,7 +73,8 @@ def _make_seed(callback: str) -> dict[str, object]:
             }
         ],
         "users": [
-            {"username": person.username, "password": person.password, "roles": ["enduser"]} for person in (ZOE, YVES)
+            {"username": credentials.username, "password": credentials.password, "roles": ["enduser"]}
+            for credentials in (ZOE, YVES)
         ],
     }
 
@@ -93,7 +94,7 @@ def realm_of(provider: IdentityProvider) -> dict[str, object]:
 
 def ask_for(scope: str, callback: str) -> str:
     """What the application sends people with."""
-    return ask(SHOP, callback, scope=scope, state="a state")
+    return authorization_url(SHOP, callback, scope=scope, state="a state")
 
 
 def provider_button(page: Page, name: str = PROVIDER) -> Locator:

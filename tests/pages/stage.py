@@ -11,11 +11,11 @@ import redis
 import yaml
 
 from tests.conftest import SEED, environment_of
-from tests.support.actors import PHONE_CALLBACK, App
+from tests.support.clients_and_users import PHONE_CALLBACK, OAuthClient
 from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
 
-SHOP = App("shop", "shop-secret")
-PKCE_ONLY = App("pkce-only")
+SHOP = OAuthClient("shop", "shop-secret")
+PKCE_ONLY = OAuthClient("pkce-only")
 
 
 class Stage(NamedTuple):

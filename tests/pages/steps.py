@@ -11,8 +11,8 @@ from service.crypto.keyring import make_browser_secret
 from service.crypto.opaque_tokens import make_browser_session
 from service.worker import Worker
 from tests.pages.browser import PATIENCE_MS
-from tests.support.actors import ALICE, PHONE_APP, Person
 from tests.support.browser import page_text
+from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials
 from tests.support.codes import SESSION_MS
 from tests.support.waiting import until_status
 
@@ -37,20 +37,20 @@ def stay_box(page: Page) -> Locator:
     return page.get_by_label(page_text("login.stay"))
 
 
-async def fill_login(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
-    await username_field(page).fill(person.username)
-    await password_field(page).fill(person.password)
+async def fill_login(page: Page, credentials: UserCredentials = ALICE, *, stay: bool = False) -> None:
+    await username_field(page).fill(credentials.username)
+    await password_field(page).fill(credentials.password)
     await stay_box(page).set_checked(stay)
 
 
-async def log_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
-    await fill_login(page, person, stay=stay)
+async def log_in(page: Page, credentials: UserCredentials = ALICE, *, stay: bool = False) -> None:
+    await fill_login(page, credentials, stay=stay)
     await button(page, "login.submit").click()
 
 
-async def guess_until_throttled(http: httpx2.AsyncClient, store: redis.Redis, person: Person) -> None:
+async def guess_until_throttled(http: httpx2.AsyncClient, store: redis.Redis, credentials: UserCredentials) -> None:
     """No password of this user is checked any more, however long the test takes from here on."""
-    await until_status(lambda: PHONE_APP.log_in(http, Person(person.username, "a guess")), 429)
+    await until_status(lambda: PHONE_APP.log_in(http, UserCredentials(credentials.username, "a guess")), 429)
     for counter in store.scan_iter("login:*"):
         store.expire(counter, HOUR_SECONDS)
 
@@ -60,16 +60,16 @@ async def spoil_login_form(page: Page) -> None:
     await page.locator("input[name=request]").evaluate("element => element.value = 'x' + element.value")
 
 
-async def sign_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
+async def sign_in(page: Page, credentials: UserCredentials = ALICE, *, stay: bool = False) -> None:
     """For its own sake; ends on the page of the sessions."""
     await page.goto("/sessions/")
-    await log_in(page, person, stay=stay)
+    await log_in(page, credentials, stay=stay)
     await expect_heading(page, "sessions.heading")
 
 
-async def be_signed_in(page: Page, worker: Worker, person: Person = ALICE) -> None:
+async def be_signed_in(page: Page, worker: Worker, credentials: UserCredentials = ALICE) -> None:
     """As after a login that is no subject of the test, and that it need not wait for."""
-    user = await worker.logins.find_user(person.realm, person.username)
+    user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
     session = make_browser_session(user.identity.shard)
     assert await worker.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
@@ -88,10 +88,10 @@ async def be_signed_in(page: Page, worker: Worker, person: Person = ALICE) -> No
         )
 
 
-async def reach_consent(page: Page, address: str, person: Person = ALICE) -> None:
+async def open_consent_page(page: Page, address: str, credentials: UserCredentials = ALICE) -> None:
     """Opens an authorization request in a browser where nobody is signed in."""
     await page.goto(address)
-    await log_in(page, person)
+    await log_in(page, credentials)
     await expect_consent(page)
 
 
@@ -132,9 +132,9 @@ async def expect_refusal(page: Page, kind: str) -> None:
     await expect(page.get_by_role("button")).to_have_count(0)
 
 
-async def register_person(worker: Worker, username: str, **changes: object) -> Person:
+async def register_person(worker: Worker, username: str, **changes: object) -> UserCredentials:
     """Somebody with Alice's password, and her roles unless the changes say otherwise."""
     alice = await worker.logins.find_user(ALICE.realm, ALICE.username)
     assert alice is not None
     await worker.registry.put_users([msgspec.structs.replace(alice, username=username, **changes)])
-    return Person(username, ALICE.password)
+    return UserCredentials(username, ALICE.password)

@@ -29,8 +29,8 @@ from tests.pages.steps import (
     register_person,
     spoil_login_form,
 )
-from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, App, Person
-from tests.support.browser import SESSIONS, ask, page_text, register
+from tests.support.browser import SESSIONS, authorization_url, page_text, register
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
 
 EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
   style.borderTopStyle, parseFloat(style.borderTopWidth) >= 1, style.borderTopColor === style.backgroundColor])"""
@@ -49,10 +49,12 @@ class Scene:
 
     @property
     def request_address(self) -> str:
-        return ask(SHOP, self.application.callback)
+        return authorization_url(SHOP, self.application.callback)
 
-    async def reach_consent(self, address: str = "", client_name: str = "Example Shop", person: Person = ALICE) -> None:
-        await be_signed_in(self.page, self.worker, person)
+    async def open_consent_page(
+        self, address: str = "", client_name: str = "Example Shop", credentials: UserCredentials = ALICE
+    ) -> None:
+        await be_signed_in(self.page, self.worker, credentials)
         await self.page.goto(address or self.request_address)
         await expect_consent(self.page, client_name)
 
@@ -81,7 +83,7 @@ async def login(scene: Scene) -> None:
 
 async def login_wrong(scene: Scene) -> None:
     await scene.page.goto(scene.request_address)
-    await log_in(scene.page, Person(ALICE.username, "a guess"))
+    await log_in(scene.page, UserCredentials(ALICE.username, "a guess"))
     await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
 
 
@@ -99,13 +101,15 @@ async def login_throttled(scene: Scene) -> None:
 
 
 async def consent(scene: Scene) -> None:
-    await scene.reach_consent()
+    await scene.open_consent_page()
 
 
 async def consent_to_several_roles_over_http(scene: Scene) -> None:
     callback = "http://shop.example/callback"
     plain = await register(scene.worker, "plain", callback, client_name="Plain Shop")
-    await scene.reach_consent(ask(plain, callback, scope="role:enduser role:organisation"), "Plain Shop")
+    await scene.open_consent_page(
+        authorization_url(plain, callback, scope="role:enduser role:organisation"), "Plain Shop"
+    )
     await expect(scene.page.get_by_text(page_text("consent.insecure_heading"))).to_be_visible()
 
 
@@ -114,7 +118,7 @@ async def consent_of_long_names(scene: Scene) -> None:
     name = "Donaudampfschifffahrtsgesellschaft" * 6
     client = await register(scene.worker, "long" * 60, scene.application.callback, client_name=name)
     person = await register_person(scene.worker, "w" * 240 + "@example.com", name="M" * 200)
-    await scene.reach_consent(ask(client, scene.application.callback), name, person)
+    await scene.open_consent_page(authorization_url(client, scene.application.callback), name, person)
 
 
 async def expired(scene: Scene) -> None:
@@ -135,7 +139,7 @@ async def answered(scene: Scene) -> None:
 
 async def refused(scene: Scene) -> None:
     """With what its developers want to know."""
-    await scene.page.goto(ask(App("unknown"), scene.application.callback))
+    await scene.page.goto(authorization_url(OAuthClient("unknown"), scene.application.callback))
     await expect_refusal(scene.page, "unverified")
 
 
@@ -147,7 +151,7 @@ async def refused_forged(scene: Scene) -> None:
 
 
 async def refused_signed_out(scene: Scene) -> None:
-    await scene.reach_consent()
+    await scene.open_consent_page()
     scene.store.delete(*scene.store.scan_iter("browser:*"))
     await allow(scene.page)
     await expect_refusal(scene.page, "signed_out")

@@ -29,12 +29,12 @@ from tests.pages.steps import (
     fill_login,
     find_middle,
     log_in,
-    reach_consent,
+    open_consent_page,
     register_person,
     spoil_login_form,
 )
-from tests.support.actors import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
-from tests.support.browser import SESSIONS, ask, change_user, page_text, register
+from tests.support.browser import SESSIONS, authorization_url, change_user, page_text, register
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
 from tests.support.servers import ServiceProcess
 
 STATE = "a state & more = ä"
@@ -42,7 +42,7 @@ STATE = "a state & more = ä"
 
 @pytest.fixture
 def request_address(application: Application) -> str:
-    return ask(SHOP, application.callback, scope="realm:main role:enduser role:organisation", state=STATE)
+    return authorization_url(SHOP, application.callback, scope="realm:main role:enduser role:organisation", state=STATE)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_who_logs_in_and_allows_gives_the_application_tokens(
     open_page: OpenPage, application: Application, http: httpx2.AsyncClient, request_address: str, device: Device
 ) -> None:
     page = await open_page(device)
-    await reach_consent(page, request_address)
+    await open_consent_page(page, request_address)
     for role in ("enduser", "organisation"):
         await expect(page.get_by_text(page_text(f"role.{role}"), exact=True)).to_be_visible()
     await allow(page)
@@ -116,7 +116,7 @@ async def test_who_is_signed_in_is_only_asked_and_asked_every_time(
 async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
     page: Page, application: Application, store: redis.Redis, request_address: str
 ) -> None:
-    await reach_consent(page, request_address)
+    await open_consent_page(page, request_address)
     await allow(page)
     await application.arrival_of(page)
 
@@ -143,7 +143,7 @@ async def test_the_way_back_of_who_was_signed_in_already_asks_anew(
 async def test_the_way_back_after_a_login_asks_for_no_password(
     page: Page, application: Application, request_address: str
 ) -> None:
-    await reach_consent(page, request_address)
+    await open_consent_page(page, request_address)
 
     await page.go_back()
     await expect_consent(page)
@@ -357,7 +357,7 @@ async def test_not_you_signs_this_browser_out(asked: Page) -> None:
 async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
     page: Page, application: Application
 ) -> None:
-    await page.goto(ask(SHOP, application.callback, scope="realm:main role:partner"))
+    await page.goto(authorization_url(SHOP, application.callback, scope="realm:main role:partner"))
     await log_in(page)
     assert (await application.arrival_of(page)).query["error"] == "access_denied"
 
@@ -466,7 +466,7 @@ async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
     """Registered is port 9000."""
-    await page.goto(ask(PHONE_APP, application.callback))
+    await page.goto(authorization_url(PHONE_APP, application.callback))
     await log_in(page)
     await expect_consent(page, "Phone App")
     await expect(page.get_by_text(application.url.removeprefix("http://"))).to_be_visible()
@@ -481,7 +481,7 @@ async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
     """No such app is installed here, so Chromium gives up once it knows where to go."""
     callback = "com.example.app:/callback"
     native = await register(worker, "native", callback, client_name="Native App")
-    await page.goto(ask(native, callback, state="s"))
+    await page.goto(authorization_url(native, callback, state="s"))
     await log_in(page)
     await expect_consent(page, "Native App")
     async with page.expect_event("requestfailed", lambda request: request.url.startswith(callback)) as gone:
@@ -509,6 +509,6 @@ async def test_the_application_may_send_people_on_to_another_site(
 async def test_who_has_nothing_to_grant_is_sent_on_as_well(page: Page, application: Application) -> None:
     """There the redirects follow the form of the login."""
     application.redirect("/callback", f"{application.other_site}/home")
-    await page.goto(ask(SHOP, application.callback, scope="realm:main role:partner"))
+    await page.goto(authorization_url(SHOP, application.callback, scope="realm:main role:partner"))
     await log_in(page)
     await page.wait_for_url(f"{application.other_site}/home")

@@ -42,8 +42,8 @@ from tests.pages.steps import (
     username_field,
 )
 from tests.realms.journey import CALLBACK
-from tests.support.actors import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
-from tests.support.browser import SESSIONS, ask, page_text, register
+from tests.support.browser import SESSIONS, authorization_url, page_text, register
+from tests.support.clients_and_users import ALICE, AUDITOR, PHONE_APP, UserCredentials, assert_error, tokens_of
 from tests.support.servers import ServiceProcess, free_port
 
 
@@ -82,11 +82,11 @@ def provider(shared_provider: IdentityProvider) -> IdentityProvider:
     return shared_provider
 
 
-async def enter_by_provider(page: Page, provider: IdentityProvider, person: Person = ZOE) -> None:
+async def enter_by_provider(page: Page, provider: IdentityProvider, credentials: UserCredentials = ZOE) -> None:
     """From its login page through its consent."""
     await expect_at(page, provider.url)
     await expect_login(page)
-    await log_in(page, person)
+    await log_in(page, credentials)
     await expect_consent(page, OUR_NAME)
     await expect_at(page, provider.url)
     await allow(page)
@@ -196,7 +196,7 @@ async def test_who_denies_at_the_provider_gets_back_to_an_app_on_their_phone_by_
     """Chromium holds the redirects after the provider's form against its policy, which does not know the app."""
     callback = "com.example.app:/callback"
     native = await register(worker, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
-    await page.goto(ask(native, callback, state="a state"))
+    await page.goto(authorization_url(native, callback, state="a state"))
     await log_in(page, ZOE)
     await expect_consent(page, OUR_NAME)
     await deny(page)
@@ -306,11 +306,13 @@ async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_t
     tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
 
 
-@pytest.mark.parametrize("person", [Person(ZOE.username, "a guess"), ALICE], ids=["a guess", "a user of realm main"])
+@pytest.mark.parametrize(
+    "credentials", [UserCredentials(ZOE.username, "a guess"), ALICE], ids=["a guess", "a user of realm main"]
+)
 async def test_a_password_that_is_none_at_the_provider_is_wrong(
-    provider: IdentityProvider, http: httpx2.AsyncClient, person: Person
+    provider: IdentityProvider, http: httpx2.AsyncClient, credentials: UserCredentials
 ) -> None:
-    assert_error(await PHONE_APP.log_in(http, person, CEP), 400, "invalid_grant")
+    assert_error(await PHONE_APP.log_in(http, credentials, CEP), 400, "invalid_grant")
 
 
 async def test_browsers_take_the_provider_and_the_service_for_two_sites(

@@ -16,7 +16,7 @@ from tests.pages.stage import SHOP, Stage, running_stage
 from tests.pages.steps import allow, button, expect_consent
 from tests.realms.journey import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
-from tests.support.actors import AUDITOR, tokens_of
+from tests.support.clients_and_users import AUDITOR, tokens_of
 from tests.support.servers import free_port
 
 NAME = "Example Provider"

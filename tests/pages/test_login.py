@@ -27,11 +27,11 @@ from tests.pages.steps import (
     stay_box,
     username_field,
 )
-from tests.support.actors import ALICE, Person, tokens_of
-from tests.support.browser import SESSIONS, ask, page_text
+from tests.support.browser import SESSIONS, authorization_url, page_text
+from tests.support.clients_and_users import ALICE, UserCredentials, tokens_of
 
-WRONG = Person(ALICE.username, "a guess")
-NOBODY = Person("nobody@example.com", ALICE.password)
+WRONG = UserCredentials(ALICE.username, "a guess")
+NOBODY = UserCredentials("nobody@example.com", ALICE.password)
 STAY_SECONDS = 30 * 86_400
 AT_LEAST_2_PIXELS = re.compile(r"([2-9]|[1-9][0-9])(\.[0-9]+)?px")
 
@@ -53,11 +53,11 @@ async def follow_focus(page: Page, stops: Sequence[Locator]) -> None:
 @pytest.mark.clause("decided-wrong-password-page", "spec-5.2-user-at-page")
 async def test_a_wrong_password_and_an_unknown_user_read_the_same_and_can_try_again(page: Page) -> None:
     await page.goto(SESSIONS)
-    for person in (WRONG, NOBODY):
-        await log_in(page, person, stay=True)
+    for credentials in (WRONG, NOBODY):
+        await log_in(page, credentials, stay=True)
         await expect(page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
         await expect(page).to_have_title(re.compile(f"^Error: {page_text('login.heading')} "))
-        await expect(username_field(page)).to_have_value(person.username)
+        await expect(username_field(page)).to_have_value(credentials.username)
         await expect(password_field(page)).to_have_value("")
         await expect(password_field(page)).to_be_focused()
         await expect(stay_box(page)).to_be_checked()
@@ -66,7 +66,7 @@ async def test_a_wrong_password_and_an_unknown_user_read_the_same_and_can_try_ag
 
 
 async def test_a_failed_login_can_be_reloaded_and_left_by_the_way_back(page: Page, application: Application) -> None:
-    await page.goto(ask(SHOP, application.callback))
+    await page.goto(authorization_url(SHOP, application.callback))
     await log_in(page, WRONG)
     await expect(page.get_by_role("alert")).to_be_visible()
     await page.reload()
@@ -126,7 +126,7 @@ async def test_a_restarted_browser_is_signed_in_only_where_its_user_wanted_that(
             for cookie in kept
         ]
     )
-    await restarted.goto(ask(SHOP, application.callback))
+    await restarted.goto(authorization_url(SHOP, application.callback))
     await (expect_consent(restarted) if stay else expect_login(restarted))
 
 
@@ -149,7 +149,7 @@ async def test_password_managers_and_phones_know_what_the_fields_are_for(page: P
 async def test_keys_are_enough_from_the_login_to_the_application(
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    await page.goto(ask(SHOP, application.callback))
+    await page.goto(authorization_url(SHOP, application.callback))
     fields = username_field(page), password_field(page), stay_box(page)
     await follow_focus(page, [*fields, button(page, "login.submit")])
     await username_field(page).focus()
@@ -174,7 +174,7 @@ async def test_keys_are_enough_from_the_login_to_the_application(
 
 async def test_the_enter_key_sends_the_login_and_allows_nothing(page: Page, application: Application) -> None:
     """Whoever holds it down meets a page on which nothing is chosen for them."""
-    await page.goto(ask(SHOP, application.callback))
+    await page.goto(authorization_url(SHOP, application.callback))
     await username_field(page).fill(ALICE.username)
     await password_field(page).fill(ALICE.password)
     await page.keyboard.press("Enter")
@@ -199,7 +199,7 @@ async def test_a_browser_without_cookies_is_told_that_they_are_needed(
     open_page: OpenPage, application: Application
 ) -> None:
     page = await open_page(Device())
-    await page.goto(ask(SHOP, application.callback))
+    await page.goto(authorization_url(SHOP, application.callback))
     await page.context.clear_cookies()
     await log_in(page)
     await expect_heading(page, "refused.forged_heading")

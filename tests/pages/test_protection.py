@@ -15,10 +15,10 @@ from tests.pages.application import Application
 from tests.pages.browser import DESKTOP, Complaints, new_context
 from tests.pages.stage import SHOP
 from tests.pages.steps import allow, be_signed_in, expect_consent, expect_heading, expect_login, expect_refusal
-from tests.support.actors import BOB, PHONE_APP, is_live, tokens_of
-from tests.support.browser import CONSENT, LOGIN, SESSIONS, SWITCH, ask
+from tests.support.browser import CONSENT, LOGIN, SESSIONS, SWITCH, authorization_url
 from tests.support.browser import Browser as BrowserWithoutScreen
 from tests.support.browser import Page as PageWithoutScreen
+from tests.support.clients_and_users import BOB, PHONE_APP, is_live, tokens_of
 from tests.support.servers import ServiceProcess
 
 SAME_SITE, OTHER_SITE = "same site", "other site"
@@ -51,7 +51,7 @@ async def test_no_page_can_be_framed(
     for signed_in in (False, True):
         if signed_in:
             await be_signed_in(page, worker)
-        for target in (ask(SHOP, application.callback), SESSIONS, "/"):
+        for target in (authorization_url(SHOP, application.callback), SESSIONS, "/"):
             application.serve("/frame", f'<iframe title="framed" src="{service.url}{target}"></iframe>')
             async with page.expect_console_message(lambda message: "frame-ancestors 'none'" in message.text):
                 await page.goto(f"{address_of(application, where)}/frame")
@@ -67,7 +67,7 @@ async def test_nobody_is_logged_in_by_a_form_of_another_site(
 ) -> None:
     """Bob has a login page of his own, and wants somebody else to send its form with his password."""
     bob = BrowserWithoutScreen(http)
-    form = PageWithoutScreen(await bob.open(ask(SHOP, application.callback))).find_form(LOGIN)
+    form = PageWithoutScreen(await bob.open(authorization_url(SHOP, application.callback))).find_form(LOGIN)
     await page.goto(SESSIONS)
 
     await lure(
@@ -97,9 +97,11 @@ async def test_nobody_consents_by_a_form_of_another_site(
 ) -> None:
     """Not even where the name of the open page is known; from another site the browser sends no cookie along."""
     bob = BrowserWithoutScreen(http)
-    own = PageWithoutScreen(await bob.reach_consent(ask(SHOP, application.callback), BOB)).find_form(CONSENT)
+    own = PageWithoutScreen(await bob.open_consent_page(authorization_url(SHOP, application.callback), BOB)).find_form(
+        CONSENT
+    )
     await be_signed_in(page, worker)
-    await page.goto(ask(SHOP, application.callback))
+    await page.goto(authorization_url(SHOP, application.callback))
     asked = await page.locator("input[name=request]").get_attribute("value") or ""
 
     for csrf in (own.fields["csrf"], ""):
@@ -109,7 +111,7 @@ async def test_nobody_consents_by_a_form_of_another_site(
     await lure(page, application, where, service.url + SWITCH, {"request": asked, "csrf": own.fields["csrf"]})
     await expect_refusal(page, kind)
     assert not list(store.scan_iter("code:*"))
-    await page.goto(ask(SHOP, application.callback))
+    await page.goto(authorization_url(SHOP, application.callback))
     await expect_consent(page)
 
 
@@ -146,7 +148,9 @@ async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
 ) -> None:
     """Whoever is signed in stays so: the cookies come along where somebody follows a link."""
     await be_signed_in(page, worker)
-    application.serve("/", f'<a href="{service.url}{ask(SHOP, application.callback)}&decision=allow">a link</a>')
+    application.serve(
+        "/", f'<a href="{service.url}{authorization_url(SHOP, application.callback)}&decision=allow">a link</a>'
+    )
     await page.goto(application.other_site)
     await page.get_by_role("link").click()
     await expect_consent(page)
@@ -165,7 +169,7 @@ async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_repor
     page: Page, worker: Worker, service: ServiceProcess, application: Application
 ) -> None:
     await be_signed_in(page, worker)
-    address = service.url + ask(SHOP, application.callback, state="s")
+    address = service.url + authorization_url(SHOP, application.callback, state="s")
     application.serve("/", OPENER_PAGE.format(address=address))
     application.serve("/callback", CALLBACK_PAGE)
     await page.goto(application.url)
@@ -198,7 +202,7 @@ async def test_a_script_of_another_origin_reads_no_page(
     await be_signed_in(page, worker)
     application.serve("/", "<title>A page</title>")
     await page.goto(application.url)
-    for target in (ask(SHOP, application.callback), SESSIONS, SESSIONS + "end-all"):
+    for target in (authorization_url(SHOP, application.callback), SESSIONS, SESSIONS + "end-all"):
         method = "POST" if target.endswith("end-all") else "GET"
         outcome = await page.evaluate(
             "([url, method]) => fetch(url, {method, credentials: 'include'}).then(() => 'read', () => 'refused')",
@@ -217,7 +221,7 @@ async def test_no_script_runs_on_a_page_whoever_puts_it_there(
     await expect_login(page)
     await assert_inert(page, complaints)
     await be_signed_in(page, worker)
-    for address in ("/", SESSIONS, ask(SHOP, application.callback)):
+    for address in ("/", SESSIONS, authorization_url(SHOP, application.callback)):
         await page.goto(address)
         await assert_inert(page, complaints)
 

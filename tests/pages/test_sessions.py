@@ -13,8 +13,8 @@ from playwright.async_api import Locator, Page, expect
 from service.worker import Worker
 from tests.pages.conftest import OpenPage
 from tests.pages.steps import be_signed_in, button, expect_heading, expect_login, log_in
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
 from tests.support.browser import SESSIONS, page_text
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
 
 Tokens = Mapping[str, str]
 A_MOMENT_AGO = re.compile(f"{page_text('ago.now')}|[0-9]+ minutes? ago")
@@ -95,9 +95,9 @@ async def test_who_signs_out_everywhere_ends_every_application_and_every_browser
 
     await expect_login(listed)
     await expect(listed.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_everywhere"))
-    for app, tokens in ((PHONE_APP, phone), (WEB_SHOP, shop)):
+    for client, tokens in ((PHONE_APP, phone), (WEB_SHOP, shop)):
         assert not is_live(store, tokens["access_token"])
-        assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+        assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     assert not list(store.scan_iter("browser:*"))
     tokens_of(await PHONE_APP.refresh(http, other["refresh_token"]))
 

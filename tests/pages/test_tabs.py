@@ -10,9 +10,9 @@ from playwright.async_api import Page, expect
 from service.worker import Worker
 from tests.pages.application import Application
 from tests.pages.stage import SHOP
-from tests.pages.steps import allow, be_signed_in, deny, expect_consent, expect_refusal, log_in, reach_consent
-from tests.support.actors import ALICE, BOB, PHONE_APP, tokens_of
-from tests.support.browser import ask
+from tests.pages.steps import allow, be_signed_in, deny, expect_consent, expect_refusal, log_in, open_consent_page
+from tests.support.browser import authorization_url
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
 
 
 async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
@@ -20,8 +20,8 @@ async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
 ) -> None:
     """The session of the second login takes the place of the first one's, and what the first tab asks stays open."""
     other = await page.context.new_page()
-    await page.goto(ask(SHOP, application.callback, state="shop"))
-    await other.goto(ask(PHONE_APP, application.callback, state="phone"))
+    await page.goto(authorization_url(SHOP, application.callback, state="shop"))
+    await other.goto(authorization_url(PHONE_APP, application.callback, state="phone"))
     await log_in(page)
     await expect_consent(page)
     await log_in(other)
@@ -44,8 +44,8 @@ async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
 ) -> None:
     await be_signed_in(page, worker)
     other = await page.context.new_page()
-    await page.goto(ask(SHOP, application.callback, state="shop"))
-    await other.goto(ask(PHONE_APP, application.callback, state="phone"))
+    await page.goto(authorization_url(SHOP, application.callback, state="shop"))
+    await other.goto(authorization_url(PHONE_APP, application.callback, state="phone"))
     await allow(other)
     phone = (await application.arrival_of(other)).query
     await allow(page)
@@ -58,15 +58,15 @@ async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
 
 async def test_a_login_in_one_tab_is_of_use_in_the_other(page: Page, application: Application) -> None:
     other = await page.context.new_page()
-    await other.goto(ask(PHONE_APP, application.callback))
-    await reach_consent(page, ask(SHOP, application.callback))
+    await other.goto(authorization_url(PHONE_APP, application.callback))
+    await open_consent_page(page, authorization_url(SHOP, application.callback))
     await other.reload()
     await expect_consent(other, "Phone App")
 
 
 async def test_of_two_tabs_that_opened_before_any_cookie_one_starts_again(page: Page, application: Application) -> None:
     """Both requests were under way before either answer came, so the second cookie took the place of the first."""
-    address = ask(SHOP, application.callback)
+    address = authorization_url(SHOP, application.callback)
     other = await page.context.new_page()
     await page.goto(address)
     await page.context.clear_cookies()
@@ -83,7 +83,7 @@ async def test_of_two_tabs_that_opened_before_any_cookie_one_starts_again(page: 
 async def test_one_question_in_two_tabs_has_one_answer(
     page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    await reach_consent(page, ask(SHOP, application.callback))
+    await open_consent_page(page, authorization_url(SHOP, application.callback))
     other, third = await page.context.new_page(), await page.context.new_page()
     await other.goto(page.url)
     await third.goto(page.url)
@@ -102,7 +102,7 @@ async def test_one_question_in_two_tabs_has_one_answer(
 async def test_what_was_denied_in_one_tab_cannot_be_allowed_in_the_other(
     page: Page, application: Application, store: redis.Redis
 ) -> None:
-    await reach_consent(page, ask(SHOP, application.callback))
+    await open_consent_page(page, authorization_url(SHOP, application.callback))
     other = await page.context.new_page()
     await other.goto(page.url)
     await deny(page)
@@ -118,10 +118,10 @@ async def test_a_question_to_one_person_is_never_answered_by_the_next(
     page: Page, application: Application, store: redis.Redis
 ) -> None:
     """Bob signs in, in another tab, while Alice's question is still open."""
-    address = ask(SHOP, application.callback)
+    address = authorization_url(SHOP, application.callback)
     other = await page.context.new_page()
     await other.goto(address)
-    await reach_consent(page, address, ALICE)
+    await open_consent_page(page, address, ALICE)
     await log_in(other, BOB)
     await expect_consent(other)
 

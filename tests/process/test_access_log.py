@@ -15,7 +15,8 @@ import redis
 
 from service.store.keys import address_key
 from tests.conftest import environment_of
-from tests.support.actors import (
+from tests.support.browser import CONSENT, LOGIN, Browser, authorization_response, authorization_url
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     GATEWAY,
@@ -26,19 +27,18 @@ from tests.support.actors import (
     TOKEN,
     VERIFY,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     basic,
     bearer,
     login_form,
     tokens_of,
 )
-from tests.support.browser import CONSENT, LOGIN, Browser, answer_of, ask
 from tests.support.servers import RedisServer, ServiceProcess, running_service
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-WRONG_ALICE = Person(ALICE.username, "tell-nobody")
+WRONG_ALICE = UserCredentials(ALICE.username, "tell-nobody")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
         await http.post(f"{TOKEN}?client_secret={secret}", data=PHONE_APP.credentials)
         await http.post(TOKEN, content=secret.encode(), headers={"Content-Type": "text/plain"})
         await http.post(TOKEN, content=f"x={secret}%".encode(), headers=FORM)
-        await App("web-shop", secret).log_in(http, ALICE)
+        await OAuthClient("web-shop", secret).log_in(http, ALICE)
         await http.post(TOKEN, data=login_form(ALICE), headers=basic("nobody", secret))
         await WEB_SHOP.log_in(http, WRONG_ALICE)
         await PHONE_APP.refresh(http, secret)
@@ -135,13 +135,13 @@ async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without
 ) -> None:
     async with httpx2.AsyncClient(base_url=service.url) as http:
         browser = Browser(http)
-        page = await browser.open(ask(state="tell-nobody"))
+        page = await browser.open(authorization_url(state="tell-nobody"))
         for _ in range(11):
             page = await browser.log_in(page, WRONG_ALICE)
-        page = await browser.reach_consent(ask(state="tell-nobody"), BOB)
+        page = await browser.open_consent_page(authorization_url(state="tell-nobody"), BOB)
         await browser.deny(page)
-        page = await browser.open(ask(state="tell-nobody"))
-        code = answer_of(await browser.allow(page))["code"]
+        page = await browser.open(authorization_url(state="tell-nobody"))
+        code = authorization_response(await browser.allow(page))["code"]
 
     requests = wait_for_requests(service.log, 14)
 
@@ -161,7 +161,7 @@ async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without
 async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.Redis) -> None:
     store.client_pause(60_000, all=False)
     try:
-        async with httpx2.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
             await PHONE_APP.log_in(http, ALICE)
     finally:
         store.client_unpause()
@@ -206,9 +206,9 @@ async def test_no_request_makes_a_line_longer_than_a_kibibyte(
         ):
             await send_raw(service, request)
         async with httpx2.AsyncClient(base_url=service.url) as http:
-            for app in (App("\x7f" * 255, '"' * 255), App("web-shop", "x" * 30_000)):
-                await app.log_in(http, Person("\x7f" * 255, "x" * 30_000), scope="role:" + "x" * 20_000)
-            await PHONE_APP.log_in(http, Person('"' * 30_000, "x"), scope="realm:main role:enduser")
+            for client in (OAuthClient("\x7f" * 255, '"' * 255), OAuthClient("web-shop", "x" * 30_000)):
+                await client.log_in(http, UserCredentials("\x7f" * 255, "x" * 30_000), scope="role:" + "x" * 20_000)
+            await PHONE_APP.log_in(http, UserCredentials('"' * 30_000, "x"), scope="realm:main role:enduser")
             await PHONE_APP.log_in(http, WRONG_ALICE)
             await http.get("/last")
         wait_until(lambda: "/last" in service.log.read_text(), "the last line")

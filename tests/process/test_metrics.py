@@ -22,17 +22,17 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from service.observability import metrics
 from service.observability.metric_buffers import CounterBuffer
 from tests.conftest import environment_of
-from tests.support.actors import PHONE_APP, TOKEN
+from tests.support.clients_and_users import PHONE_APP, TOKEN
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 REQUESTS = 40
 NAME = "token_service_redis_call_duration_seconds"
 
 
 def ask(host: str, port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, str, http.client.HTTPMessage]:
-    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
+    connection = http.client.HTTPConnection(host, port, timeout=MAX_WAIT_SECONDS)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -52,7 +52,7 @@ def send_malformed_refreshes(service: ServiceProcess, number: int) -> None:
     for _ in range(number):
         form = f"grant_type=refresh_token&refresh_token=x&client_id={PHONE_APP.client_id}".encode()
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(service.url + TOKEN, form, timeout=PATIENCE_SECONDS).close()
+            urllib.request.urlopen(service.url + TOKEN, form, timeout=MAX_WAIT_SECONDS).close()
 
 
 def count_refused(scrape: Scrape) -> float:

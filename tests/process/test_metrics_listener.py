@@ -6,12 +6,12 @@ import socket
 import urllib.request
 
 from service.serving.metrics_listener import MAX_READERS, answering_metrics
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 
 def is_answered(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=MAX_WAIT_SECONDS) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -25,7 +25,7 @@ def test_who_connects_and_says_nothing_takes_no_more_threads_than_there_is_room_
     ):
         port = listening.getsockname()[1]
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MAX_READERS)]
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as one_too_many:
+        with socket.create_connection(("127.0.0.1", port), timeout=MAX_WAIT_SECONDS) as one_too_many:
             assert one_too_many.recv(1) == b""
         for each in silent:
             each.close()

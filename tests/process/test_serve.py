@@ -24,7 +24,7 @@ import redis
 from service.config.settings import EXAMPLE_SEED
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
@@ -69,7 +69,7 @@ class Service:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        return self.process.wait(PATIENCE_SECONDS)
+        return self.process.wait(MAX_WAIT_SECONDS)
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -77,7 +77,7 @@ class Service:
             self.wait()
 
     def get(self, path: str) -> int:
-        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_SECONDS)
+        connection = http.client.HTTPConnection(self.address, timeout=MAX_WAIT_SECONDS)
         try:
             connection.request("GET", path)
             return connection.getresponse().status
@@ -147,7 +147,7 @@ def test_the_printed_curl_line_works(start_ready: Start) -> None:
     fields = [word for option, word in itertools.pairwise(words) if option == "--data-urlencode"]
     pairs = [(name, value) for name, _, value in (field.partition("=") for field in fields)]
     body = urllib.parse.urlencode(pairs).encode()
-    with urllib.request.urlopen(url, data=body, timeout=PATIENCE_SECONDS) as answer:
+    with urllib.request.urlopen(url, data=body, timeout=MAX_WAIT_SECONDS) as answer:
         assert answer.status == 200
         assert json.load(answer)["access_token"]
 
@@ -305,7 +305,7 @@ def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start:
     assert second.wait() == 2
     (line,) = (line for line in second.log.read_text().splitlines() if not line.startswith("{"))
     assert f"{tmp_path / 'data'} is in use" in line
-    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=MAX_WAIT_SECONDS)
     connection.request("GET", "/readyz")
     assert connection.getresponse().status == 200
     connection.close()
@@ -335,7 +335,7 @@ HALF_A_REQUEST = (
 def send_half_a_request(address: str) -> socket.socket:
     """A request that is under way: the service has read its head and waits for the rest of its body."""
     host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+    connection = socket.create_connection((host, int(port)), timeout=MAX_WAIT_SECONDS)
     connection.sendall("\r\n".join(HALF_A_REQUEST).encode())
     assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
     return connection

@@ -21,7 +21,7 @@ from service.protocol.parameters import (
     read_fields,
     require,
 )
-from tests.fuzz.material import bent_bytes
+from tests.fuzz.generators import bent_bytes
 
 KNOWN = frozenset({"a", "b"})
 

@@ -19,10 +19,10 @@ from service.crypto.keyring import Keyring
 from service.store.keys import family_key
 from service.store.records import parse_family
 from tests.conftest import SECRET_KEY, AnyRedis, environment_of
-from tests.support.actors import App, access_key_of
+from tests.support.clients_and_users import OAuthClient, access_key_of
 from tests.support.loop_time import PACE
 from tests.support.servers import running_service
-from tests.support.waiting import PATIENCE_SECONDS, until_not
+from tests.support.waiting import MAX_WAIT_SECONDS, until_other_status
 
 CONTENDERS = 64
 PLENTY = "1000000/minute"
@@ -63,7 +63,7 @@ class Arena:
 
     def http(self) -> httpx2.AsyncClient:
         transport = TakingTurns(self.ports)
-        return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_SECONDS)
+        return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=MAX_WAIT_SECONDS)
 
     def clear(self) -> None:
         """Forgets all but the registry, which alone lives for good."""
@@ -114,13 +114,13 @@ async def open_connections(http: httpx2.AsyncClient, count: int = CONTENDERS) ->
 
 async def patiently(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
     """Ask again after each 503, which a caller gets whose turn does not come in time on a slow machine."""
-    return await until_not(ask, 503)
+    return await until_other_status(ask, 503)
 
 
-async def is_live(arena: Arena, http: httpx2.AsyncClient, app: App, body: dict[str, str]) -> bool:
+async def is_live(arena: Arena, http: httpx2.AsyncClient, client: OAuthClient, body: dict[str, str]) -> bool:
     """Whether anything of a token response can still be used."""
     if arena.knows_access_token(body["access_token"]):
         return True
-    answer = await app.refresh(http, body["refresh_token"])
+    answer = await client.refresh(http, body["refresh_token"])
     assert answer.status_code in (200, 400), answer.text
     return answer.status_code == 200

@@ -11,7 +11,7 @@ import pytest
 
 from service.config.settings import load_settings
 from service.worker import Worker
-from tests.conftest import SECRET_KEY, starting_when_asked
+from tests.conftest import SECRET_KEY, starting_on_demand
 from tests.races.arena import PLENTY, Arena, open_connections, running_arena
 
 
@@ -21,13 +21,13 @@ def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 
     They have a Redis of their own, and run on to the end: in that of other tests they would put their registry back.
     """
-    with ExitStack() as running, starting_when_asked(tmp_path_factory) as find_redis:
+    with ExitStack() as running, starting_on_demand(tmp_path_factory) as get_redis:
 
         @cache
         def find(topology: str) -> Arena:
             arena = running_arena(
                 tmp_path_factory.mktemp("races"),
-                find_redis(topology),
+                get_redis(topology),
                 TOKEN_SERVICE_LOGIN_ATTEMPTS="10/hour",
                 TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER=PLENTY,
                 TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS=PLENTY,

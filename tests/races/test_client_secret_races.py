@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.races.arena import Arena, all_at_once, open_connections, running_arena
-from tests.support.actors import MADE_SECRET, READER, REVOKE, WEB_SHOP, App, assert_error, basic
+from tests.support.clients_and_users import MADE_SECRET, READER, REVOKE, WEB_SHOP, OAuthClient, assert_error, basic
 from tests.support.servers import start_redis, stop
 
 ALLOWED = 5
@@ -39,12 +39,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     stop(server.process)
 
 
-async def present(http: httpx2.AsyncClient, app: App, address: str, *, by_header: bool) -> httpx2.Response:
+async def present(http: httpx2.AsyncClient, client: OAuthClient, address: str, *, by_header: bool) -> httpx2.Response:
     headers = {"X-Forwarded-For": address}
     if by_header:
-        headers |= basic(app.client_id, app.client_secret or "")
+        headers |= basic(client.client_id, client.client_secret or "")
         return await http.post(REVOKE, data={"token": "x"}, headers=headers)
-    return await http.post(REVOKE, data=app.credentials | {"token": "x"}, headers=headers)
+    return await http.post(REVOKE, data=client.credentials | {"token": "x"}, headers=headers)
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
@@ -52,20 +52,20 @@ async def present(http: httpx2.AsyncClient, app: App, address: str, *, by_header
 @pytest.mark.parametrize(
     "by_header", [pytest.param(False, id="body", marks=pytest.mark.long), pytest.param(True, id="basic")]
 )
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
 async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_remembered(
-    guarded: Arena, app: App, by_header: bool, instances: int
+    guarded: Arena, client: OAuthClient, by_header: bool, instances: int
 ) -> None:
     guarded.clear()
     address = next(ADDRESSES)
     async with replace(guarded, ports=guarded.ports[:instances]).http() as http:
         await open_connections(http)
         for _ in range(2 * instances):
-            assert (await present(http, app, ELSEWHERE, by_header=by_header)).status_code == 200
-        guesses = [replace(app, client_secret=f"guess-{number}") for number in range(GUESSES)]
+            assert (await present(http, client, ELSEWHERE, by_header=by_header)).status_code == 200
+        guesses = [replace(client, client_secret=f"guess-{number}") for number in range(GUESSES)]
 
         answers = await all_at_once(
-            [present(http, guess, address, by_header=by_header) for guess in [*guesses, app]],
+            [present(http, guess, address, by_header=by_header) for guess in [*guesses, client]],
         )
 
         *wrong, right = answers
@@ -77,36 +77,38 @@ async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_rem
             if answer not in checked:
                 assert int(answer.headers["retry-after"]) >= 1
         # Elsewhere nobody guesses.
-        assert (await present(http, app, ELSEWHERE, by_header=by_header)).status_code == 200
+        assert (await present(http, client, ELSEWHERE, by_header=by_header)).status_code == 200
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
-async def test_a_flood_right_after_a_call_that_was_right_does_not_either(guarded: Arena, app: App) -> None:
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
+async def test_a_flood_right_after_a_call_that_was_right_does_not_either(guarded: Arena, client: OAuthClient) -> None:
     guarded.clear()
     address = next(ADDRESSES)
     async with replace(guarded, ports=guarded.ports[:1]).http() as http:
         await open_connections(http)
-        assert (await present(http, app, address, by_header=False)).status_code == 200
-        guesses = [replace(app, client_secret=f"guess-{number}") for number in range(GUESSES)]
+        assert (await present(http, client, address, by_header=False)).status_code == 200
+        guesses = [replace(client, client_secret=f"guess-{number}") for number in range(GUESSES)]
 
-        answers = await all_at_once([present(http, guess, address, by_header=False) for guess in [*guesses, app]])
+        answers = await all_at_once([present(http, guess, address, by_header=False) for guess in [*guesses, client]])
 
         checked = [answer for answer in answers if answer.status_code in (200, 401)]
         assert 1 <= len(checked) <= ALLOWED
         assert answers[-1].status_code != 401
-        assert_error(await present(http, app, address, by_header=False), 429, "invalid_client")
+        assert_error(await present(http, client, address, by_header=False), 429, "invalid_client")
 
 
 @pytest.mark.clause("decided-only-failures-count")
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
-async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_counters(guarded: Arena, app: App) -> None:
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
+async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_counters(
+    guarded: Arena, client: OAuthClient
+) -> None:
     guarded.clear()
     address = next(ADDRESSES)
     async with guarded.http() as http:
         await open_connections(http)
 
-        answers = await all_at_once([present(http, app, address, by_header=False) for _ in range(GUESSES)])
+        answers = await all_at_once([present(http, client, address, by_header=False) for _ in range(GUESSES)])
 
     assert [answer.status_code for answer in answers] == [200] * GUESSES
     assert not list(guarded.store.scan_iter("address:*"))

@@ -12,20 +12,20 @@ import httpx2
 import pytest
 
 from tests.races.arena import Arena, all_at_once, is_live, patiently, places
-from tests.support.actors import (
+from tests.support.browser import SESSIONS, Browser, Page, authorization_response, authorization_url, is_login_page
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
     SHOP_CALLBACK,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     assert_error,
     revoke_all,
     tokens_of,
 )
-from tests.support.browser import SESSIONS, Browser, Page, answer_of, ask, is_login_page
 
 CROWD = 24
 CODES = 10
@@ -46,16 +46,20 @@ async def log_out_amid(
     return await logging_out, list(await asyncio.gather(*tasks))
 
 
-async def live_through(http: httpx2.AsyncClient, number: int, app: App, person: Person) -> dict[str, str]:
+async def live_through(
+    http: httpx2.AsyncClient, number: int, client: OAuthClient, credentials: UserCredentials
+) -> dict[str, str]:
     """One browser's way from the request to tokens, with a state and a verifier that no other has."""
-    browser, callback, verifier = Browser(http), CALLBACKS[app], f"{number:043}"
+    browser, callback, verifier = Browser(http), CALLBACKS[client], f"{number:043}"
     challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
-    address = ask(app, callback, state=f"state {number}", code_challenge=challenge, code_challenge_method="S256")
+    address = authorization_url(
+        client, callback, state=f"state {number}", code_challenge=challenge, code_challenge_method="S256"
+    )
     form = await browser.open(address)
-    page = await patiently(partial(browser.log_in, form, person))
-    answer = answer_of(await browser.allow(page), callback)
+    page = await patiently(partial(browser.log_in, form, credentials))
+    answer = authorization_response(await browser.allow(page), callback)
     assert answer["state"] == f"state {number}"
-    tokens = tokens_of(await app.exchange(http, answer["code"], callback, code_verifier=verifier))
+    tokens = tokens_of(await client.exchange(http, answer["code"], callback, code_verifier=verifier))
     return dict(tokens) | {"code": answer["code"]}
 
 
@@ -64,19 +68,19 @@ async def live_through(http: httpx2.AsyncClient, number: int, app: App, person: 
 )
 @pytest.mark.parametrize("people", [(ALICE,), (ALICE, BOB)], ids=["one user", "two users"])
 async def test_many_browsers_that_log_in_and_consent_at_once_each_get_a_session_of_their_own(
-    arena: Arena, http: httpx2.AsyncClient, people: tuple[Person, ...]
+    arena: Arena, http: httpx2.AsyncClient, people: tuple[UserCredentials, ...]
 ) -> None:
     apps = [(PHONE_APP, WEB_SHOP)[number % 2] for number in range(CROWD)]
 
     lives = await asyncio.gather(
-        *(live_through(http, number, app, people[number // 2 % len(people)]) for number, app in enumerate(apps))
+        *(live_through(http, number, client, people[number // 2 % len(people)]) for number, client in enumerate(apps))
     )
 
     for name in ("code", "access_token", "refresh_token"):
         assert len({life[name] for life in lives}) == CROWD
-    for app, life in zip(apps, lives, strict=True):
+    for client, life in zip(apps, lives, strict=True):
         assert arena.knows_access_token(life["access_token"])
-        assert await is_live(arena, http, app, dict(tokens_of(await app.refresh(http, life["refresh_token"]))))
+        assert await is_live(arena, http, client, dict(tokens_of(await client.refresh(http, life["refresh_token"]))))
     assert not list(arena.store.scan_iter("code:*"))
 
 
@@ -92,7 +96,7 @@ async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhe
     arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
 ) -> None:
     """Each code is presented several times: whether that or the log-out ends what it gave, it must be dead."""
-    of_bob = tokens_of(await PHONE_APP.exchange(http, await Browser(http).get_code(person=BOB), PHONE_CALLBACK))
+    of_bob = tokens_of(await PHONE_APP.exchange(http, await Browser(http).get_code(credentials=BOB), PHONE_CALLBACK))
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
     browser = Browser(http)
     codes = [await browser.get_code() for _ in range(CODES)]
@@ -111,7 +115,7 @@ async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhe
         assert len(won) <= 1
         for answer in won:
             assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
-    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
     assert await is_live(arena, http, PHONE_APP, dict(of_bob))
     later = await browser.get_code()
     assert await is_live(arena, http, PHONE_APP, dict(tokens_of(await PHONE_APP.exchange(http, later, PHONE_CALLBACK))))

@@ -8,7 +8,15 @@ import pytest
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
-from tests.support.actors import PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
+from tests.support.clients_and_users import (
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    OAuthClient,
+    assert_error,
+    tokens_of,
+)
 
 ROUNDS = 4
 
@@ -21,21 +29,21 @@ ROUNDS = 4
     "6819-5.1.5.4-one-time-use",
     "6819-5.2.1.1-derived-tokens-revoked",
 )
-@pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
+@pytest.mark.parametrize(("client", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_what_it_won(
-    arena: Arena, http: httpx2.AsyncClient, worker: Worker, app: App, callback: str
+    arena: Arena, http: httpx2.AsyncClient, worker: Worker, client: OAuthClient, callback: str
 ) -> None:
     for _ in range(ROUNDS):
-        code = await make_code(worker, app=app, redirect_uri=callback)
+        code = await make_code(worker, client=client, redirect_uri=callback)
 
-        answers = await all_at_once([app.exchange(http, code, callback) for _ in range(CONTENDERS)])
+        answers = await all_at_once([client.exchange(http, code, callback) for _ in range(CONTENDERS)])
 
         won = [answer for answer in answers if answer.status_code == 200]
         assert len(won) == 1
         for answer in answers:
             if answer is not won[0]:
                 assert_error(answer, 400, "invalid_grant")
-        assert not await is_live(arena, http, app, dict(tokens_of(won[0])))
+        assert not await is_live(arena, http, client, dict(tokens_of(won[0])))
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-wrong-exchange-leaves-the-code")

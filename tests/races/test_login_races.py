@@ -18,13 +18,22 @@ from service.store.keys import login_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
 from tests.races.arena import CONTENDERS, Arena, all_at_once, patiently
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    WEB_SHOP,
+    OAuthClient,
+    UserCredentials,
+    assert_error,
+    tokens_of,
+)
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import result_of, until
 
 ALLOWED = 10
 CROWD = 100
-WRONG = Person(BOB.username, "not the password")
+WRONG = UserCredentials(BOB.username, "not the password")
 
 
 @pytest.mark.clause("decided-login-limit", "6749-4.3.2-brute-force", "6749-10.10-user-credentials-protected")
@@ -60,12 +69,12 @@ async def test_past_the_limit_the_right_password_among_many_is_refused_like_the_
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
-@pytest.mark.parametrize("app", [PHONE_APP, WEB_SHOP])
+@pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP])
 async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_counters(
-    arena: Arena, http: httpx2.AsyncClient, app: App
+    arena: Arena, http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     """They are six times as many as wrong ones would be allowed."""
-    answers = await all_at_once([patiently(partial(app.log_in, http, ALICE)) for _ in range(CONTENDERS)])
+    answers = await all_at_once([patiently(partial(client.log_in, http, ALICE)) for _ in range(CONTENDERS)])
 
     access_tokens = {tokens_of(answer)["access_token"] for answer in answers}
     assert len(access_tokens) == CONTENDERS

@@ -12,29 +12,29 @@ import pytest
 from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.races.arena import Arena, all_at_once, is_live, patiently, places
-from tests.support.actors import (
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    assert_refused,
+    authorization_response,
+    authorization_url,
+    change_user,
+    is_consent_page,
+    is_login_page,
+)
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
     SHOP_CALLBACK,
     WEB_SHOP,
-    App,
+    OAuthClient,
     assert_error,
     revoke_all,
     tokens_of,
 )
-from tests.support.browser import (
-    SESSIONS,
-    Browser,
-    answer_of,
-    ask,
-    assert_refused,
-    change_user,
-    is_consent_page,
-    is_login_page,
-)
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 
 ROUNDS = 2
 CLICKS = 24
@@ -58,7 +58,7 @@ async def open_pages(http: httpx2.AsyncClient, browsers: int, pages: int) -> lis
     opened: list[Opened] = []
     for _ in range(browsers):
         browser = Browser(http)
-        answers = [await browser.reach_consent(ask()) for _ in range(pages)]
+        answers = [await browser.open_consent_page(authorization_url()) for _ in range(pages)]
         opened += [(copy_of(browser), answer) for answer in answers]
     return opened
 
@@ -70,7 +70,7 @@ async def click(browser: Browser, page: httpx2.Response, *, allows: bool = True)
 
 def codes_of(answers: Sequence[httpx2.Response]) -> set[str]:
     """What the clicks that were answered with a redirect gave."""
-    return {answer_of(answer)["code"] for answer in answers if answer.status_code == 303}
+    return {authorization_response(answer)["code"] for answer in answers if answer.status_code == 303}
 
 
 async def run_with(
@@ -84,23 +84,23 @@ async def run_with(
 
 
 @pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-10.5-short-lived-single-use")
-@pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
+@pytest.mark.parametrize(("client", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_none(
-    arena: Arena, http: httpx2.AsyncClient, app: App, callback: str
+    arena: Arena, http: httpx2.AsyncClient, client: OAuthClient, callback: str
 ) -> None:
     browser = Browser(http)
     for _ in range(ROUNDS):
-        page = await browser.reach_consent(ask(app, callback))
+        page = await browser.open_consent_page(authorization_url(client, callback))
 
         answers = await all_at_once([click(browser, page) for _ in range(CLICKS)])
 
-        (code,) = {answer_of(answer, callback)["code"] for answer in answers}
+        (code,) = {authorization_response(answer, callback)["code"] for answer in answers}
         assert len(list(arena.store.scan_iter("code:*"))) == 1
-        tokens = dict(tokens_of(await app.exchange(http, code, callback)))
+        tokens = dict(tokens_of(await client.exchange(http, code, callback)))
         for answer in await all_at_once([click(browser, page) for _ in range(CLICKS)]):
             assert_refused(answer, 400, "answered")
         assert not list(arena.store.scan_iter("code:*"))
-        assert await is_live(arena, http, app, tokens)
+        assert await is_live(arena, http, client, tokens)
 
 
 @pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-4.1.2-second-use-denied")
@@ -109,8 +109,8 @@ async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_t
 ) -> None:
     browser = Browser(http)
     for place in PLACES:
-        page = await browser.reach_consent(ask())
-        code = answer_of(await browser.allow(page))["code"]
+        page = await browser.open_consent_page(authorization_url())
+        code = authorization_response(await browser.allow(page))["code"]
 
         clicks = [click(browser, page) for _ in range(CLICKS)]
         answers, exchanged = await run_with(place, clicks, PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -145,7 +145,7 @@ async def test_of_allow_and_deny_at_once_exactly_one_counts(
     arena: Arena, http: httpx2.AsyncClient, denies: int, allow_first: bool
 ) -> None:
     browser = Browser(http)
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     decisions = sorted([True] * (CLICKS - denies) + [False] * denies, reverse=allow_first)
     if denies == CLICKS // 2:
         decisions = [allow_first, not allow_first] * denies
@@ -155,7 +155,7 @@ async def test_of_allow_and_deny_at_once_exactly_one_counts(
     told: dict[bool, set[str]] = {True: set(), False: set()}
     for answer, allows in zip(answers, decisions, strict=True):
         if answer.status_code == 303:
-            told[allows].add(answer_of(answer).get("code", "denied"))
+            told[allows].add(authorization_response(answer).get("code", "denied"))
         else:
             assert_refused(answer, 400, "answered")
             told[allows].add("answered")
@@ -170,7 +170,7 @@ async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.
     answer = await click(browser, page)
     if answer.status_code != 303:
         return answer
-    return await PHONE_APP.exchange(browser.http, answer_of(answer)["code"], PHONE_CALLBACK)
+    return await PHONE_APP.exchange(browser.http, authorization_response(answer)["code"], PHONE_CALLBACK)
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
@@ -179,7 +179,7 @@ async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.
 async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
     arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
 ) -> None:
-    of_bob = await Browser(http).get_code(person=BOB)
+    of_bob = await Browser(http).get_code(credentials=BOB)
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     sessions = Browser(http)
     listed = await sessions.sign_in(ALICE)
@@ -199,7 +199,7 @@ async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
     for answer in await all_at_once([click(browser, page) for browser, page in opened]):
         assert_refused(answer, 403, "signed_out")
     for browser, _ in opened:
-        assert is_login_page(await browser.open(ask()))
+        assert is_login_page(await browser.open(authorization_url()))
     assert tokens_of(await PHONE_APP.exchange(http, of_bob, PHONE_CALLBACK))
     later = await Browser(http).get_code()
     assert tokens_of(await PHONE_APP.exchange(http, later, PHONE_CALLBACK))
@@ -234,7 +234,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
     """Which of the two is a matter of which came first; one that begins after the answer is always good."""
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     browsers = [Browser(http) for _ in range(LOGINS)]
-    forms = [await browser.open(ask()) for browser in browsers]
+    forms = [await browser.open(authorization_url()) for browser in browsers]
 
     logins = [patiently(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
     answers, ended = await run_with(place, logins, patiently(partial(revoke_all, http, tokens["access_token"])))
@@ -242,14 +242,14 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
     assert ended.status_code == 200
     for browser, answer in zip(browsers, answers, strict=True):
         assert is_consent_page(answer) or answer.status_code == 403, answer.text
-        is_good = is_consent_page(await browser.open(ask()))
+        is_good = is_consent_page(await browser.open(authorization_url()))
         assert is_good != is_login_page(await browser.open(SESSIONS))
         if is_consent_page(answer):
             outcome = await allow_and_exchange(browser, answer)
             assert (outcome.status_code == 200) == is_good, outcome.text
             assert not is_good or await is_live(arena, http, PHONE_APP, dict(tokens_of(outcome)))
     later = Browser(http)
-    assert is_consent_page(await later.reach_consent(ask()))
+    assert is_consent_page(await later.open_consent_page(authorization_url()))
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-disabled-user")
@@ -259,7 +259,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 ) -> None:
     """As a seed does it: first the record, then all that the user has. Eight logins are not too many wrong ones."""
     browsers = [Browser(http) for _ in range(8)]
-    forms = [await browser.open(ask()) for browser in browsers]
+    forms = [await browser.open(authorization_url()) for browser in browsers]
     opened = await open_pages(http, 2, 3)
     identity = identify_user(ALICE.realm, ALICE.username)
 
@@ -277,7 +277,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 
         # Whoever was let in before holds nothing now, and whoever comes now is not let in.
         for browser in (*browsers, *(browser for browser, _ in opened)):
-            assert is_login_page(await browser.open(ask()))
+            assert is_login_page(await browser.open(authorization_url()))
         for browser, answer in zip(browsers, answers[:8], strict=True):
             if is_consent_page(answer):
                 assert_refused(await browser.allow(answer), 403, "signed_out")
@@ -290,7 +290,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
             assert not list(arena.store.scan_iter(f"{kind}:*")), kind
     finally:
         await worker.registry.put_users([known])
-        await heard(worker)
+        await await_invalidations(worker)
     assert await Browser(http).get_code()
 
 
@@ -301,7 +301,7 @@ async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
 ) -> None:
     """What was allowed before it is the client's; what comes after it is refused."""
     browser = Browser(http)
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     listed, window = await browser.open(SESSIONS), copy_of(browser)
 
     clicks = [click(window, page) for _ in range(CLICKS)]
@@ -325,10 +325,10 @@ async def test_one_login_form_sent_many_times_at_once_leaves_one_browser_signed_
 ) -> None:
     """Each gives a session of its own name; the browser goes on with the last one that it heard of."""
     browser = Browser(http)
-    form = await browser.open(ask())
+    form = await browser.open(authorization_url())
 
     answers = await all_at_once([patiently(partial(browser.log_in, form)) for _ in range(LOGINS)])
 
     assert {is_consent_page(answer) or answer.status_code in (400, 403) for answer in answers} == {True}
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     assert tokens_of(await allow_and_exchange(browser, page))

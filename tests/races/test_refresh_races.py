@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, patiently
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, tokens_of
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, OAuthClient, tokens_of
 
 ROUNDS = 4
 TURNS = 4
@@ -26,17 +26,17 @@ def generation_of(refresh_token: str) -> int:
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-i2-one-head", "decided-replay-gets-the-head")
-@pytest.mark.parametrize("app", [PHONE_APP, WEB_SHOP])
+@pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP])
 async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_next_one(
-    arena: Arena, http: httpx2.AsyncClient, app: App
+    arena: Arena, http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
-    refresh_token = tokens_of(await app.log_in(http, ALICE))["refresh_token"]
+    refresh_token = tokens_of(await client.log_in(http, ALICE))["refresh_token"]
     asked = 0
 
     async def refresh() -> httpx2.Response:
         nonlocal asked
         asked += 1
-        return await app.refresh(http, refresh_token)
+        return await client.refresh(http, refresh_token)
 
     for spent in range(1, ROUNDS + 1):
         answers = await all_at_once([patiently(refresh) for _ in range(CONTENDERS)])

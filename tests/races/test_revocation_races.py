@@ -16,15 +16,15 @@ from service.store.keys import ended_key
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently, places
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     MADE_SECRET,
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     assert_error,
     revoke_all,
     tokens_of,
@@ -37,16 +37,16 @@ PLACES = places(0, CONTENDERS // 4, CONTENDERS, more=(5, CONTENDERS // 2, 3 * CO
 ENDED = (200, 401)
 """The answers of a successful revokeAll. 401: an earlier attempt that was answered 503 has ended its own session."""
 
-Session = tuple[App, dict[str, str]]
+Session = tuple[OAuthClient, dict[str, str]]
 
 
-async def log_in(http: httpx2.AsyncClient, app: App, person: Person = ALICE) -> Session:
-    return app, dict(tokens_of(await patiently(partial(app.log_in, http, person))))
+async def log_in(http: httpx2.AsyncClient, client: OAuthClient, credentials: UserCredentials = ALICE) -> Session:
+    return client, dict(tokens_of(await patiently(partial(client.log_in, http, credentials))))
 
 
 def refresh_all(http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[asyncio.Task[httpx2.Response]]:
     turns = [sessions[i % len(sessions)] for i in range(CONTENDERS)]
-    asked = [partial(app.refresh, http, body["refresh_token"]) for app, body in turns]
+    asked = [partial(client.refresh, http, body["refresh_token"]) for client, body in turns]
     return [asyncio.ensure_future(patiently(ask)) for ask in asked]
 
 
@@ -161,10 +161,10 @@ async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes
     arena: Arena, http: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
-        app, body = await log_in(http, PHONE_APP)
-        refreshes = refresh_all(http, [(app, body)])
+        client, body = await log_in(http, PHONE_APP)
+        refreshes = refresh_all(http, [(client, body)])
 
-        revoke = partial(app.revoke, http, body["access_token"])
+        revoke = partial(client.revoke, http, body["access_token"])
         answers = await all_at_once([patiently(revoke) for _ in range(CONTENDERS)])
 
         assert {200} == {answer.status_code for answer in answers}

@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 
 from tests.realms.journey import ASK_CEP, log_in_by_way_of_cep
-from tests.support.actors import AUDITOR, PHONE_APP, PHONE_CALLBACK, tokens_of
-from tests.support.browser import Browser, answer_of, is_consent_page
+from tests.support.browser import Browser, authorization_response, is_consent_page
+from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, tokens_of
 from tests.support.fake_provider import CLAIMS
 
 SUB = str(CLAIMS["sub"])
@@ -17,7 +17,7 @@ SUB = str(CLAIMS["sub"])
 async def describe(http: httpx2.AsyncClient, page: httpx2.Response, browser: Browser) -> dict[str, Any]:
     """What introspection says of the access token that comes of allowing what the page asks."""
     assert is_consent_page(page), page.text or page.headers
-    code = answer_of(await browser.allow(page))["code"]
+    code = authorization_response(await browser.allow(page))["code"]
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
     described: dict[str, Any] = (await AUDITOR.introspect(http, access_token)).json()
     return described

@@ -32,9 +32,9 @@ from tests.support.fake_provider import (
     realm_of,
     running_provider,
 )
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import STEP_SECONDS, LoopTime
-from tests.support.waiting import take_turn
+from tests.support.waiting import run_loop_once
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def giving_up(provider: FakeProvider, held_time: LoopTime) -> AsyncIterato
         while True:
             if provider.waiting > 0:
                 held_time.advance(STEP_SECONDS)
-            await take_turn()
+            await run_loop_once()
 
     passing = asyncio.create_task(pass_time())
     yield
@@ -66,7 +66,7 @@ def enlist(worker: Worker, provider: FakeProvider) -> Enlist:
     async def enlist(*users: dict[str, object], **changes: object) -> None:
         entry = {"realms": {"cep": realm_of(provider, **changes)}, "users": list(users)}
         await worker.seeding.apply(parse_seed(yaml.safe_dump(entry).encode()))
-        await heard(worker)
+        await await_invalidations(worker)
 
     return enlist
 
@@ -90,7 +90,7 @@ def no_secret_is_told(
     yield
     # The client of this test writes its own lines there.
     lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
-    secrets = {CLIENT_SECRET, *provider.handed_out, *browser.cookie_values.values()}
+    secrets = {CLIENT_SECRET, *provider.issued, *browser.cookie_values.values()}
     for request in provider.requests:
         secrets |= {request.query[name] for name in ("state", "nonce") if name in request.query}
         secrets |= {request.form[name] for name in ("code", "code_verifier", "token") if name in request.form}
@@ -119,7 +119,7 @@ def assert_trouble(
 
         assert trouble.told in troubles_of(json_logs)
         assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
-        await provider.left_alone()
+        await provider.await_idle()
         await assert_healthy(enlist, provider, browser)
 
     return assert_trouble

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.realms.journey import Enlist, come_back, log_in_by_way_of_cep, log_in_there
-from tests.support.browser import ISSUER, Browser, ask, assert_sent_back, is_consent_page
+from tests.support.browser import ISSUER, Browser, assert_sent_back, authorization_url, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,
     INTROSPECT,
@@ -27,7 +27,7 @@ from tests.support.fake_provider import (
 STATE = "a state of the client"
 
 
-ASK = ask(scope="realm:cep role:enduser", state=STATE)
+ASK = authorization_url(scope="realm:cep role:enduser", state=STATE)
 
 
 OTHER_ISSUER = "https://other.example"

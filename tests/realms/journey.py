@@ -8,12 +8,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
 
-from tests.support.actors import PHONE_APP, App, Person
-from tests.support.browser import LOGIN, Browser, ask
+from tests.support.browser import LOGIN, Browser, authorization_url
+from tests.support.clients_and_users import PHONE_APP, OAuthClient, UserCredentials
 
 CEP_SCOPE: Final = "realm:cep role:enduser"
 CALLBACK: Final = "/authorization/callback"
-ASK_CEP: Final = ask(scope=CEP_SCOPE)
+ASK_CEP: Final = authorization_url(scope=CEP_SCOPE)
 
 
 async def set_out(browser: Browser, address: str = ASK_CEP) -> str:
@@ -68,10 +68,10 @@ def bend(path: str, **changes: str | None) -> str:
 
 
 async def log_in_with_password(
-    http: httpx2.AsyncClient, username: str, password: str, app: App = PHONE_APP, scope: str = CEP_SCOPE
+    http: httpx2.AsyncClient, username: str, password: str, client: OAuthClient = PHONE_APP, scope: str = CEP_SCOPE
 ) -> httpx2.Response:
     """The password grant of realm cep."""
-    return await app.log_in(http, Person(username, password, realm="cep"), scope)
+    return await client.log_in(http, UserCredentials(username, password, realm="cep"), scope)
 
 
 Enlist = Callable[..., Awaitable[None]]

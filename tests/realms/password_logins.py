@@ -9,7 +9,7 @@ import redis
 from joserfc import jwt
 
 from tests.realms.journey import CEP_SCOPE, log_in_with_password
-from tests.support.actors import ALICE, assert_error
+from tests.support.clients_and_users import ALICE, assert_error
 from tests.support.fake_provider import CLAIMS, CLIENT_ID, PASSWORD, USERNAME, FakeProvider, published_key
 
 SUB = str(CLAIMS["sub"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.servers import free_port
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 _NODE = Path(sys.executable).with_name("node")
 _SCRIPT = Path(__file__).with_suffix(".mjs")
@@ -78,7 +78,7 @@ def _tell(process: subprocess.Popen[bytes], settings: object) -> None:
 
 def _is_ready(process: subprocess.Popen[bytes]) -> bool:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
+    readable, _, _ = select.select([process.stdout], [], [], MAX_WAIT_SECONDS)
     return bool(readable) and process.stdout.readline() == b"ready\n"
 
 
@@ -88,7 +88,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(BrokenPipeError):
         process.stdin.close()
     try:
-        process.wait(PATIENCE_SECONDS)
+        process.wait(MAX_WAIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
 

@@ -8,8 +8,8 @@ import redis
 
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
-from tests.support.actors import assert_error
 from tests.support.browser import SWITCH, Browser, Page
+from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Reply
 
 SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]

@@ -22,7 +22,7 @@ from tests.realms.failing_logins import (
     try_to_log_in,
 )
 from tests.realms.journey import Enlist, bend, come_back, log_in_by_way_of_cep, log_in_there, query_of, set_out
-from tests.support.browser import Browser, answer_of, assert_refused, assert_sent_back, is_consent_page
+from tests.support.browser import Browser, assert_refused, assert_sent_back, authorization_response, is_consent_page
 from tests.support.fake_provider import CLIENT_SECRET, OPENID_METADATA, TOKEN, FakeProvider, Held, Reply
 
 pytestmark = pytest.mark.usefixtures("no_secret_is_told")
@@ -220,7 +220,7 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
         errors = []
         for _ in range(5):
             path = bend(await log_in_there(await set_out(browser, ASK)), code="made-up")
-            errors.append(answer_of(await come_back(browser, path))["error"])
+            errors.append(authorization_response(await come_back(browser, path))["error"])
 
         assert errors == 3 * ["access_denied"] + 2 * ["temporarily_unavailable"]
         assert len(provider.calls(TOKEN)) == 3
@@ -249,7 +249,7 @@ async def test_of_many_who_need_what_the_provider_publishes_one_asks(
     metadata = asyncio.Event()
     provider.answer(OPENID_METADATA, Held(Reply(200, dict(provider.describe())), metadata))
     setting_out = [asyncio.create_task(set_out(Browser(browser.http), ASK)) for _ in range(20)]
-    await provider.reached(OPENID_METADATA)
+    await provider.await_requests(OPENID_METADATA)
     metadata.set()
     await asyncio.gather(*setting_out)
 

@@ -140,7 +140,7 @@ async def test_a_provider_that_is_away_when_a_browser_sets_out(
     json_logs: io.StringIO,
 ) -> None:
     await enlist()
-    async with provider.away():
+    async with provider.stopped():
         assert_came_to_nothing(await browser.open(ASK), browser, "temporarily_unavailable")
 
     assert "it cannot be reached" in troubles_of(json_logs)
@@ -156,7 +156,7 @@ async def test_a_provider_that_is_away_when_a_browser_comes_back(
 ) -> None:
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
-    async with provider.away():
+    async with provider.stopped():
         assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
 
     assert "it cannot be reached" in troubles_of(json_logs)

@@ -27,15 +27,15 @@ from tests.realms.journey import Enlist, come_back, log_in_by_way_of_cep, log_in
 from tests.support.browser import (
     Browser,
     Page,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_url,
     is_consent_page,
     page_text,
     register,
 )
 from tests.support.fake_provider import CLAIMS, KEYS, TOKEN, FakeProvider, Held, Reply, running_provider
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 
 pytestmark = pytest.mark.usefixtures("no_secret_is_told")
@@ -74,7 +74,7 @@ async def test_a_realm_that_changes_while_the_provider_is_asked(
     changed = asyncio.Event()
     provider.answer(KEYS, Held(Reply(200, dict(KeySet(provider.keys).as_dict(private=False))), changed))
     coming_back = asyncio.create_task(come_back(browser, path))
-    await provider.reached(KEYS)
+    await provider.await_requests(KEYS)
     await enlist(username_claim="email")
     changed.set()
 
@@ -106,7 +106,7 @@ async def test_a_realm_that_was_removed(
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
-    await heard(worker)
+    await await_invalidations(worker)
     assert_came_to_nothing(await come_back(browser, path), browser, "invalid_scope")
     assert provider.calls(TOKEN) == []
     assert_came_to_nothing(await browser.open(ASK), browser, "invalid_scope")
@@ -121,7 +121,7 @@ async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
 ) -> None:
     page = await log_in_by_way_of_cep(browser, ASK)
     store.delete(registry_key("realm", "cep"))
-    await heard(worker)
+    await await_invalidations(worker)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
     assert page_text("sessions.sign_out_heading") not in Page(await browser.open("/sessions/")).text
@@ -133,7 +133,7 @@ async def test_a_client_whose_address_was_taken_away(
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
-    path = await log_in_there(await set_out(browser, ask(app)))
+    path = await log_in_there(await set_out(browser, authorization_url(app)))
     await register(worker, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
     assert_refused_without_redirect(await come_back(browser, path))
 

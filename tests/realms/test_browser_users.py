@@ -21,21 +21,30 @@ from tests.realms.journey import (
     query_of,
     set_out,
 )
-from tests.support.actors import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, Person, revoke_all, tokens_of, verify
 from tests.support.browser import (
     CONSENT,
     SESSIONS,
     SWITCH,
     Browser,
     Page,
-    answer_of,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_response,
+    authorization_url,
     change_user,
     is_consent_page,
     is_login_page,
     page_text,
+)
+from tests.support.clients_and_users import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    UserCredentials,
+    revoke_all,
+    tokens_of,
+    verify,
 )
 from tests.support.fake_provider import CLAIMS, FakeProvider
 
@@ -45,10 +54,10 @@ NAME = str(CLAIMS["name"])
 LABEL = "Example Energy Cooperative"
 
 
-ZOE = Person(SUB, "", realm="cep")
+ZOE = UserCredentials(SUB, "", realm="cep")
 
 
-BOTH_ROLES = ask(scope="realm:cep role:enduser role:organisation")
+BOTH_ROLES = authorization_url(scope="realm:cep role:enduser role:organisation")
 
 
 SCOPES = "/.well-known/oauth-authorization-server"
@@ -133,8 +142,10 @@ async def test_a_user_of_one_name_in_both_realms_is_two_users(
 ) -> None:
     provider.claims["sub"] = ALICE.username
     browsers = Browser(http), Browser(http)
-    pages = await log_in_by_way_of_cep(browsers[0]), await browsers[1].reach_consent(ask())
-    codes = [answer_of(await browser.allow(page))["code"] for browser, page in zip(browsers, pages, strict=True)]
+    pages = await log_in_by_way_of_cep(browsers[0]), await browsers[1].open_consent_page(authorization_url())
+    codes = [
+        authorization_response(await browser.allow(page))["code"] for browser, page in zip(browsers, pages, strict=True)
+    ]
     theirs, ours = [tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)) for code in codes]
     there, here = [(await AUDITOR.introspect(http, it["access_token"])).json() for it in (theirs, ours)]
 
@@ -146,7 +157,7 @@ async def test_a_user_of_one_name_in_both_realms_is_two_users(
     assert (await verify(http, theirs["access_token"])).status_code == 401
     assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 400
     assert (await verify(http, ours["access_token"])).status_code == 200
-    assert is_consent_page(await browsers[1].open(ask()))
+    assert is_consent_page(await browsers[1].open(authorization_url()))
     assert (await set_out(browsers[0])).startswith(provider.url)
 
 
@@ -209,7 +220,7 @@ async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
     assert "prompt" not in query_of(place)
     assert query_of(again)["prompt"] == "login"
     assert "ts_session" not in browser.cookie_values
-    browser.plant("ts_session", session)
+    browser.set_cookie("ts_session", session)
     assert_refused(await browser.allow(page), 403, "signed_out")
 
     provider.claims["sub"] = "somebody else"
@@ -243,10 +254,10 @@ async def test_a_login_of_one_realm_does_not_serve_the_other(
     browser: Browser, http: httpx2.AsyncClient, cep: None
 ) -> None:
     await log_in_by_way_of_cep(browser)
-    assert is_login_page(await browser.open(ask(scope="realm:main role:enduser")))
+    assert is_login_page(await browser.open(authorization_url(scope="realm:main role:enduser")))
 
     other = Browser(http)
-    await other.reach_consent(ask(scope="realm:main role:enduser"))
+    await other.open_consent_page(authorization_url(scope="realm:main role:enduser"))
     assert (await set_out(other)).startswith("http")
 
 
@@ -255,7 +266,7 @@ async def test_a_login_of_either_realm_serves_who_named_none(
     browser: Browser, http: httpx2.AsyncClient, cep: None
 ) -> None:
     await log_in_by_way_of_cep(browser)
-    page = await browser.open(ask(scope="role:enduser"))
+    page = await browser.open(authorization_url(scope="role:enduser"))
 
     assert (await describe(http, page, browser))["scope"] == "realm:cep role:enduser"
 
@@ -264,7 +275,7 @@ async def test_a_login_of_either_realm_serves_who_named_none(
 async def test_logging_out_everywhere_ends_the_login_of_the_providers_user_too(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
-    code = answer_of(await browser.allow(await log_in_by_way_of_cep(browser)))["code"]
+    code = authorization_response(await browser.allow(await log_in_by_way_of_cep(browser)))["code"]
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
     await revoke_all(http, access_token)
 
@@ -340,7 +351,7 @@ async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(SESSIONS)
-    async with provider.away():
+    async with provider.stopped():
         page = await browser.submit(page, "/authorization/login", {"realm": "cep"})
 
     assert page.status_code == 503

@@ -12,8 +12,8 @@ from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
 from tests.realms.journey import choose_cep, come_back, log_in_by_way_of_cep, log_in_there, log_in_with_password
-from tests.support.actors import PHONE_APP
 from tests.support.browser import SESSIONS, Browser
+from tests.support.clients_and_users import PHONE_APP
 from tests.support.events import events_of
 from tests.support.fake_provider import CLAIMS, PASSWORD, USERNAME, FakeProvider
 
@@ -76,7 +76,7 @@ async def test_the_password_grant_there_names_nobody_who_was_only_typed(
 async def test_a_provider_that_is_away_is_no_failed_login(
     cep: None, provider: FakeProvider, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
-    async with provider.away():
+    async with provider.stopped():
         await log_in_with_password(http, USERNAME, PASSWORD)
 
     assert events_of(json_logs) == []

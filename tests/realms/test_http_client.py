@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from service.http_client.client import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, HttpClient, load_certificates
 from service.protocol.provider_responses import InvalidProviderResponse
 from tests.support.servers import CHECKOUT
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
@@ -76,7 +76,7 @@ asyncio.run(main())
 def test_the_first_request_reads_nothing_in_the_event_loop() -> None:
     """A stranger may cause it, and certificates and modules take longer to read than the event loop may be held."""
     command = [sys.executable, "-c", FIRST_REQUEST]
-    told = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    told = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
 
     assert told.stdout == "[] True\n"
 

@@ -15,10 +15,10 @@ import redis
 from service.http_client import client
 from service.realms.provider import circuit_breaker
 from tests.realms.journey import Enlist, log_in_with_password
-from tests.support.actors import ALICE, PHONE_APP, assert_error
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import MAX_WAIT_SECONDS, until
 
 pytestmark = pytest.mark.clause("decided-external-isolated", "decided-external-limits", "decided-external-realm-down")
 
@@ -45,7 +45,7 @@ async def end_of(crowd: list[asyncio.Task[httpx2.Response]]) -> None:
 async def hang(provider: FakeProvider, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]) -> None:
     """Let all of them hang at the provider, and then the time pass in which they are given up."""
     await until(lambda: provider.waiting == len(crowd))
-    await held_time.outlast(end_of(crowd))
+    await held_time.advance_until_done(end_of(crowd))
 
 
 async def until_done(crowd: list[asyncio.Task[httpx2.Response]], count: int) -> None:
@@ -63,14 +63,14 @@ async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notic
     crowd = start_crowd(http)
     await until(lambda: provider.waiting == circuit_breaker.CALLS)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.outlast(until_done(crowd, CROWD - circuit_breaker.CALLS))
+    await held_time.advance_until_done(until_done(crowd, CROWD - circuit_breaker.CALLS))
     assert provider.waiting == circuit_breaker.CALLS
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.outlast(end_of(crowd))
+    await held_time.advance_until_done(end_of(crowd))
 
     # Whoever found no room was sent away before those who hung were given up.
     assert len(provider.calls(TOKEN)) - before == circuit_breaker.CALLS
-    await provider.left_alone()
+    await provider.await_idle()
 
 
 async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_answered(
@@ -95,7 +95,7 @@ async def test_a_provider_that_is_back_is_used_again(
     await hang(provider, held_time, start_crowd(http, circuit_breaker.CALLS))
     held_time.advance(circuit_breaker.OPEN_SECONDS)
     await hang(provider, held_time, start_crowd(http, 1))
-    await provider.left_alone()
+    await provider.await_idle()
     provider.answer(TOKEN, None)
     held_time.advance(circuit_breaker.OPEN_SECONDS)
 
@@ -109,11 +109,11 @@ async def test_callers_who_hang_up_take_up_no_room(
     for _ in range(3):
         calls = len(provider.calls(TOKEN))
         crowd = start_crowd(http, circuit_breaker.CALLS)
-        await provider.reached(TOKEN, calls + circuit_breaker.CALLS // 2)
+        await provider.await_requests(TOKEN, calls + circuit_breaker.CALLS // 2)
         for login in crowd:
             login.cancel()
         await asyncio.gather(*crowd, return_exceptions=True)
-        await provider.left_alone()
+        await provider.await_idle()
 
     provider.answer(TOKEN, None)
     assert (await log_in_to_cep(http)).status_code == 200
@@ -136,7 +136,7 @@ class HangingNames:
             return self._look_up(host, *arguments, **more)
         with self._lock:
             self.waiting += 1
-        assert self.released.wait(PATIENCE_SECONDS)
+        assert self.released.wait(MAX_WAIT_SECONDS)
         with self._lock:
             self.waiting -= 1
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
@@ -163,7 +163,7 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
     assert await loop.getaddrinfo("localhost", 6379)
     assert await asyncio.gather(*(asyncio.to_thread(threading.get_ident) for _ in range(100)))
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.outlast(end_of(crowd))
+    await held_time.advance_until_done(end_of(crowd))
 
     # The threads still hang. Who waited for one of them is gone.
     assert names.waiting == client.LOOKUPS
@@ -190,7 +190,7 @@ async def test_a_name_server_that_is_back_is_used_again(
     )
     crowd = start_crowd(http, circuit_breaker.CALLS - 1)
     await until(lambda: names.waiting > 0)
-    await held_time.outlast(end_of(crowd))
+    await held_time.advance_until_done(end_of(crowd))
     names.released.set()
     await until(lambda: names.waiting == 0)
     monkeypatch.undo()

@@ -300,13 +300,13 @@ async def test_an_answer_can_be_replaced_and_put_back(provider: FakeProvider, ht
 async def test_a_request_can_be_left_hanging(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
     provider.answer(TOKEN, Hang())
     logins = [asyncio.create_task(log_in(http)) for _ in range(3)]
-    await provider.reached(TOKEN, 3)
+    await provider.await_requests(TOKEN, 3)
     assert provider.waiting == 3
     assert not any(login.done() for login in logins)
 
     for login in logins:
         login.cancel()
-    await provider.left_alone()
+    await provider.await_idle()
     assert provider.waiting == 0
 
 
@@ -316,7 +316,7 @@ async def test_its_end_leaves_nobody_waiting(answer: Answer) -> None:
         async with running_provider() as provider:
             provider.answer(KEYS, answer)
             asking = asyncio.create_task(http.get(provider.url + KEYS))
-            await provider.reached(KEYS)
+            await provider.await_requests(KEYS)
         with suppress(httpx2.TransportError):  # an answer without a length ends well
             await asking
     assert provider.waiting == 0
@@ -330,11 +330,11 @@ async def test_an_answer_can_be_without_end(provider: FakeProvider, http: httpx2
             read += len(piece)
             if read > 5_000_000:
                 break
-    await provider.left_alone()
+    await provider.await_idle()
 
 
 async def test_it_can_go_away_and_come_back(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
-    async with provider.away():
+    async with provider.stopped():
         with pytest.raises(httpx2.ConnectError):
             await http.get(KEYS)
     assert (await http.get(KEYS)).status_code == 200

@@ -10,7 +10,16 @@ from service.protocol.user import identify_user
 from service.store.keys import login_key
 from tests.realms.journey import CEP_SCOPE, Enlist, log_in_with_password
 from tests.realms.password_logins import SUB, WRONG_ALICE, assert_away, count_sessions, guess, log_in, sign
-from tests.support.actors import ALICE, PHONE_APP, access_name_of, assert_error, is_live, revoke_all, tokens_of, verify
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    access_name_of,
+    assert_error,
+    is_live,
+    revoke_all,
+    tokens_of,
+    verify,
+)
 from tests.support.fake_provider import (
     CLAIMS,
     CLIENT_SECRET,
@@ -198,14 +207,14 @@ async def test_a_provider_that_hangs_is_given_up_in_time(
     assert_away(await log_in(http))
 
     assert "no answer within 5 s" in caplog.text
-    await provider.left_alone()
+    await provider.await_idle()
 
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with provider.away():
+    async with provider.stopped():
         assert_away(await log_in(http))
 
     assert "it cannot be reached: " in caplog.text

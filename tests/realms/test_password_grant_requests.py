@@ -14,7 +14,7 @@ from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
 from tests.realms.journey import Enlist, log_in_with_password
 from tests.realms.password_logins import WRONG_ALICE, assert_away, guess, log_in, sign
-from tests.support.actors import ALICE, PHONE_APP, assert_error
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import (
     CLIENT_ID,
     CLIENT_SECRET,

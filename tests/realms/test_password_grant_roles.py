@@ -16,9 +16,9 @@ from service.store.keys import registry_key
 from service.worker import Worker
 from tests.realms.journey import Enlist, log_in_with_password
 from tests.realms.password_logins import SUB, assert_away, count_sessions, guess, log_in, sign
-from tests.support.actors import PHONE_APP, WEB_SHOP, assert_error, is_live, revoke_all, tokens_of
+from tests.support.clients_and_users import PHONE_APP, WEB_SHOP, assert_error, is_live, revoke_all, tokens_of
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Held, Reply
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 
 PROVIDER_SCOPE = "realm:cep role:organisation"
@@ -30,7 +30,7 @@ async def held(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> 
     released = asyncio.Event()
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
     provider.answer(TOKEN, Held(Reply(200, tokens), released))
-    await provider.reached(TOKEN)
+    await provider.await_requests(TOKEN)
     assert not login.done()
     yield
     released.set()
@@ -85,7 +85,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_prov
 ) -> None:
     wrong = await guess(http)
     await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
-    await heard(worker)
+    await await_invalidations(worker)
 
     disabled = await log_in(http)
 
@@ -135,7 +135,7 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
     assert (await log_in(http)).status_code == 200
 
     store.delete(registry_key("realm", "cep"))
-    await heard(worker)
+    await await_invalidations(worker)
 
     assert_error(await log_in(http), 400, "invalid_scope")
     assert len(provider.calls(TOKEN)) == 1
@@ -167,7 +167,7 @@ async def test_a_realm_that_changes_while_its_provider_thinks_gives_no_tokens(
             store.delete(registry_key("realm", "cep"))
         else:
             await worker.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
-        await heard(worker)
+        await await_invalidations(worker)
 
     assert_away(await login)
 
@@ -181,7 +181,7 @@ async def test_a_user_who_is_disabled_while_the_provider_thinks_gets_no_tokens(
     login = asyncio.create_task(log_in(http))
     async with held(provider, login):
         await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
-        await heard(worker)
+        await await_invalidations(worker)
 
     assert_error(await login, 400, "invalid_grant")
 
@@ -216,7 +216,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_provider_thought(
         else:
             narrowed = msgspec.structs.replace(client, **changes)
             await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-        await heard(worker)
+        await await_invalidations(worker)
 
     assert_error(await login, status, error)
 

@@ -14,7 +14,7 @@ from joserfc.jwk import KeySet
 
 from service.registry.seed_file.schema import RealmEntry
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
-from tests.support.browser import CHALLENGE, VERIFIER, Browser, Page, answer_of
+from tests.support.browser import CHALLENGE, VERIFIER, Browser, Page, authorization_response
 
 CALLBACK = "http://127.0.0.1:8000/authorization/callback"
 
@@ -97,7 +97,7 @@ async def test_its_metadata_and_keys_are_served(
 async def test_its_user_logs_in_and_the_tokens_tell_who_it_is(
     provider: Provider, http: httpx2.AsyncClient, metadata: dict[str, Any], visitor: Visitor
 ) -> None:
-    redirect = answer_of(await visitor.log_in(await visitor.open(ask(metadata, provider))), CALLBACK)
+    redirect = authorization_response(await visitor.log_in(await visitor.open(ask(metadata, provider))), CALLBACK)
     assert (redirect["state"], redirect["iss"]) == ("a state", provider.url)
 
     answer = await redeem(http, metadata, provider, redirect["code"])
@@ -116,7 +116,7 @@ async def test_its_user_logs_in_and_the_tokens_tell_who_it_is(
 async def test_a_spent_or_unknown_code_is_refused(
     provider: Provider, http: httpx2.AsyncClient, metadata: dict[str, Any], visitor: Visitor
 ) -> None:
-    redirect = answer_of(await visitor.log_in(await visitor.open(ask(metadata, provider))), CALLBACK)
+    redirect = authorization_response(await visitor.log_in(await visitor.open(ask(metadata, provider))), CALLBACK)
     await redeem(http, metadata, provider, redirect["code"])
     for code in (redirect["code"], "guess"):
         refused = await redeem(http, metadata, provider, code)
@@ -129,19 +129,19 @@ async def test_nobody_else_gets_in(
 ) -> None:
     page = await visitor.log_in(await visitor.open(ask(metadata, provider)), login, password)
     assert "That is not right." in Page(page).text
-    assert "code" in answer_of(await visitor.log_in(page), CALLBACK)
+    assert "code" in authorization_response(await visitor.log_in(page), CALLBACK)
 
 
 async def test_its_user_may_cancel(provider: Provider, metadata: dict[str, Any], visitor: Visitor) -> None:
     page = await visitor.open(ask(metadata, provider))
     assert "<script" not in page.text
-    redirect = answer_of(await visitor.submit(page, "/abort"), CALLBACK)
+    redirect = authorization_response(await visitor.submit(page, "/abort"), CALLBACK)
     assert (redirect["error"], redirect["state"], redirect["iss"]) == ("access_denied", "a state", provider.url)
 
 
 async def test_it_asks_for_pkce(provider: Provider, metadata: dict[str, Any], visitor: Visitor) -> None:
     answer = await visitor.open(ask(metadata, provider, code_challenge=None, code_challenge_method=None))
-    assert answer_of(answer, CALLBACK)["error"] == "invalid_request"
+    assert authorization_response(answer, CALLBACK)["error"] == "invalid_request"
 
 
 def test_it_can_be_another_site() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from service.worker import Worker
 from tests.realms.journey import ASK_CEP, Enlist, choose_cep, come_back, log_in_there, place_of, query_of, set_out
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, Person, tokens_of
 from tests.support.browser import (
     LOGIN,
     SESSIONS,
@@ -17,25 +16,34 @@ from tests.support.browser import (
     Browser,
     HtmlForm,
     Page,
-    answer_of,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_response,
+    authorization_url,
     is_consent_page,
     is_login_page,
     page_text,
     register,
 )
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    UserCredentials,
+    tokens_of,
+)
 from tests.support.fake_provider import PASSWORD, FakeProvider
 
-ASK_EITHER = ask(scope="role:enduser")
+ASK_EITHER = authorization_url(scope="role:enduser")
 BUTTON = page_text("login.organisation").format(organisation="Example Energy Cooperative")
 WRONG = page_text("login.error_wrong")
 
 ONLY_MAIN = [
-    pytest.param(ask(scope="realm:main role:enduser"), id="the request names main"),
-    pytest.param(ask(), id="the default scope names main"),
-    pytest.param(ask(WEB_SHOP, SHOP_CALLBACK, scope="role:enduser"), id="the client has main"),
+    pytest.param(authorization_url(scope="realm:main role:enduser"), id="the request names main"),
+    pytest.param(authorization_url(), id="the default scope names main"),
+    pytest.param(authorization_url(WEB_SHOP, SHOP_CALLBACK, scope="role:enduser"), id="the client has main"),
 ]
 
 
@@ -45,7 +53,7 @@ def login_forms_of(page: Page) -> list[HtmlForm]:
 
 async def scope_of(http: httpx2.AsyncClient, browser: Browser, page: httpx2.Response) -> str:
     """What comes of allowing what the page asks."""
-    code = answer_of(await browser.allow(page))["code"]
+    code = authorization_response(await browser.allow(page))["code"]
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"]
 
 
@@ -112,7 +120,7 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
 async def test_a_password_of_the_provider_is_none_at_the_page(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
-    page = await browser.log_in(await browser.open(ASK_EITHER), Person("zoe", PASSWORD))
+    page = await browser.log_in(await browser.open(ASK_EITHER), UserCredentials("zoe", PASSWORD))
 
     assert WRONG in Page(page).text
     assert provider.requests == []
@@ -130,7 +138,7 @@ async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None)
 @pytest.mark.clause("decided-realm-choice")
 async def test_the_choice_outlives_a_provider_that_is_away(browser: Browser, cep: None, provider: FakeProvider) -> None:
     page = await browser.open(ASK_EITHER)
-    async with provider.away():
+    async with provider.stopped():
         page = await browser.submit(page, LOGIN, {"realm": "cep"})
 
     assert (page.status_code, BUTTON in Page(page).text) == (503, True)
@@ -198,7 +206,7 @@ async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
     scope = "realm:cep role:enduser"
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
 
-    for address in (ASK_CEP, ask(app), ask(app, scope="role:enduser")):
+    for address in (ASK_CEP, authorization_url(app), authorization_url(app, scope="role:enduser")):
         assert (await set_out(browser, address)).startswith(provider.url)
 
 

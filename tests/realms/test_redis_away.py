@@ -13,8 +13,8 @@ from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import come_back, log_in_there, log_in_with_password, set_out
-from tests.support.actors import assert_error
 from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
+from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer
@@ -41,12 +41,12 @@ async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
     browser = Browser(frail)
     path = await log_in_there(await set_out(browser))
     own_redis.process.send_signal(signal.SIGSTOP)
-    assert_refused_for_now(await held_time.outlast(come_back(browser, path)))
+    assert_refused_for_now(await held_time.advance_until_done(come_back(browser, path)))
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
 
     own_redis.process.send_signal(signal.SIGCONT)
-    await until_status(lambda: held_time.outlast(frail.get("/readyz")), 200)
+    await until_status(lambda: held_time.advance_until_done(frail.get("/readyz")), 200)
     assert is_consent_page(await come_back(browser, path))
 
 
@@ -56,8 +56,8 @@ async def test_nobody_is_sent_to_a_provider_and_no_password_either(
 ) -> None:
     own_redis.process.send_signal(signal.SIGSTOP)
 
-    assert_refused_for_now(await held_time.outlast(Browser(frail).open(SESSIONS)))
-    answer = await held_time.outlast(log_in_with_password(frail, USERNAME, PASSWORD))
+    assert_refused_for_now(await held_time.advance_until_done(Browser(frail).open(SESSIONS)))
+    answer = await held_time.advance_until_done(log_in_with_password(frail, USERNAME, PASSWORD))
     assert_error(answer, 503, "temporarily_unavailable")
     assert provider.requests == []
 

@@ -18,8 +18,8 @@ from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import ASK_CEP, come_back, log_in_there, log_in_with_password, set_out
-from tests.support.actors import ALICE, PHONE_APP, TOKEN, App, Person, basic
-from tests.support.browser import Browser, ask
+from tests.support.browser import Browser, authorization_url
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, OAuthClient, UserCredentials, basic
 
 ADDRESSES: Final = 100
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -34,7 +34,7 @@ Request = Callable[[Browser], Awaitable[object]]
 
 
 async def open_login_page(browser: Browser) -> None:
-    await browser.open(ask(state=LONG_STATE))
+    await browser.open(authorization_url(state=LONG_STATE))
 
 
 async def leave_for_provider(browser: Browser) -> None:
@@ -48,11 +48,13 @@ async def come_back_from_provider(browser: Browser) -> None:
 
 
 async def guess_password(browser: Browser) -> None:
-    await PHONE_APP.log_in(browser.http, Person(f"made-up-{next(numbers)}@example.com", "wrong"))
+    await PHONE_APP.log_in(browser.http, UserCredentials(f"made-up-{next(numbers)}@example.com", "wrong"))
 
 
 async def guess_password_on_page(browser: Browser) -> None:
-    await browser.log_in(await browser.open(ask()), Person(f"made-up-{next(numbers)}@example.com", "wrong"))
+    await browser.log_in(
+        await browser.open(authorization_url()), UserCredentials(f"made-up-{next(numbers)}@example.com", "wrong")
+    )
 
 
 async def guess_password_at_provider(browser: Browser) -> None:
@@ -65,7 +67,7 @@ async def guess_secret(browser: Browser) -> None:
 
 
 async def revoke_nothing(browser: Browser) -> None:
-    await App("phone-app").revoke(browser.http, f"tsat1_000{next(numbers):044}")
+    await OAuthClient("phone-app").revoke(browser.http, f"tsat1_000{next(numbers):044}")
 
 
 A_MINUTE: Final[dict[Request, int]] = {
@@ -109,7 +111,7 @@ async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
 ) -> None:
     taken: dict[str, float] = {}
     async with serving(make_settings(), clock, address="2001:db8::1") as http:
-        await PHONE_APP.log_in(http, Person(ALICE.username, "wrong"))
+        await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "wrong"))
         for request, a_minute in A_MINUTE.items():
             clock.advance(24 * 3600)
             before = weigh(store)

@@ -12,7 +12,7 @@ from tests.support.servers import RedisServer, start_redis, stop
 
 
 @pytest.fixture
-def passing(held_time: LoopTime) -> Iterator[Passing]:
+def running_at(held_time: LoopTime) -> Iterator[Passing]:
     """Time stands still. Ask for it before what connects to Redis."""
     with noting_traffic() as traffic:
         yield Passing(held_time, traffic)

@@ -14,7 +14,7 @@ from service.redis_client import connection as connection_module
 from service.redis_client.connection import Connection
 from tests.redis_client.scripted_redis import held_back
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import take_turn, until
+from tests.support.waiting import run_loop_once, until
 
 STEP_SECONDS = 0.05
 QUIET_TURNS = 2
@@ -50,7 +50,7 @@ class Passing:
         """Wait until nothing more happens without a move of the time."""
         turns = 0
         while turns < QUIET_TURNS:
-            await take_turn()
+            await run_loop_once()
             turns += 1
             if not self._is_quiet():
                 await until(self._is_quiet, "an answer to each command, and the end of what follows from it")

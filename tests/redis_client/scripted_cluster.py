@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from service.crypto.opaque_tokens import make_access_token
 from service.protocol.token_form import SHARD
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, read_scripted_clock, scripted_redis
-from tests.support.actors import access_key_of
+from tests.support.clients_and_users import access_key_of
 
 SLOTS: Final = 16384
 HOST: Final = b"127.0.0.1"

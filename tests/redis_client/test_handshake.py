@@ -29,7 +29,7 @@ from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
 from tests.support.certificates import Authority
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, free_port
-from tests.support.waiting import result_of, take_turn, until
+from tests.support.waiting import result_of, run_loop_once, until
 
 LEAVE_FENCE = OWN_SCRIPTS["leave_fence"]
 FENCE = fence_key("0a3")
@@ -161,7 +161,7 @@ async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(
             await until(lambda: tried == [silent])
             held_time.advance(ADDRESS_PAUSE_SECONDS - 0.001)
             for _ in range(20):
-                await take_turn()
+                await run_loop_once()
             assert tried == [silent]
             held_time.advance(0.001)
             await until(opening.done)

@@ -92,7 +92,7 @@ async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(
     moving.say = [TRY_AGAIN] * 4 + [ENDED]
 
     async with moving.connect() as connection:
-        assert await held_time.outlast(connection.run(DERIVES, [moving.key], ARGUMENTS)) == ["ended"]
+        assert await held_time.advance_until_done(connection.run(DERIVES, [moving.key], ARGUMENTS)) == ["ended"]
 
     pauses = [later - earlier for earlier, later in zip(moving.asked_at, moving.asked_at[1:], strict=False)]
     assert len(pauses) == moving.refusals == 4
@@ -128,7 +128,7 @@ async def test_a_slot_that_stays_half_moved_is_an_outage_within_the_time_for_red
     async with moving.connect() as connection:
         started = held_time.read()
         with pytest.raises(SlotIsMoving, match=refusal):
-            await held_time.outlast(connection.run(DERIVES, [moving.key], ARGUMENTS))
+            await held_time.advance_until_done(connection.run(DERIVES, [moving.key], ARGUMENTS))
 
     assert held_time.read() - started < DEADLINE_SECONDS
     # Two steps of the time are the longest pause.
@@ -153,7 +153,7 @@ async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(
         served = asyncio.create_task(change(connection, other))
         await until(served.done, "the change of another slot, while time stands still")
         assert await served == ["ended"]
-        outcomes = await held_time.outlast(asyncio.gather(*waiting, return_exceptions=True))
+        outcomes = await held_time.advance_until_done(asyncio.gather(*waiting, return_exceptions=True))
 
     # An attempt may be on its way when the time is over. Its result is unknown, so it is not reported as SlotIsMoving.
     assert {SlotIsMoving} <= {type(outcome) for outcome in outcomes} <= {SlotIsMoving, StoreUnavailable}
@@ -178,7 +178,7 @@ async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster, 
 
     async with moving.connect() as connection:
         calls = [connection.run(DERIVES, [moving.key], ARGUMENTS) for _ in range(100)]
-        await held_time.outlast(asyncio.gather(*calls))
+        await held_time.advance_until_done(asyncio.gather(*calls))
 
     third = moving.asked_at[200:300]
     assert third[-1] - third[0] > RETRY_DELAY_SECONDS / 4

@@ -45,7 +45,7 @@ class Attempts:
 async def test_an_attempt_that_succeeds_in_time_is_the_only_one(held_time: LoopTime) -> None:
     attempts = Attempts(2)
     finding = attempts.find()
-    await held_time.pass_by(PAUSE_SECONDS - 0.01)
+    await held_time.advance_in_steps(PAUSE_SECONDS - 0.01)
     attempts.succeed(0)
 
     assert await finding == 0
@@ -56,7 +56,7 @@ async def test_after_a_failure_the_next_attempt_begins_at_once(held_time: LoopTi
     attempts = Attempts(3)
     finding = attempts.find()
     for number in range(2):
-        await held_time.pass_by(0)
+        await held_time.advance_in_steps(0)
         assert attempts.begun == [*range(number + 1)]
         attempts.fail(number, "refused")
     attempts.succeed(2)
@@ -67,22 +67,22 @@ async def test_after_a_failure_the_next_attempt_begins_at_once(held_time: LoopTi
 async def test_a_silent_attempt_does_not_hold_up_the_next_and_is_cancelled(held_time: LoopTime) -> None:
     attempts = Attempts(3)
     finding = attempts.find()
-    await held_time.pass_by(PAUSE_SECONDS - 0.01)
+    await held_time.advance_in_steps(PAUSE_SECONDS - 0.01)
     assert attempts.begun == [0]
-    await held_time.pass_by(PAUSE_SECONDS)
+    await held_time.advance_in_steps(PAUSE_SECONDS)
     assert attempts.begun == [0, 1]
-    await held_time.pass_by(PAUSE_SECONDS)
+    await held_time.advance_in_steps(PAUSE_SECONDS)
     attempts.succeed(2)
 
     assert await finding == 2
-    await held_time.pass_by(0)
+    await held_time.advance_in_steps(0)
     assert sorted(attempts.cancelled) == [0, 1]
 
 
 async def test_a_slow_attempt_may_still_be_the_first(held_time: LoopTime) -> None:
     attempts = Attempts(2)
     finding = attempts.find()
-    await held_time.pass_by(PAUSE_SECONDS)
+    await held_time.advance_in_steps(PAUSE_SECONDS)
     attempts.succeed(0)
 
     assert await finding == 0
@@ -92,9 +92,9 @@ async def test_a_slow_attempt_may_still_be_the_first(held_time: LoopTime) -> Non
 async def test_a_late_failure_is_not_the_end(held_time: LoopTime) -> None:
     attempts = Attempts(2)
     finding = attempts.find()
-    await held_time.pass_by(PAUSE_SECONDS)
+    await held_time.advance_in_steps(PAUSE_SECONDS)
     attempts.fail(0, "late")
-    await held_time.pass_by(0)
+    await held_time.advance_in_steps(0)
     attempts.succeed(1)
 
     assert await finding == 1
@@ -103,9 +103,9 @@ async def test_a_late_failure_is_not_the_end(held_time: LoopTime) -> None:
 async def test_where_all_fail_each_error_is_told_once(held_time: LoopTime) -> None:
     attempts = Attempts(3)
     finding = attempts.find()
-    await held_time.pass_by(PAUSE_SECONDS)
+    await held_time.advance_in_steps(PAUSE_SECONDS)
     for number, error in ((1, "refused"), (2, "refused"), (0, "slow")):
-        await held_time.pass_by(0)
+        await held_time.advance_in_steps(0)
         attempts.fail(number, error)
 
     with pytest.raises(NoneSucceeded, match=r"^refused; slow$") as failed:
@@ -138,7 +138,7 @@ async def test_a_result_that_comes_too_late_is_discarded() -> None:
 async def test_who_gives_up_cancels_all_attempts(held_time: LoopTime) -> None:
     attempts = Attempts(2)
     finding = attempts.find()
-    await held_time.pass_by(PAUSE_SECONDS)
+    await held_time.advance_in_steps(PAUSE_SECONDS)
     assert attempts.begun == [0, 1]
     finding.cancel()
     await asyncio.wait({finding})

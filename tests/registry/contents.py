@@ -7,7 +7,7 @@ import redis
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
 from service.worker import Worker
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
 

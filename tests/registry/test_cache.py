@@ -17,9 +17,9 @@ from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.conftest import MakeSettings
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
@@ -52,7 +52,7 @@ def count_reads(commands: list[str]) -> int:
 @ONE_SERVER
 async def test_a_record_that_was_used_twice_costs_no_reads(worker: Worker, store: redis.Redis) -> None:
     await remember(worker, make_client())
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         for _ in range(100):
             assert await worker.clients.find("app") == make_client()
 
@@ -64,7 +64,7 @@ async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(worker: Worker) -> 
     for name in ("One", "Two", "Three"):
         await remember(worker, make_client(name))
         await put_client(worker, make_client("between"))
-        await heard(worker)
+        await await_invalidations(worker)
 
         assert await worker.clients.find("app") == make_client("between")
 
@@ -73,7 +73,7 @@ async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(worker: Worker) -> 
 async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(worker: Worker) -> None:
     await remember(worker, make_client())
     await worker.registry.delete_client(make_client(), origins=())
-    await heard(worker)
+    await await_invalidations(worker)
 
     assert await worker.clients.find("app") is None
 
@@ -98,14 +98,14 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
 
     for _ in range(2):
         assert await find_all() == [client, True, cep, CAROL]
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         assert await find_all() == [client, True, cep, CAROL]
     assert count_reads(commands) == 0
 
     await worker.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
     await worker.registry.put_users([msgspec.structs.replace(CAROL, disabled=True)])
     await worker.registry.delete_client(client, origins=[ORIGIN])
-    await heard(worker)
+    await await_invalidations(worker)
 
     gone, origin, realm, user = await find_all()
     assert (gone, origin) == (None, False)
@@ -118,7 +118,7 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
 async def test_when_everything_is_emptied_nothing_is_remembered(worker: Worker, store: redis.Redis) -> None:
     await remember(worker, make_client())
     store.flushall()
-    await heard(worker)
+    await await_invalidations(worker)
 
     assert await worker.clients.find("app") is None
 
@@ -132,7 +132,7 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
     assert await worker.clients.find("app") is None
     await put_client(worker, make_client())
     held_time.advance(UNKNOWN_SECONDS - MOMENT_SECONDS)
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         assert await worker.clients.find("app") is None
     assert count_reads(commands) == 0
 
@@ -171,7 +171,7 @@ async def test_a_record_that_was_found_to_be_old_can_be_dropped(worker: Worker, 
     """A script that looked knows before the news has come."""
     await remember(worker, make_client())
     worker.clients.invalidate("app")
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         assert await worker.clients.find("app") == make_client()
 
     assert count_reads(commands) == 1
@@ -185,7 +185,7 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(worker: Worker
         finding = asyncio.create_task(worker.clients.find("app"))
         await put_client(worker, make_client(str(number)))
         await finding
-        await heard(worker)
+        await await_invalidations(worker)
 
         assert await worker.clients.find("app") == make_client(str(number))
 
@@ -202,11 +202,11 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
     await worker.clients.find("one")
     await remember(worker, make_client(client_id="four"))
 
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         for client_id in ("one", "three", "four"):
             await worker.clients.find(client_id)
     assert count_reads(commands) == 0
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         await worker.clients.find("two")
     assert count_reads(commands) == 1
 
@@ -216,7 +216,7 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
 async def test_many_who_miss_at_once_share_one_reading(worker: Worker, store: redis.Redis) -> None:
     await put_client(worker, make_client("shop", "shop"))
     await put_client(worker, make_client("portal", "portal"))
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         found = await asyncio.gather(*(worker.clients.find(name) for name in ["shop", "portal"] * 300))
 
     assert [client and client.client_name for client in found] == ["shop", "portal"] * 300

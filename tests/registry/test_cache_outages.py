@@ -22,11 +22,11 @@ from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
+from tests.faults.deployment import Deployment, worker_on
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, worker_on
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.servers import start_redis, stop
 from tests.support.waiting import until, until_reachable
@@ -39,34 +39,34 @@ pytestmark = pytest.mark.usefixtures("held_time")
 
 
 @pytest.fixture(scope="module")
-def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    stage = Stage(tmp_path_factory.mktemp("registry"))
-    with running_proxy(stage.redis.port) as proxy:
-        stage.proxy = proxy
-        yield stage
-    stage.store.close()
-    stop(stage.redis.process)
+def shared_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    deployment = Deployment(tmp_path_factory.mktemp("registry"))
+    with running_proxy(deployment.redis.port) as proxy:
+        deployment.proxy = proxy
+        yield deployment
+    deployment.store.close()
+    stop(deployment.redis.process)
 
 
 @pytest.fixture
-def stage(built_stage: Stage) -> Stage:
-    built_stage.proxy.heal()
-    built_stage.store.flushall()
-    return built_stage
+def deployment(shared_deployment: Deployment) -> Deployment:
+    shared_deployment.proxy.heal()
+    shared_deployment.store.flushall()
+    return shared_deployment
 
 
 @pytest.fixture
-async def worker(stage: Stage) -> AsyncIterator[Worker]:
+async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
     """Straight to Redis."""
-    async with worker_on(stage) as worker:
+    async with worker_on(deployment) as worker:
         await put(worker, APP)
         yield worker
 
 
 @pytest.fixture
-async def beyond(stage: Stage) -> AsyncIterator[RegistryCaches]:
+async def beyond(deployment: Deployment) -> AsyncIterator[RegistryCaches]:
     """Through the proxy."""
-    caches = RegistryCaches(parse_redis_url(stage.proxy.url))
+    caches = RegistryCaches(parse_redis_url(deployment.proxy.url))
     yield caches
     await caches.close()
 
@@ -104,7 +104,7 @@ async def let_trust_end(caches: RegistryCaches, held_time: LoopTime) -> None:
 async def fails_in_time(caches: RegistryCaches, held_time: LoopTime) -> None:
     """Ask a Redis that is silent: an error comes when the time of a request is over, at the latest."""
     asking = asyncio.create_task(caches.clients.find("app"))
-    await held_time.pass_by(DEADLINE_SECONDS)
+    await held_time.advance_in_steps(DEADLINE_SECONDS)
     await until(asking.done, "the error")
     with pytest.raises(StoreUnavailable):
         await asking
@@ -120,7 +120,7 @@ async def comes_back(caches: RegistryCaches, client: Client, held_time: LoopTime
             except StoreUnavailable:
                 await asyncio.sleep(0)
 
-    with held_time.passing(1):
+    with held_time.running_at(1):
         asking = asyncio.create_task(ask())
         await until(asking.done, "the registry to come back")
     assert asking.result() == client
@@ -128,32 +128,32 @@ async def comes_back(caches: RegistryCaches, client: Client, held_time: LoopTime
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting")
 async def test_a_lost_stream_empties_memory_and_redis_is_asked(
-    stage: Stage, worker: Worker, held_time: LoopTime
+    deployment: Deployment, worker: Worker, held_time: LoopTime
 ) -> None:
     await remember(worker.caches)
     await let_connection_last(worker.caches, held_time)
     await remember(worker.caches)  # again, since after a stall of the machine Redis's clock seems to have leapt
-    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-registry"]
-    reads, trust = stage.count_calls("get"), find_trust(worker.caches)
+    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-registry"]
+    reads, trust = deployment.count_calls("get"), find_trust(worker.caches)
     assert await worker.clients.find("app") == APP
-    assert stage.count_calls("get") == reads
+    assert deployment.count_calls("get") == reads
 
-    stage.store.client_kill_filter(_id=ours["id"])
+    deployment.store.client_kill_filter(_id=ours["id"])
     await until(lambda: trust.until == 0, "the loss to be heard")
-    stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
-    await heard(worker)
+    deployment.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
+    await await_invalidations(worker)
     for _ in range(2):
         assert await worker.clients.find("app") == CHANGED
 
-    assert stage.count_calls("get") == reads + 1
+    assert deployment.count_calls("get") == reads + 1
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    stage: Stage, worker: Worker, held_time: LoopTime
+    deployment: Deployment, worker: Worker, held_time: LoopTime
 ) -> None:
     await remember(worker.caches)
-    with stage.frozen():
+    with deployment.frozen():
         await let_trust_end(worker.caches, held_time)
         await fails_in_time(worker.caches, held_time)
         await fails_in_time(worker.caches, held_time)
@@ -163,10 +163,10 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
-    stage: Stage, worker: Worker, beyond: RegistryCaches, held_time: LoopTime
+    deployment: Deployment, worker: Worker, beyond: RegistryCaches, held_time: LoopTime
 ) -> None:
     await remember(beyond)
-    with stage.cut_off():
+    with deployment.cut_off():
         await put(worker, CHANGED)
         await let_trust_end(beyond, held_time)
         await fails_in_time(beyond, held_time)
@@ -176,29 +176,31 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")
 async def test_a_server_that_took_the_place_of_another_is_asked(
-    stage: Stage, worker: Worker, held_time: LoopTime
+    deployment: Deployment, worker: Worker, held_time: LoopTime
 ) -> None:
     """The record changed while no invalidation could arrive."""
     await remember(worker.caches)
     trust = find_trust(worker.caches)
-    with stage.killed():
+    with deployment.killed():
         pass
-    stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
+    deployment.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
     await until(lambda: trust.until == 0, "the loss to be heard")
 
     await comes_back(worker.caches, CHANGED, held_time)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
-async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(stage: Stage, held_time: LoopTime) -> None:
+async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(
+    deployment: Deployment, held_time: LoopTime
+) -> None:
     """The error comes at once: no time passes."""
-    async with worker_on(stage) as worker:
-        with stage.killed():
+    async with worker_on(deployment) as worker:
+        with deployment.killed():
             asking = asyncio.create_task(worker.clients.find("app"))
             await until(asking.done, "the error")
             with pytest.raises(StoreUnavailable):
                 await asking
-        with held_time.passing(1):
+        with held_time.running_at(1):
             await until_reachable(worker)
         await put(worker, APP)
 
@@ -213,7 +215,7 @@ async def test_memory_follows_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     await put(worker, APP)
     await remember(worker.caches)
     await put(worker, CHANGED)
-    await heard(worker)
+    await await_invalidations(worker)
 
     assert await worker.clients.find("app") == CHANGED
     await worker.close()
@@ -266,7 +268,7 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
             parts = [(first, slot - 1, old), (slot, slot, new), (slot + 1, last, old)]
             cluster.ranges += [part for part in parts if part[0] <= part[1]]
             asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-            await held_time.pass_by(2 * len(cluster.nodes) * WATCH_SECONDS)
+            await held_time.advance_in_steps(2 * len(cluster.nodes) * WATCH_SECONDS)
             assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
 
         await remember(caches)

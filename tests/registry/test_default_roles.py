@@ -19,9 +19,9 @@ from tests.conftest import MakeSettings
 from tests.registry.seeds import SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Session, Sessions
-from tests.support.actors import ALICE, Person
+from tests.support.clients_and_users import ALICE, UserCredentials
 
-ZOE, YVES, LISTED = (Person(name, "", realm="cep") for name in ("zoe", "yves", "listed"))
+ZOE, YVES, LISTED = (UserCredentials(name, "", realm="cep") for name in ("zoe", "yves", "listed"))
 ENDUSER, PARTNER, BOTH = (
     f"realm:cep {roles}" for roles in ("role:enduser", "role:partner", "role:enduser role:partner")
 )

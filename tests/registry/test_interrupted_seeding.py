@@ -17,7 +17,7 @@ from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 from tests.support.origins import is_origin
 
 CALLS = range(36)

@@ -11,7 +11,7 @@ from service.registry.seed_file.apply import Seeding
 from service.worker import Worker
 from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.support.actors import ALICE, BOB
+from tests.support.clients_and_users import ALICE, BOB
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
@@ -135,7 +135,7 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the sweep")
     late = await sessions.start(scope=PROVIDER)
     held_time.advance(SCAN_DELAY_SECONDS - MOMENT_SECONDS)
-    await held_time.pass_by(0)
+    await held_time.advance_in_steps(0)
     assert sessions.live(late) == [True]
     assert not applying.done()
 

@@ -17,11 +17,15 @@ from tests.registry.contents import everything
 from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Session, Sessions
-from tests.support.actors import ALICE, BOB, Person
+from tests.support.clients_and_users import ALICE, BOB, UserCredentials
 from tests.support.origins import is_origin
 
-LISTED, ZOE, CAROL = Person("listed", "", realm="cep"), Person("zoe", "", realm="cep"), Person("carol", "", realm="cep")
-CONSOLE = Person("made-at-the-console@example.com", "")
+LISTED, ZOE, CAROL = (
+    UserCredentials("listed", "", realm="cep"),
+    UserCredentials("zoe", "", realm="cep"),
+    UserCredentials("carol", "", realm="cep"),
+)
+CONSOLE = UserCredentials("made-at-the-console@example.com", "")
 FIRST = parse_seed(f"{SeedText().text}  - {{username: listed, realm: cep, roles: [enduser]}}\n".encode())
 LEFT = parse_seed(
     f"""

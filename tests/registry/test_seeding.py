@@ -18,7 +18,7 @@ from tests.conftest import MakeSettings
 from tests.registry.contents import IDENTITY, everything, find_alice, find_client
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 from tests.support.weak_hashes import WEAK_HASH, WEAKER_HASH

@@ -17,16 +17,16 @@ from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, environment_of, serving
-from tests.faults.stage import PLENTY
-from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
-from tests.support.invalidations import heard
+from tests.faults.deployment import PLENTY
+from tests.support.clients_and_users import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, OAuthClient, tokens_of
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, ServiceProcess, running_service
-from tests.support.waiting import PATIENCE_SECONDS, until, until_status, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, until, until_status, wait_until
 
 WORKERS = 4
 ROUNDS = 3
-OLD, NEW = App("changing", "o" * 43), App("changing", "n" * 43)
+OLD, NEW = OAuthClient("changing", "o" * 43), OAuthClient("changing", "n" * 43)
 FIRST = Client(client_id="changing", client_secret_hash=hash_generated_secret("o" * 43))
 SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_generated_secret("n" * 43))
 MOST_ASKS = 20
@@ -57,7 +57,7 @@ async def worker(own_redis: RedisServer) -> AsyncIterator[Worker]:
 async def ways_to(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx2.AsyncClient]]:
     async with AsyncExitStack() as open_ways:
         yield [
-            await open_ways.enter_async_context(httpx2.AsyncClient(base_url=worker.url, timeout=PATIENCE_SECONDS))
+            await open_ways.enter_async_context(httpx2.AsyncClient(base_url=worker.url, timeout=MAX_WAIT_SECONDS))
             for worker in workers
         ]
 
@@ -72,21 +72,21 @@ async def served(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Respon
 
 async def use(http: httpx2.AsyncClient, statuses: list[int], is_over: asyncio.Event) -> None:
     """Send requests of the clients that are not changed."""
-    tokens = {app: tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, MADE_SECRET)}
+    tokens = {client: tokens_of(await client.log_in(http, ALICE)) for client in (PHONE_APP, MADE_SECRET)}
     while not is_over.is_set():
-        for app in tokens:
-            answer = await served(partial(app.refresh, http, tokens[app]["refresh_token"]))
+        for client in tokens:
+            answer = await served(partial(client.refresh, http, tokens[client]["refresh_token"]))
             statuses.append(answer.status_code)
-            tokens[app] = tokens_of(answer)
+            tokens[client] = tokens_of(answer)
         answer = await served(partial(GATEWAY.introspect, http, tokens[PHONE_APP]["access_token"]))
         statuses.append(answer.status_code)
 
 
-async def comes_to(http: httpx2.AsyncClient, app: App, status: int) -> None:
+async def comes_to(http: httpx2.AsyncClient, client: OAuthClient, status: int) -> None:
     """Wait until this worker says so. It goes on saying so."""
-    await until_status(lambda: app.revoke(http, "x"), status)
+    await until_status(lambda: client.revoke(http, "x"), status)
     for _ in range(3):
-        assert (await served(partial(app.revoke, http, "x"))).status_code == status
+        assert (await served(partial(client.revoke, http, "x"))).status_code == status
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-client-deleted", "6819-5.2.3.6-secret-revoked")
@@ -96,11 +96,11 @@ async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[S
 
     async with ways_to(workers) as ways, ways_to(workers) as loaded:
 
-        async def change(make: Awaitable[None], app: App, status: int) -> None:
+        async def change(make: Awaitable[None], client: OAuthClient, status: int) -> None:
             """Each worker answers others before the change and after it."""
             before = list(map(len, statuses))
             await make
-            await asyncio.gather(*(comes_to(http, app, status) for http in ways))
+            await asyncio.gather(*(comes_to(http, client, status) for http in ways))
             await until(lambda: all(len(found) > count for found, count in zip(statuses, before, strict=True)))
 
         async with asyncio.TaskGroup() as load:
@@ -130,8 +130,8 @@ async def test_a_change_is_in_force_when_its_news_arrives(
         open_things.push_async_callback(worker.close)
         ways = [await open_things.enter_async_context(serving(settings, clock)) for _ in range(WORKERS)]
 
-        async def ask(app: App) -> set[int]:
-            return {(await app.revoke(http, "x")).status_code for http in ways}
+        async def ask(client: OAuthClient) -> set[int]:
+            return {(await client.revoke(http, "x")).status_code for http in ways}
 
         for _ in range(ROUNDS):
             for _ in range(2):  # a worker remembers a client from its second use on
@@ -141,12 +141,12 @@ async def test_a_change_is_in_force_when_its_news_arrives(
             for _ in range(2):
                 assert await ask(OLD) == {200}
             await put(worker, SECOND)
-            await heard(worker)
+            await await_invalidations(worker)
             assert await ask(OLD) == {401}
             for _ in range(2):
                 assert await ask(NEW) == {200}
             await worker.registry.delete_client(SECOND, origins=())
-            await heard(worker)
+            await await_invalidations(worker)
             assert await ask(NEW) == {401}
 
 

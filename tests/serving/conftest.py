@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.serving.draining_server import DrainingServer
 from service.serving.uvicorn_protocol import Connections, HttpConnection
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 SLOW = GET.replace(b"/ ", b"/slow ", 1)
@@ -101,7 +101,7 @@ class Serving:
         return state
 
     def connect(self) -> Peer:
-        self.peers.append(Peer(socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)))
+        self.peers.append(Peer(socket.create_connection(("127.0.0.1", self.port), MAX_WAIT_SECONDS)))
         return self.peers[-1]
 
     def is_open(self) -> bool:
@@ -118,7 +118,7 @@ class Serving:
                 awaited = server.ticks + 1
                 # In the thread of the loop, which sleeps for a tick whenever it runs this.
                 server.loop.call_soon_threadsafe(self.held_time.advance, TICK_SECONDS)
-                assert server.ticked.wait_for(lambda: server.ticks >= awaited, PATIENCE_SECONDS)  # noqa: B023
+                assert server.ticked.wait_for(lambda: server.ticks >= awaited, MAX_WAIT_SECONDS)  # noqa: B023
 
     def await_reading(self, count: int) -> None:
         """Wait until the server has read so many bytes, on all connections together."""

@@ -19,14 +19,14 @@ from tests.conftest import MakeSettings, environment_of
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Serving, running_server
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, running_service
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 LAST = b"connection: close"
 
 
 def ask(port: int, path: str) -> tuple[int, str | None] | None:
     """Ask on a new connection. Returns the status and the header Connection, or None if the port is closed."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_SECONDS)) as connection:
         try:
             connection.connect()
         except ConnectionRefusedError:
@@ -50,7 +50,7 @@ def test_after_sigterm_an_instance_is_not_ready_but_serves_on_for_a_while(
         while (answer := ask(service.port, "/readyz")) is not None:
             assert answer == (503, "close")
             assert ask(service.port, "/.well-known/oauth-authorization-server") in ((200, "close"), None)
-        assert service.process.wait(PATIENCE_SECONDS) == 0
+        assert service.process.wait(MAX_WAIT_SECONDS) == 0
         assert service.status("/healthz") == 0
 
 
@@ -127,7 +127,7 @@ def test_whoever_connected_in_time_is_answered() -> None:
     def come(port: int) -> None:
         while True:
             try:
-                connection = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+                connection = socket.create_connection(("127.0.0.1", port), MAX_WAIT_SECONDS)
             except ConnectionRefusedError:
                 return
             with connection:

@@ -18,9 +18,9 @@ import httpx2
 import pytest
 
 from tests.conftest import environment_of
-from tests.support.actors import ALICE, PHONE_APP, TOKEN, login_form
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, login_form
 from tests.support.servers import RedisServer, running_service
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 QUICK, LONG = 600, 20_000
 AT_ONCE = 16
@@ -109,7 +109,7 @@ def mutate(dice: random.Random, request: bytes) -> bytes:
 def send(port: int, requests: Sequence[bytes], dice: random.Random) -> bytes:
     """What came back, until the instance is done or silent; sometimes we are gone before."""
     came = b""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as connection:
+    with socket.create_connection(("127.0.0.1", port), MAX_WAIT_SECONDS) as connection:
         try:
             for request in requests:
                 place = dice.randrange(len(request) + 1) if dice.random() < 0.2 else len(request)
@@ -159,7 +159,7 @@ def test_no_bytes_make_it_fail_or_hang(
         answer = httpx2.post(
             service.url + TOKEN,
             data=PHONE_APP.credentials | login_form(ALICE, "realm:main role:enduser"),
-            timeout=PATIENCE_SECONDS,
+            timeout=MAX_WAIT_SECONDS,
         )
         assert answer.status_code == 200
         assert service.process.poll() is None

@@ -25,10 +25,10 @@ from service.protocol.user import MAX_USERNAME_CHARACTERS
 from service.worker import Worker
 from tests.conftest import environment_of
 from tests.serving.conftest import running_server
-from tests.support.actors import ALICE, PHONE_APP, TOKEN, login_form
-from tests.support.hostile_requests import Answer, Caller, Hostile, make_hostile_requests, make_variables
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, login_form
+from tests.support.hostile_requests import Answer, Caller, HostileRequest, make_hostile_requests, make_variables
 from tests.support.servers import start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 MOST_CALLS = 26_000
 """Calls of functions of Python and C in one step of the loop. The most are made for 16 requests of 250 chunks."""
@@ -52,14 +52,14 @@ class Attacked:
     """The service in a thread, and what its loop did since the last request began."""
 
     port: int = 0
-    hostile: dict[str, Hostile] = field(default_factory=dict)
+    hostile: dict[str, HostileRequest] = field(default_factory=dict)
     calls: list[int] = field(default_factory=list)
     """The number of functions that each step of the loop called."""
 
     normalized: list[int] = field(default_factory=list)
     """The length of each text that was normalized."""
 
-    def send(self, hostile: Hostile) -> Answer:
+    def send(self, hostile: HostileRequest) -> Answer:
         """Return the answer. What the loop did for it, also behind the answer, is in `calls` and `normalized`."""
         caller = Caller(self.port)
         self.calls.clear()
@@ -70,14 +70,14 @@ class Attacked:
         return answer
 
     def is_well(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         connection.request("GET", "/healthz")
         status = connection.getresponse().status
         connection.close()
         return status == 200
 
     def log_in(self) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         form = urlencode(PHONE_APP.credentials | login_form(ALICE))
         connection.request("POST", TOKEN, form, {"Content-Type": "application/x-www-form-urlencoded"})
         body = msgspec.json.decode(connection.getresponse().read())
@@ -134,7 +134,7 @@ def test_each_hostile_request_has_a_name_of_its_own() -> None:
 
 
 def test_a_redirect_that_turns_the_caller_away_is_not_the_expected_one() -> None:
-    hostile = Hostile.of("a redirect", b"", 303)
+    hostile = HostileRequest.of("a redirect", b"", 303)
 
     assert hostile.is_expected(Answer(303, b"Location: /?error=invalid_scope"))
     assert not hostile.is_expected(Answer(303, b"Location: /?error=temporarily_unavailable"))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import environment_of
-from tests.support.actors import TOKEN, VERIFY
+from tests.support.clients_and_users import TOKEN, VERIFY
 from tests.support.hostile_requests import CHUNKED, FORM, FORM_TYPE, READ, fill, get, make_variables, post
 from tests.support.servers import RedisServer, ServiceProcess, running_service
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 CONNECTIONS = 20
 MOST_KIB = 4 * 1024
@@ -59,7 +59,7 @@ def test_half_a_request_takes_half_a_mebibyte_at_most(service: ServiceProcess) -
     grown: dict[str, float] = {}
     for name, half in HALVES.items():
         before = forget_peak(service)
-        peers = [socket.create_connection(("127.0.0.1", service.port), PATIENCE_SECONDS) for _ in range(CONNECTIONS)]
+        peers = [socket.create_connection(("127.0.0.1", service.port), MAX_WAIT_SECONDS) for _ in range(CONNECTIONS)]
         for peer in peers:
             with suppress(ConnectionError):  # the service may refuse it before all of it is sent
                 peer.sendall(half)
@@ -75,7 +75,7 @@ def test_half_a_request_takes_half_a_mebibyte_at_most(service: ServiceProcess) -
 @pytest.mark.parametrize("unit", [b"a:b\r\n", b"a"], ids=["trailers", "one trailer"])
 def test_trailers_for_ever_end_the_connection(service: ServiceProcess, unit: bytes) -> None:
     before = forget_peak(service)
-    with socket.create_connection(("127.0.0.1", service.port), PATIENCE_SECONDS) as peer:
+    with socket.create_connection(("127.0.0.1", service.port), MAX_WAIT_SECONDS) as peer:
         peer.sendall(get(VERIFY, CHUNKED, method="POST") + b"0\r\n")
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             peer.sendall(unit * (75_000_000 // len(unit)))

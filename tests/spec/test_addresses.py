@@ -6,7 +6,16 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, assert_error, login_form, tokens_of
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    REVOKE,
+    REVOKE_ALL,
+    TOKEN,
+    assert_error,
+    login_form,
+    tokens_of,
+)
 
 
 @pytest.mark.clause("spec-9-version-in-path", "spec-0-two-addresses")

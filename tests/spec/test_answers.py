@@ -13,13 +13,13 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     GATEWAY,
     PHONE_APP,
     PHONE_CALLBACK,
     TOKEN,
-    App,
+    OAuthClient,
     assert_error,
     login_form,
     revoke_all,
@@ -94,12 +94,12 @@ async def test_every_grant_has_the_same_answer(
 @pytest.mark.clause("decided-cache-headers-everywhere", "6749-5.2-status-400", "6749-3.2-response-member-once")
 @pytest.mark.clause("spec-7.7-mapping", "spec-7.6-statuses", "decided-error-statuses", "6750-5.3-no-token-in-cookie")
 @pytest.mark.parametrize(
-    ("app", "form", "status", "error"),
+    ("client", "form", "status", "error"),
     [
         (PHONE_APP, {}, 400, "invalid_request"),
         (PHONE_APP, {"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),
         (PHONE_APP, {"grant_type": "implicit\r\nX-Evil: 1"}, 400, "unsupported_grant_type"),
-        (App("nobody"), {"grant_type": "password"}, 401, "invalid_client"),
+        (OAuthClient("nobody"), {"grant_type": "password"}, 401, "invalid_client"),
         (GATEWAY, login_form(ALICE), 400, "unauthorized_client"),
         (PHONE_APP, login_form(ALICE, 'a "quoted" \\ scope é'), 400, "invalid_scope"),
         (PHONE_APP, {"grant_type": "refresh_token", "refresh_token": '"\\é'}, 400, "invalid_grant"),
@@ -107,9 +107,9 @@ async def test_every_grant_has_the_same_answer(
     ],
 )
 async def test_every_refusal_is_a_flat_json_object_in_allowed_characters(
-    http: httpx2.AsyncClient, app: App, form: dict[str, str], status: int, error: str
+    http: httpx2.AsyncClient, client: OAuthClient, form: dict[str, str], status: int, error: str
 ) -> None:
-    response = await http.post(TOKEN, data=app.credentials | form)
+    response = await http.post(TOKEN, data=client.credentials | form)
     body = read_flat_object(response)
 
     assert response.status_code == status

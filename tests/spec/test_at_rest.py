@@ -11,7 +11,8 @@ import redis
 from service.protocol.pkce import make_code_challenge
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, make_code
-from tests.support.actors import (
+from tests.support.at_rest import read_everything
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     MADE_SECRET,
@@ -25,7 +26,6 @@ from tests.support.actors import (
     revoke_all,
     tokens_of,
 )
-from tests.support.at_rest import read_everything
 
 VERIFIER = "v" * 64
 
@@ -58,8 +58,8 @@ async def test_redis_holds_no_token_code_secret_or_password(
 ) -> None:
     presentable = await live_a_day(http, worker)
     presentable += [token[9:] for token in presentable]
-    presentable += [app.client_secret or "" for app in (WEB_SHOP, MADE_SECRET, READER)]
-    presentable += [person.password for person in (ALICE, BOB, METER)]
+    presentable += [client.client_secret or "" for client in (WEB_SHOP, MADE_SECRET, READER)]
+    presentable += [credentials.password for credentials in (ALICE, BOB, METER)]
     presentable += [VERIFIER, SECRET_KEY, "a wrong password", "a wrong secret"]
 
     everything = "\n".join(read_everything(store))

@@ -15,18 +15,6 @@ from service.protocol.user import identify_user
 from service.store.keys import mark_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    GATEWAY,
-    METER,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    App,
-    tokens_of,
-)
 from tests.support.browser import (
     AUTHORIZATION,
     CHALLENGE,
@@ -35,13 +23,25 @@ from tests.support.browser import (
     VERIFIER,
     Browser,
     Page,
-    answer_of,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_response,
+    authorization_url,
     is_consent_page,
     is_login_page,
     register,
+)
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    GATEWAY,
+    METER,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    OAuthClient,
+    tokens_of,
 )
 
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
@@ -52,7 +52,7 @@ OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
 
 @pytest.mark.clause("6749-3.1-get", "6749-3.1-owner-verified-first", "spec-4.1-login-and-consent")
 async def test_a_right_request_shows_the_login_page(browser: Browser) -> None:
-    page = await browser.open(ask(state="x"))
+    page = await browser.open(authorization_url(state="x"))
 
     assert page.status_code == 200
     assert is_login_page(page)
@@ -60,21 +60,23 @@ async def test_a_right_request_shows_the_login_page(browser: Browser) -> None:
 
 @pytest.mark.clause("6749-3.1-unknown-parameter-ignored")
 async def test_unknown_parameters_are_ignored_even_twice_or_unreadable(browser: Browser) -> None:
-    page = await browser.open(ask() + "&prompt=none&prompt=login&ui=%ff&%ff=1&Client_Id=other&nonce")
+    page = await browser.open(authorization_url() + "&prompt=none&prompt=login&ui=%ff&%ff=1&Client_Id=other&nonce")
 
     assert is_login_page(page)
 
 
 @pytest.mark.clause("6749-3.1-empty-parameter-omitted")
 async def test_empty_parameters_count_as_left_out(browser: Browser) -> None:
-    page = await browser.reach_consent(ask(state="", scope="", code_challenge="", code_challenge_method=""))
-    answer = answer_of(await browser.allow(page))
+    page = await browser.open_consent_page(
+        authorization_url(state="", scope="", code_challenge="", code_challenge_method="")
+    )
+    answer = authorization_response(await browser.allow(page))
 
     assert answer.keys() == {"code", "iss"}
 
 
 async def test_another_method_than_get_is_not_answered(browser: Browser) -> None:
-    response = await browser.send(ask(), {})
+    response = await browser.send(authorization_url(), {})
 
     assert (response.status_code, set(response.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
 
@@ -87,16 +89,16 @@ async def test_the_pages_live_under_the_path_of_the_web_url(
     """And without it, where a proxy has taken it away."""
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL="http://127.0.0.1:8000/people"), clock) as http:
         browser = Browser(http)
-        page = await browser.open(prefix + ask())
+        page = await browser.open(prefix + authorization_url())
         consent = await browser.log_in(page)
 
         assert Page(page).forms[0].action == "/people/authorization/login"
         assert consent.url.path == "/people/authorization/consent"
-        assert answer_of(await browser.allow(consent))["iss"] == ISSUER
+        assert authorization_response(await browser.allow(consent))["iss"] == ISSUER
 
 
 async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser) -> None:
-    assert (await browser.open(ask().replace("/?", "?"))).status_code == 404
+    assert (await browser.open(authorization_url().replace("/?", "?"))).status_code == 404
 
 
 # The client and its address: no redirect
@@ -159,14 +161,16 @@ async def test_a_bad_redirect_uri_is_told_on_a_page_and_nobody_is_redirected(
 
 
 @pytest.mark.clause("6819-5.2.3.3-client-id-with-redirect-uri", "6749-10.6-redirect-uri-validated")
-@pytest.mark.parametrize(("app", "redirect_uri"), [(PHONE_APP, SHOP_CALLBACK), (WEB_SHOP, PHONE_CALLBACK)])
-async def test_the_redirect_uri_of_another_client_is_refused(browser: Browser, app: App, redirect_uri: str) -> None:
-    assert_refused(await browser.open(ask(app, redirect_uri)), 400, "unverified")
+@pytest.mark.parametrize(("client", "redirect_uri"), [(PHONE_APP, SHOP_CALLBACK), (WEB_SHOP, PHONE_CALLBACK)])
+async def test_the_redirect_uri_of_another_client_is_refused(
+    browser: Browser, client: OAuthClient, redirect_uri: str
+) -> None:
+    assert_refused(await browser.open(authorization_url(client, redirect_uri)), 400, "unverified")
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect")
 async def test_a_client_without_any_redirect_uri_cannot_be_sent_anything(browser: Browser) -> None:
-    assert_refused(await browser.open(ask(GATEWAY)), 400, "unverified")
+    assert_refused(await browser.open(authorization_url(GATEWAY)), 400, "unverified")
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "decided-redis-away")
@@ -174,7 +178,7 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis
 ) -> None:
     async with serving(make_settings(REDIS_URL="redis://127.0.0.1:1/0", TOKEN_SERVICE_SEED_FILE=""), clock) as http:
-        response = await Browser(http).open(ask())
+        response = await Browser(http).open(authorization_url())
 
         assert_refused(response, 503, "busy")
         assert int(response.headers["retry-after"]) >= 1
@@ -230,7 +234,7 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
 async def test_a_mistake_of_the_client_travels_back_to_it_with_the_state(
     browser: Browser, changed: dict[str, str | None], error: str, told: str
 ) -> None:
-    answer = assert_sent_back(await browser.open(ask(**{"state": "a b&c"} | changed)), error)
+    answer = assert_sent_back(await browser.open(authorization_url(**{"state": "a b&c"} | changed)), error)
 
     assert answer["state"] == "a b&c"
     assert told in answer["error_description"]
@@ -244,7 +248,7 @@ async def test_a_parameter_twice_or_unreadable_is_invalid_request_by_redirect(
     browser: Browser, name: str, values: str, told: str
 ) -> None:
     answer = assert_sent_back(
-        await browser.open(ask(state="x", **{name: None}) + "&" + values.format(name)), "invalid_request"
+        await browser.open(authorization_url(state="x", **{name: None}) + "&" + values.format(name)), "invalid_request"
     )
 
     assert (answer["state"], told in answer["error_description"], name in answer["error_description"]) == (
@@ -257,23 +261,23 @@ async def test_a_parameter_twice_or_unreadable_is_invalid_request_by_redirect(
 @pytest.mark.clause("6749-3.1-parameter-once", "6749-4.1.2.1-state-returned")
 @pytest.mark.parametrize("query", ["state=a&state=b", "state=a&state=a", "state=%ff", "state=%ed%a0%80", "state=%"])
 async def test_a_state_that_cannot_be_told_is_invalid_request_without_a_state(browser: Browser, query: str) -> None:
-    answer = assert_sent_back(await browser.open(f"{ask()}&{query}"), "invalid_request")
+    answer = assert_sent_back(await browser.open(f"{authorization_url()}&{query}"), "invalid_request")
 
     assert "state" not in answer
     assert "state" in answer["error_description"]
 
 
 async def test_a_state_of_more_than_8_kib_is_invalid_request_and_comes_back_all_the_same(browser: Browser) -> None:
-    assert is_login_page(await browser.open(ask(state="é" * 4095)))
+    assert is_login_page(await browser.open(authorization_url(state="é" * 4095)))
 
-    answer = assert_sent_back(await browser.open(ask(state="é" * 4097)), "invalid_request")
+    answer = assert_sent_back(await browser.open(authorization_url(state="é" * 4097)), "invalid_request")
 
     assert answer["state"] == "é" * 4097
 
 
 async def test_a_state_is_measured_as_its_form_carries_it(browser: Browser) -> None:
-    assert_sent_back(await browser.open(ask(state="\x01" * 1400)), "invalid_request")
-    page = await browser.open(ask(state="\x01" * 1300))
+    assert_sent_back(await browser.open(authorization_url(state="\x01" * 1400)), "invalid_request")
+    page = await browser.open(authorization_url(state="\x01" * 1300))
 
     assert len(Page(page).find_form(LOGIN).fields["request"]) < 12_000
 
@@ -282,17 +286,19 @@ async def test_a_state_is_measured_as_its_form_carries_it(browser: Browser) -> N
 async def test_a_client_without_the_code_grant_is_unauthorized_client(browser: Browser, worker: Worker) -> None:
     app = await register(worker, "password-only", grant_types=("password",))
 
-    assert_sent_back(await browser.open(ask(app)), "unauthorized_client")
+    assert_sent_back(await browser.open(authorization_url(app)), "unauthorized_client")
 
 
 @pytest.mark.clause("7636-4.4.1-challenge-missing", "7636-4.4.1-error-explained", "7636-7.2-no-downgrade")
 async def test_a_client_that_needs_pkce_must_send_a_challenge(browser: Browser, worker: Worker) -> None:
     app = await register(worker, "careful", require_pkce=True)
 
-    answer = assert_sent_back(await browser.open(ask(app, state="x")), "invalid_request")
+    answer = assert_sent_back(await browser.open(authorization_url(app, state="x")), "invalid_request")
 
     assert (answer["state"], "code_challenge" in answer["error_description"]) == ("x", True)
-    assert is_login_page(await browser.open(ask(app, code_challenge=CHALLENGE, code_challenge_method="S256")))
+    assert is_login_page(
+        await browser.open(authorization_url(app, code_challenge=CHALLENGE, code_challenge_method="S256"))
+    )
 
 
 @pytest.mark.clause("7636-4.3-challenge-taken", "7636-7.2-no-downgrade")
@@ -307,7 +313,7 @@ async def test_the_challenge_binds_the_code_to_its_verifier(browser: Browser, ht
 @pytest.mark.clause("6749-4.1.2.1-error-characters", "6749-4.1.2.1-error")
 async def test_what_was_sent_is_never_repeated_in_the_description(browser: Browser) -> None:
     for changed in ({"scope": 'role:"<script>\\é'}, {"response_type": 'é"\\\x00'}, {"code_challenge_method": '"\\é'}):
-        answer = answer_of(await browser.open(ask(**changed)))
+        answer = authorization_response(await browser.open(authorization_url(**changed)))
 
         for text in (answer["error"], answer["error_description"]):
             assert text.isascii()
@@ -323,7 +329,7 @@ async def test_a_redis_that_fails_later_is_temporarily_unavailable_by_redirect(
     await browser.sign_in()
     store.config_set("maxmemory", 1)
     try:
-        response = await browser.open(ask(state="x"))
+        response = await browser.open(authorization_url(state="x"))
     finally:
         store.config_set("maxmemory", 0)
 
@@ -336,7 +342,7 @@ async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser
     identity = identify_user(ALICE.realm, ALICE.username)
     store.set(mark_key(identity.shard, identity.subject), "no time of ours")
 
-    answer = assert_sent_back(await browser.open(ask(state="x")), "server_error")
+    answer = assert_sent_back(await browser.open(authorization_url(state="x")), "server_error")
 
     assert answer["state"] == "x"
     assert answer["error_description"] == "The service met an unexpected condition."
@@ -344,12 +350,12 @@ async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser
 
 async def test_who_opens_too_many_login_pages_is_told_to_wait(browser: Browser, clock: Clock) -> None:
     for _ in range(300):
-        page = await browser.open(ask())
+        page = await browser.open(authorization_url())
     assert is_login_page(page)
 
-    assert_sent_back(await browser.open(ask(state="x")), "temporarily_unavailable")
+    assert_sent_back(await browser.open(authorization_url(state="x")), "temporarily_unavailable")
     clock.advance(60)
-    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
 
 
 # Scope, realm and roles
@@ -368,7 +374,7 @@ async def test_without_a_scope_the_default_of_the_client_is_asked_for(
 async def test_without_a_scope_and_without_a_default_the_scope_is_invalid(browser: Browser, worker: Worker) -> None:
     app = await register(worker, "no-default", default_scope="")
 
-    answer = assert_sent_back(await browser.open(ask(app)), "invalid_scope")
+    answer = assert_sent_back(await browser.open(authorization_url(app)), "invalid_scope")
 
     assert "no default" in answer["error_description"]
 
@@ -393,7 +399,7 @@ async def test_of_several_roles_the_users_share_is_granted(
 
 @pytest.mark.clause("decided-several-roles-at-the-page", "6749-4.1.2.1-error", "9207-2-iss-in-error-redirect")
 async def test_a_user_with_none_of_the_roles_is_access_denied(browser: Browser) -> None:
-    page = await browser.open(ask(scope="role:organisation role:device", state="x"))
+    page = await browser.open(authorization_url(scope="role:organisation role:device", state="x"))
     answer = assert_sent_back(await browser.log_in(page, BOB), "access_denied")
 
     assert answer["state"] == "x"
@@ -403,7 +409,7 @@ async def test_a_user_with_none_of_the_roles_is_access_denied(browser: Browser) 
 async def test_who_is_signed_in_without_the_roles_may_be_somebody_else(browser: Browser) -> None:
     """A redirect without a word would tell the client who this is not."""
     await browser.sign_in(METER)
-    page = await browser.open(ask(scope="role:enduser"))
+    page = await browser.open(authorization_url(scope="role:enduser"))
 
     assert is_login_page(page)
     assert is_consent_page(await browser.log_in(page, ALICE))
@@ -414,9 +420,9 @@ async def test_who_is_signed_in_without_the_roles_may_be_somebody_else(browser: 
 
 @pytest.mark.clause("6749-3.1.2-query-retained", "6749-4.1.2-code-in-redirect", "9207-2-iss-in-redirect")
 async def test_a_query_of_the_redirect_uri_is_kept(browser: Browser, http: httpx2.AsyncClient) -> None:
-    page = await browser.reach_consent(ask(WEB_SHOP, OTHER_SHOP_CALLBACK, state="x"))
+    page = await browser.open_consent_page(authorization_url(WEB_SHOP, OTHER_SHOP_CALLBACK, state="x"))
     response = await browser.allow(page)
-    answer = answer_of(response, OTHER_SHOP_CALLBACK)
+    answer = authorization_response(response, OTHER_SHOP_CALLBACK)
 
     assert response.headers["location"].startswith("https://shop.example:8443/other?keep=this&code=")
     assert (answer["state"], answer["iss"]) == ("x", ISSUER)
@@ -426,7 +432,9 @@ async def test_a_query_of_the_redirect_uri_is_kept(browser: Browser, http: httpx
 @pytest.mark.clause("6749-3.1.2-query-retained")
 async def test_a_query_of_the_redirect_uri_is_kept_in_errors_too(browser: Browser) -> None:
     assert_sent_back(
-        await browser.open(ask(WEB_SHOP, OTHER_SHOP_CALLBACK, scope="x")), "invalid_scope", OTHER_SHOP_CALLBACK
+        await browser.open(authorization_url(WEB_SHOP, OTHER_SHOP_CALLBACK, scope="x")),
+        "invalid_scope",
+        OTHER_SHOP_CALLBACK,
     )
 
 
@@ -444,11 +452,11 @@ async def test_a_query_of_the_redirect_uri_is_kept_in_errors_too(browser: Browse
 async def test_an_application_on_the_users_machine_chooses_its_port(
     browser: Browser, worker: Worker, http: httpx2.AsyncClient, registered: str, asked: str
 ) -> None:
-    app = await register(worker, "native-app", registered)
-    code = await browser.get_code(app, asked)
+    client = await register(worker, "native-app", registered)
+    code = await browser.get_code(client, asked)
 
-    assert (await app.exchange(http, code, registered)).status_code == 400
-    assert (await app.exchange(http, code, asked)).status_code == 200
+    assert (await client.exchange(http, code, registered)).status_code == 400
+    assert (await client.exchange(http, code, asked)).status_code == 200
 
 
 @pytest.mark.clause("decided-loopback-port-may-differ", "6749-3.1.2.3-simple-comparison", "6749-3.1.2.4-no-redirect")
@@ -480,21 +488,21 @@ async def test_nothing_but_the_port_of_a_loopback_address_may_differ(
 ) -> None:
     app = await register(worker, "native-app", registered)
 
-    assert is_login_page(await browser.open(ask(app, registered)))
-    assert_refused(await browser.open(ask(app, asked)), 400, "unverified")
+    assert is_login_page(await browser.open(authorization_url(app, registered)))
+    assert_refused(await browser.open(authorization_url(app, asked)), 400, "unverified")
 
 
 @pytest.mark.clause("decided-loopback-port-may-differ")
 async def test_a_client_with_a_secret_does_not_choose_its_port(browser: Browser, worker: Worker) -> None:
     app = await register(worker, "with-secret", "http://127.0.0.1:9000/callback", client_secret_hash="sha256:x")
 
-    assert is_login_page(await browser.open(ask(app, "http://127.0.0.1:9000/callback")))
-    assert_refused(await browser.open(ask(app, "http://127.0.0.1:9001/callback")), 400, "unverified")
+    assert is_login_page(await browser.open(authorization_url(app, "http://127.0.0.1:9000/callback")))
+    assert_refused(await browser.open(authorization_url(app, "http://127.0.0.1:9001/callback")), 400, "unverified")
 
 
 async def test_a_port_that_no_browser_can_open_is_no_other_port(browser: Browser) -> None:
-    assert is_login_page(await browser.open(ask(PHONE_APP, "http://127.0.0.1:65535/callback")))
+    assert is_login_page(await browser.open(authorization_url(PHONE_APP, "http://127.0.0.1:65535/callback")))
 
     for port in ("65536", "99999"):
-        refused = await browser.open(ask(PHONE_APP, f"http://127.0.0.1:{port}/callback"))
+        refused = await browser.open(authorization_url(PHONE_APP, f"http://127.0.0.1:{port}/callback"))
         assert_refused(refused, 400, "unverified")

@@ -11,7 +11,20 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, serving
-from tests.support.actors import (
+from tests.support.browser import (
+    LOGIN,
+    SESSIONS,
+    Browser,
+    Page,
+    assert_refused,
+    authorization_response,
+    authorization_url,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+)
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
@@ -21,19 +34,6 @@ from tests.support.actors import (
     assert_error,
     revoke_all,
     tokens_of,
-)
-from tests.support.browser import (
-    LOGIN,
-    SESSIONS,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    assert_refused,
-    change_user,
-    is_consent_page,
-    is_login_page,
-    page_text,
 )
 
 HOUR = 3600
@@ -52,7 +52,7 @@ def set_cookies(*responses: httpx2.Response) -> dict[str, Morsel[str]]:
 
 async def log_in_step_by_step(http: httpx2.AsyncClient, **fields: str) -> tuple[httpx2.Response, httpx2.Response]:
     """The answers to the request and to the login form, before any redirect is followed."""
-    opened = await http.get(ask())
+    opened = await http.get(authorization_url())
     form = Page(opened).find_form(LOGIN)
     filled = form.fields | {"username": ALICE.username, "password": ALICE.password} | fields
     cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in set_cookies(opened).items())
@@ -64,22 +64,22 @@ async def log_in_step_by_step(http: httpx2.AsyncClient, **fields: str) -> tuple[
 
 @pytest.mark.clause("decided-consent-every-time")
 async def test_a_login_lasts_an_hour_unless_the_user_wants_to_stay(browser: Browser, clock: Clock) -> None:
-    await browser.reach_consent(ask())
+    await browser.open_consent_page(authorization_url())
     clock.advance(HOUR - 1)
-    assert is_consent_page(await browser.open(ask()))
+    assert is_consent_page(await browser.open(authorization_url()))
     clock.advance(1)
 
-    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
 
 
 @pytest.mark.clause("decided-consent-every-time")
 async def test_whoever_wants_to_stay_stays_for_thirty_days(browser: Browser, clock: Clock) -> None:
-    await browser.reach_consent(ask(), stay="yes")
+    await browser.open_consent_page(authorization_url(), stay="yes")
     clock.advance(THIRTY_DAYS - 1)
-    assert is_consent_page(await browser.open(ask()))
+    assert is_consent_page(await browser.open(authorization_url()))
     clock.advance(1)
 
-    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
 
 
 @pytest.mark.parametrize(("stay", "seconds"), [("", 100), ("yes", 200)])
@@ -89,22 +89,22 @@ async def test_both_lifetimes_can_be_set(
     settings = make_settings(TOKEN_SERVICE_LOGIN_SESSION_TTL="100", TOKEN_SERVICE_STAY_SIGNED_IN_TTL="200")
     async with serving(settings, clock) as http:
         browser = Browser(http)
-        await browser.reach_consent(ask(), stay=stay)
+        await browser.open_consent_page(authorization_url(), stay=stay)
         clock.advance(seconds - 1)
-        assert is_consent_page(await browser.open(ask()))
+        assert is_consent_page(await browser.open(authorization_url()))
         clock.advance(1)
 
-        assert is_login_page(await browser.open(ask()))
+        assert is_login_page(await browser.open(authorization_url()))
 
 
 async def test_using_a_login_does_not_lengthen_it(browser: Browser, clock: Clock) -> None:
     await browser.sign_in()
     for _ in range(3):
         clock.advance(HOUR / 4)
-        assert is_consent_page(await browser.open(ask()))
+        assert is_consent_page(await browser.open(authorization_url()))
     clock.advance(HOUR / 4)
 
-    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
 
 
 # The cookies
@@ -154,8 +154,8 @@ async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
         cookies = set_cookies(*await log_in_step_by_step(http))
         http.base_url = httpx2.URL("https://id.example")
         browser = Browser(http)
-        page = await browser.reach_consent(ask())
-        code = answer_of(await browser.allow(page))["code"]
+        page = await browser.open_consent_page(authorization_url())
+        code = authorization_response(await browser.allow(page))["code"]
 
         assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
@@ -171,14 +171,14 @@ async def test_on_https_a_cookie_without_the_prefix_is_not_believed(
         http.base_url = httpx2.URL("https://id.example")
         browser, planted = Browser(http), Browser(http)
         await browser.sign_in()
-        planted.plant("ts_session", browser.cookie_values["__Host-ts_session"])
+        planted.set_cookie("ts_session", browser.cookie_values["__Host-ts_session"])
 
-        assert is_login_page(await planted.open(ask()))
+        assert is_login_page(await planted.open(authorization_url()))
 
 
 @pytest.mark.parametrize("value", ["", "x", "tsbs1_000" + "A" * 44, "tsat1_000" + "A" * 44, '"', "%00", "\u00ff"])
 async def test_a_session_cookie_that_names_nothing_is_none(browser: Browser, value: str) -> None:
-    response = await browser.http.get(ask(), headers={b"Cookie": f"ts_session={value}".encode("latin-1")})
+    response = await browser.http.get(authorization_url(), headers={b"Cookie": f"ts_session={value}".encode("latin-1")})
 
     assert is_login_page(response)
 
@@ -195,16 +195,19 @@ async def test_an_https_address_in_capitals_is_https(make_settings: MakeSettings
 
 
 async def test_a_login_in_one_tab_leaves_the_question_in_the_other_open(browser: Browser) -> None:
-    one, other = await browser.open(ask(state="one")), await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="other"))
+    one, other = (
+        await browser.open(authorization_url(state="one")),
+        await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK, state="other")),
+    )
     asked_first = await browser.log_in(one)
     asked_last = await browser.log_in(other, stay="yes")
 
-    assert answer_of(await browser.allow(asked_last), SHOP_CALLBACK)["state"] == "other"
-    assert "code" in answer_of(await browser.allow(asked_first))
+    assert authorization_response(await browser.allow(asked_last), SHOP_CALLBACK)["state"] == "other"
+    assert "code" in authorization_response(await browser.allow(asked_first))
 
 
 async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(browser: Browser) -> None:
-    one, other = await browser.open(ask()), await browser.open(ask())
+    one, other = await browser.open(authorization_url()), await browser.open(authorization_url())
     asked_alice = await browser.log_in(one, ALICE)
     await browser.log_in(other, BOB)
 
@@ -215,7 +218,7 @@ async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(bro
 
 
 async def test_a_new_login_ends_the_one_before_it_in_this_browser(browser: Browser, store: redis.Redis) -> None:
-    login = await browser.open(ask())
+    login = await browser.open(authorization_url())
     await browser.log_in(login)
     former = browser.cookie_values["ts_session"]
     await browser.log_in(login, BOB)
@@ -223,15 +226,15 @@ async def test_a_new_login_ends_the_one_before_it_in_this_browser(browser: Brows
     assert browser.cookie_values["ts_session"] != former
     assert len([*store.scan_iter("browser:*")]) == 1
     thief = Browser(browser.http)
-    thief.plant("ts_session", former)
-    assert is_login_page(await thief.open(ask()))
+    thief.set_cookie("ts_session", former)
+    assert is_login_page(await thief.open(authorization_url()))
 
 
 async def test_a_login_in_another_browser_ends_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
     await browser.sign_in()
     await Browser(http).sign_in()
 
-    assert is_consent_page(await browser.open(ask()))
+    assert is_consent_page(await browser.open(authorization_url()))
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
@@ -243,19 +246,22 @@ async def test_revoke_all_ends_the_users_logins_in_every_browser(browser: Browse
 
     await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
 
-    assert is_login_page(await browser.open(ask()))
-    assert is_login_page(await other.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
+    assert is_login_page(await other.open(authorization_url()))
     assert is_login_page(await other.open(SESSIONS))
-    assert is_consent_page(await bobs.open(ask()))
+    assert is_consent_page(await bobs.open(authorization_url()))
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-i7-revocation-is-final")
 async def test_revoke_all_ends_the_consent_pages_that_are_open(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    page, denied = await browser.reach_consent(ask()), await browser.reach_consent(ask())
-    allowed = await browser.reach_consent(ask())
-    code = answer_of(await browser.allow(allowed))["code"]
+    page, denied = (
+        await browser.open_consent_page(authorization_url()),
+        await browser.open_consent_page(authorization_url()),
+    )
+    allowed = await browser.open_consent_page(authorization_url())
+    code = authorization_response(await browser.allow(allowed))["code"]
 
     await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
 
@@ -269,7 +275,7 @@ async def test_revoke_all_ends_the_consent_pages_that_are_open(
 async def test_who_logs_in_right_after_revoke_all_is_logged_in(browser: Browser, http: httpx2.AsyncClient) -> None:
     for _ in range(3):
         await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
-        code = answer_of(await browser.allow(await browser.reach_consent(ask())))["code"]
+        code = authorization_response(await browser.allow(await browser.open_consent_page(authorization_url())))["code"]
 
         assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
@@ -277,7 +283,7 @@ async def test_who_logs_in_right_after_revoke_all_is_logged_in(browser: Browser,
 async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
     await change_user(worker, ALICE, disabled=True)
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
 
     assert is_login_page(page)
     assert page_text("login.error_wrong") in Page(await browser.log_in(page)).text
@@ -300,11 +306,11 @@ async def test_a_change_of_the_seed_ends_the_login_and_what_was_open(
     edited.write_text(seed.replace(before, after), encoding="utf-8")
     async with serving(make_settings(), clock) as http:
         browser = Browser(http)
-        page = await browser.reach_consent(ask(), stay="yes")
+        page = await browser.open_consent_page(authorization_url(), stay="yes")
 
     async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), clock) as http:
         browser.http = http
 
         assert edited.read_text(encoding="utf-8") != seed
         assert_refused(await browser.allow(page), 403, "signed_out")
-        assert is_login_page(await browser.open(ask()))
+        assert is_login_page(await browser.open(authorization_url()))

@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
-from tests.support.actors import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, VERIFY, bearer, tokens_of
-from tests.support.browser import SESSIONS, Browser, Page, answer_of, ask, is_consent_page
+from tests.support.browser import SESSIONS, Browser, Page, authorization_response, authorization_url, is_consent_page
+from tests.support.clients_and_users import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, VERIFY, bearer, tokens_of
 
 NEXT_KEY = "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (SECRET_KEY, f"{SECRET_KEY},{NEXT_KEY}", f"{NEXT_KEY},{SECRET_KEY}", NEXT_KEY)
-REQUEST = ask(scope="realm:main role:enduser")
+REQUEST = authorization_url(scope="realm:main role:enduser")
 
 pytestmark = pytest.mark.clause("decided-secret-key-rotation")
 
@@ -51,7 +51,7 @@ class Everything:
         await self.browser.sign_in(stay="yes")
         self.tokens = tokens_of(await PHONE_APP.log_in(self.browser.http, ALICE))
         self.code = await self.browser.get_code(scope="realm:main role:enduser")
-        self.consent = await self.browser.reach_consent(REQUEST)
+        self.consent = await self.browser.open_consent_page(REQUEST)
 
     async def go_on(self, http: httpx2.AsyncClient) -> None:
         self.browser.http = http
@@ -59,7 +59,7 @@ class Everything:
         assert (await AUDITOR.introspect(http, self.tokens["refresh_token"])).json()["active"]
         assert (await http.get(VERIFY, headers=bearer(self.tokens["access_token"]))).status_code == 200
         assert tokens_of(await PHONE_APP.exchange(http, self.code, PHONE_CALLBACK))
-        self.code = answer_of(await self.browser.allow(self.consent))["code"]
+        self.code = authorization_response(await self.browser.allow(self.consent))["code"]
         self.consent = await self.browser.open(REQUEST)
         assert is_consent_page(self.consent)
         assert ALICE.username in Page(await self.browser.open(SESSIONS)).text
@@ -94,7 +94,7 @@ async def test_every_form_of_one_instance_is_taken_by_the_other(
         assert is_consent_page(consent)
         # Two pages were shown for one form; one request more, and the other instance is next.
         await http.get(VERIFY)
-        answer_of(await browser.allow(consent))
+        authorization_response(await browser.allow(consent))
         sessions = await browser.open(SESSIONS)
         signed_out = await browser.submit(sessions, "/sessions/sign-out", {})
         assert signed_out.status_code == 200

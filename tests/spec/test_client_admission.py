@@ -9,9 +9,9 @@ import redis
 
 from service.store.scripts import load_script
 from service.worker import Worker
-from tests.support.actors import GATEWAY
+from tests.support.clients_and_users import GATEWAY
 from tests.support.loop_time import LoopTime
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 CONTENDERS = 50
 PAUSE_MS = 60_000
@@ -26,7 +26,7 @@ async def test_one_asks_for_room_again_while_the_others_pass(
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     # So the time to ask again has come, and the time until which others may pass has not.
     http_worker.authenticator.renewed_seconds = 3600
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         store.client_pause(PAUSE_MS, all=False)
         try:
             answers = [asyncio.create_task(GATEWAY.introspect(http, "nothing")) for _ in range(CONTENDERS)]

@@ -13,7 +13,7 @@ from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
@@ -21,7 +21,7 @@ from tests.support.actors import (
     REVOKE,
     TOKEN,
     WEB_SHOP,
-    App,
+    OAuthClient,
     assert_error,
     basic,
     login_form,
@@ -38,10 +38,10 @@ async def log_in_by_header(http: httpx2.AsyncClient, headers: dict[str, str], **
 
 @pytest.mark.clause("6749-2.3.1-basic", "spec-4.2-basic", "spec-5.1-client-authentication")
 @pytest.mark.clause("6749-2.3.1-body-credentials", "spec-4.2-body-credentials", "spec-2.3-client-record")
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET, READER], ids=lambda app: app.client_id)
-async def test_a_client_authenticates_by_basic_or_in_the_body(http: httpx2.AsyncClient, app: App) -> None:
-    assert (await log_in_by_header(http, app.basic)).status_code == 200
-    assert (await app.log_in(http, ALICE)).status_code == 200
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET, READER], ids=lambda client: client.client_id)
+async def test_a_client_authenticates_by_basic_or_in_the_body(http: httpx2.AsyncClient, client: OAuthClient) -> None:
+    assert (await log_in_by_header(http, client.basic)).status_code == 200
+    assert (await client.log_in(http, ALICE)).status_code == 200
 
 
 @pytest.mark.clause(
@@ -84,26 +84,26 @@ async def test_an_empty_secret_in_the_body_is_none(http: httpx2.AsyncClient) -> 
 @pytest.mark.clause("decided-unknown-client", "6749-5.2-invalid-client", "6749-5.2-basic-challenge")
 @pytest.mark.clause("6749-2.2-identifier-alone-is-no-proof", "6749-3.2.1-client-authenticates")
 @pytest.mark.parametrize(
-    "app",
+    "client",
     [
-        pytest.param(App("web-shop", "wrong"), id="a wrong secret"),
-        pytest.param(App("web-shop", "Web-Shop-Secret"), id="a secret in other letter case"),
-        pytest.param(App("web-shop", "web-shop-secret "), id="a secret with a space behind"),
-        pytest.param(App("web-shop", None), id="no secret"),
-        pytest.param(App("made-secret", "n" * 43), id="a wrong made secret"),
-        pytest.param(App("made-secret", "sha256:aVDfGWJwTq0gczQY35JMQNtnlmfD0qtWOFoT1tTwVaU"), id="its hash"),
-        pytest.param(App("nobody", "web-shop-secret"), id="an unknown client"),
-        pytest.param(App("nobody", None), id="an unknown client without a secret"),
-        pytest.param(App("WEB-SHOP", "web-shop-secret"), id="a client_id in other letter case"),
-        pytest.param(App("web-shop\n", "web-shop-secret"), id="a client_id with a line end"),
+        pytest.param(OAuthClient("web-shop", "wrong"), id="a wrong secret"),
+        pytest.param(OAuthClient("web-shop", "Web-Shop-Secret"), id="a secret in other letter case"),
+        pytest.param(OAuthClient("web-shop", "web-shop-secret "), id="a secret with a space behind"),
+        pytest.param(OAuthClient("web-shop", None), id="no secret"),
+        pytest.param(OAuthClient("made-secret", "n" * 43), id="a wrong made secret"),
+        pytest.param(OAuthClient("made-secret", "sha256:aVDfGWJwTq0gczQY35JMQNtnlmfD0qtWOFoT1tTwVaU"), id="its hash"),
+        pytest.param(OAuthClient("nobody", "web-shop-secret"), id="an unknown client"),
+        pytest.param(OAuthClient("nobody", None), id="an unknown client without a secret"),
+        pytest.param(OAuthClient("WEB-SHOP", "web-shop-secret"), id="a client_id in other letter case"),
+        pytest.param(OAuthClient("web-shop\n", "web-shop-secret"), id="a client_id with a line end"),
     ],
 )
 async def test_whoever_is_not_a_client_with_its_secret_gets_one_and_the_same_answer(
-    http: httpx2.AsyncClient, app: App
+    http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     reference = await http.post(TOKEN, data=login_form(ALICE) | {"client_id": "nobody", "client_secret": "nothing"})
 
-    response = await app.log_in(http, ALICE)
+    response = await client.log_in(http, ALICE)
 
     assert_error(response, 401, "invalid_client")
     assert response.headers["www-authenticate"] == CHALLENGE
@@ -249,11 +249,11 @@ async def test_a_client_id_over_255_characters_is_nobodys(
         await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
     async with serving(make_settings(), clock) as http:
-        reference = await App("nobody", SECRET).revoke(http, "x")
+        reference = await OAuthClient("nobody", SECRET).revoke(http, "x")
         for length, known in ((255, True), (256, False)):
             client_id = "x" * length
             answers = [
-                await App(client_id, SECRET).revoke(http, "x"),
+                await OAuthClient(client_id, SECRET).revoke(http, "x"),
                 await http.post(REVOKE, data={"token": "x"}, headers=basic(client_id, SECRET)),
                 await http.post(REVOKE, data={"token": "x"}, headers=basic("%78" * length, SECRET)),
                 await http.post(REVOKE, data={"token": "x", "client_id": client_id}, headers=basic(client_id, SECRET)),

@@ -17,14 +17,14 @@ from service.crypto.password_hashing import hash_generated_secret, hash_password
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
     READER,
     REVOKE,
     WEB_SHOP,
-    App,
+    OAuthClient,
     assert_error,
     basic,
     tokens_of,
@@ -35,9 +35,9 @@ from tests.support.loop_time import LoopTime
 WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
 
 
-async def fail(http: httpx2.AsyncClient, times: int, app: App = WRONG_SHOP) -> None:
+async def fail(http: httpx2.AsyncClient, times: int, client: OAuthClient = WRONG_SHOP) -> None:
     for _ in range(times):
-        assert_error(await app.revoke(http, "x"), 401, "invalid_client")
+        assert_error(await client.revoke(http, "x"), 401, "invalid_client")
 
 
 async def guess(http: httpx2.AsyncClient, client_id: str, secret: str) -> httpx2.Response:
@@ -99,16 +99,16 @@ async def test_token_and_revoke_count_together(make_settings: MakeSettings, cloc
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
-@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET, READER], ids=lambda app: app.client_id)
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET, READER], ids=lambda client: client.client_id)
 async def test_a_client_that_was_right_before_is_refused_too(
-    make_settings: MakeSettings, clock: Clock, registry: None, app: App
+    make_settings: MakeSettings, clock: Clock, registry: None, client: OAuthClient
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
-        assert (await app.revoke(http, "x")).status_code == 200
-        await fail(http, 2, replace(app, client_secret="wrong"))
+        assert (await client.revoke(http, "x")).status_code == 200
+        await fail(http, 2, replace(client, client_secret="wrong"))
 
-        assert_throttled(await app.revoke(http, "x"))
-        assert_throttled(await http.post(REVOKE, data={"token": "x"}, headers=app.basic))
+        assert_throttled(await client.revoke(http, "x"))
+        assert_throttled(await http.post(REVOKE, data={"token": "x"}, headers=client.basic))
 
 
 @pytest.mark.clause("decided-client-limit")
@@ -143,9 +143,9 @@ async def test_an_address_may_fail_three_times_as_often_for_all_clients_together
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
     async with serving(settings, clock) as http:
         for number in range(6):
-            await fail(http, 1, App(f"client-{number}", "wrong"))
+            await fail(http, 1, OAuthClient(f"client-{number}", "wrong"))
 
-        assert_throttled(await App("client-7", "wrong").revoke(http, "x"))
+        assert_throttled(await OAuthClient("client-7", "wrong").revoke(http, "x"))
         assert_throttled(await WEB_SHOP.revoke(http, "x"))
     async with a_minute_later(settings, clock) as http:
         assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
@@ -163,7 +163,7 @@ async def test_an_ipv6_network_counts_as_one_address(make_settings: MakeSettings
 @pytest.mark.clause("decided-only-failures-count")
 async def test_right_secrets_do_not_count(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
-        statuses = [(await app.revoke(http, "x")).status_code for app in (WEB_SHOP, MADE_SECRET, READER) * 3]
+        statuses = [(await client.revoke(http, "x")).status_code for client in (WEB_SHOP, MADE_SECRET, READER) * 3]
 
         assert statuses == [200] * 9
 
@@ -173,7 +173,7 @@ async def test_a_client_without_a_secret_cannot_be_guessed_and_is_not_throttled(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
-        await fail(http, 1, App("phone-app", "x"))
+        await fail(http, 1, OAuthClient("phone-app", "x"))
         await PHONE_APP.revoke(http, "x")
 
         assert tokens_of(await PHONE_APP.log_in(http, ALICE))["token_type"] == "Bearer"
@@ -258,8 +258,8 @@ async def test_readings_that_name_two_clients_count_for_both(
         for _ in range(2):
             assert_error(await guess(http, "a+b", "wrong"), 401, "invalid_client")
 
-        assert_throttled(await App("a b", "the secret of one").revoke(http, "x"))
-        assert_throttled(await App("a+b", "the secret of other").revoke(http, "x"))
+        assert_throttled(await OAuthClient("a b", "the secret of one").revoke(http, "x"))
+        assert_throttled(await OAuthClient("a+b", "the secret of other").revoke(http, "x"))
         assert (await READER.revoke(http, "x")).status_code == 200
 
 
@@ -277,7 +277,7 @@ async def test_however_a_client_id_is_spelt_its_guesses_count_together(
 
         for spelling in ("a+b", "a%2Bb"):
             assert_throttled(await guess(http, spelling, "s" * 43))
-        assert_throttled(await App("a+b", "s" * 43).revoke(http, "x"))
+        assert_throttled(await OAuthClient("a+b", "s" * 43).revoke(http, "x"))
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")

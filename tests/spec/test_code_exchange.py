@@ -9,7 +9,7 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
     PHONE_CALLBACK,
@@ -17,7 +17,7 @@ from tests.support.actors import (
     SHOP_CALLBACK,
     TOKEN,
     WEB_SHOP,
-    App,
+    OAuthClient,
     assert_error,
     tokens_of,
 )
@@ -59,7 +59,7 @@ async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, worker: Wo
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")
 @pytest.mark.parametrize(("owner", "thief"), [(PHONE_APP, WEB_SHOP), (WEB_SHOP, PHONE_APP)])
 async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
-    http: httpx2.AsyncClient, worker: Worker, owner: App, thief: App
+    http: httpx2.AsyncClient, worker: Worker, owner: OAuthClient, thief: OAuthClient
 ) -> None:
     code = await make_code(worker, ALICE, owner, redirect_uri=PHONE_CALLBACK)
 

@@ -9,7 +9,7 @@ import redis
 from service.protocol.pkce import make_code_challenge
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
     PHONE_CALLBACK,

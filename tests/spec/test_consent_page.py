@@ -12,22 +12,31 @@ from service.store.keys import registry_key
 from service.web.pages.rendering import Branding, Renderer
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, assert_error, tokens_of
 from tests.support.browser import (
     CONSENT,
     ISSUER,
     SWITCH,
     Browser,
     Page,
-    answer_of,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_response,
+    authorization_url,
     change_user,
     is_consent_page,
     is_login_page,
     page_text,
     register,
+)
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    tokens_of,
 )
 
 HALF_AN_HOUR = 1800
@@ -43,7 +52,7 @@ def name_of(page: httpx2.Response) -> str:
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.1.3-owner-informed", "6819-5.2.4.2-informed-decision")
 @pytest.mark.clause("6819-5.2.4.3-client-shown")
 async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_answer_goes(browser: Browser) -> None:
-    page = Page(await browser.reach_consent(ask(scope="role:enduser role:organisation")))
+    page = Page(await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation")))
     lifetime = Renderer(Branding("Token Service", "#1f5fa8", False), "").lifetime(2_592_000_000, None)
 
     for said in ("Phone App", "Alice", ALICE.username, page_text("consent.realm_main"), "127.0.0.1:9000", lifetime):
@@ -62,7 +71,7 @@ async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token
     app = await register(worker, "short", grant_types=("authorization_code",))
     lifetime = Renderer(Branding("Token Service", "#1f5fa8", False), "").lifetime(600_000, 600_000)
 
-    assert lifetime in Page(await browser.reach_consent(ask(app))).text
+    assert lifetime in Page(await browser.open_consent_page(authorization_url(app))).text
 
 
 @pytest.mark.clause("6749-3.1.2.1-insecure-redirect-warned", "6819-5.2.4.3-client-shown")
@@ -83,7 +92,7 @@ async def test_the_page_says_where_the_answer_goes_and_warns_where_it_leaves_the
     browser: Browser, worker: Worker, redirect_uri: str, destination: str, is_warned: bool
 ) -> None:
     app = await register(worker, "some-client", redirect_uri)
-    page = Page(await browser.reach_consent(ask(app, redirect_uri)))
+    page = Page(await browser.open_consent_page(authorization_url(app, redirect_uri)))
 
     assert f"{page_text('consent.destination')} {destination}" in page.text
     assert (page_text("consent.insecure_heading") in page.text) == is_warned
@@ -97,7 +106,9 @@ async def test_the_page_says_where_the_answer_goes_and_warns_where_it_leaves_the
 async def test_allow_leads_back_with_code_state_and_issuer_and_nothing_else(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
-    answer = answer_of(await browser.allow(await browser.reach_consent(ask(state="a state"))))
+    answer = authorization_response(
+        await browser.allow(await browser.open_consent_page(authorization_url(state="a state")))
+    )
 
     assert answer == {"code": answer["code"], "state": "a state", "iss": ISSUER}
     assert (await PHONE_APP.exchange(http, answer["code"], PHONE_CALLBACK)).status_code == 200
@@ -106,7 +117,9 @@ async def test_allow_leads_back_with_code_state_and_issuer_and_nothing_else(
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors", "6749-4.1.2.1-state-returned")
 @pytest.mark.clause("9207-2-iss-in-error-redirect")
 async def test_deny_leads_back_with_access_denied_and_the_state(browser: Browser) -> None:
-    answer = assert_sent_back(await browser.deny(await browser.reach_consent(ask(state="a state"))), "access_denied")
+    answer = assert_sent_back(
+        await browser.deny(await browser.open_consent_page(authorization_url(state="a state"))), "access_denied"
+    )
 
     assert answer.keys() == {"error", "error_description", "state", "iss"}
     assert answer["state"] == "a state"
@@ -114,22 +127,24 @@ async def test_deny_leads_back_with_access_denied_and_the_state(browser: Browser
 
 @pytest.mark.clause("6749-4.1.2-state-returned", "spec-4.1-state")
 async def test_without_a_state_none_comes_back(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
 
-    assert answer_of(await browser.allow(page)).keys() == {"code", "iss"}
-    assert "state" not in answer_of(await browser.deny(await browser.reach_consent(ask())))
+    assert authorization_response(await browser.allow(page)).keys() == {"code", "iss"}
+    assert "state" not in authorization_response(
+        await browser.deny(await browser.open_consent_page(authorization_url()))
+    )
 
 
 @pytest.mark.parametrize("decision", ["", "yes", "Allow", "deny allow"])
 async def test_anything_but_allow_and_deny_is_no_answer(browser: Browser, decision: str) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
 
     assert_refused(await browser.submit(page, CONSENT, {"decision": decision}), 400, "unverified")
-    assert "code" in answer_of(await browser.allow(page))
+    assert "code" in authorization_response(await browser.allow(page))
 
 
 async def test_both_answers_at_once_are_none(browser: Browser, http: httpx2.AsyncClient) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     fields = Page(page).find_form(CONSENT).fields
     body = f"request={fields['request']}&csrf={fields['csrf']}&decision=deny&decision=allow"
     response = await http.post(
@@ -150,12 +165,12 @@ async def test_both_answers_at_once_are_none(browser: Browser, http: httpx2.Asyn
 @pytest.mark.clause("decided-consent-every-time", "6749-10.2-no-automatic-repeat", "6819-5.2.4.1-no-automatic-repeat")
 @pytest.mark.clause("6819-5.2.3.2-consent-for-public-clients", "6749-3.1-owner-verified-first")
 async def test_a_repeated_request_asks_for_consent_again_and_not_for_the_password(browser: Browser) -> None:
-    first = await browser.reach_consent(ask(state="x"))
-    codes = [answer_of(await browser.allow(first))["code"]]
+    first = await browser.open_consent_page(authorization_url(state="x"))
+    codes = [authorization_response(await browser.allow(first))["code"]]
     for _ in range(3):
-        page = await browser.open(ask(state="x"))
+        page = await browser.open(authorization_url(state="x"))
         assert is_consent_page(page)
-        codes.append(answer_of(await browser.allow(page))["code"])
+        codes.append(authorization_response(await browser.allow(page))["code"])
 
     assert len(set(codes)) == 4
 
@@ -165,7 +180,7 @@ async def test_no_parameter_spares_the_user_the_question(browser: Browser) -> No
     await browser.get_code()
 
     for more in ("prompt=none", "decision=allow", "approval_prompt=auto", "consent=yes"):
-        assert is_consent_page(await browser.open(f"{ask()}&{more}"))
+        assert is_consent_page(await browser.open(f"{authorization_url()}&{more}"))
 
 
 # Once
@@ -175,20 +190,20 @@ async def test_no_parameter_spares_the_user_the_question(browser: Browser) -> No
 async def test_a_double_click_leads_to_the_same_code_and_never_to_a_second(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
-    page = await browser.reach_consent(ask(state="x"))
+    page = await browser.open_consent_page(authorization_url(state="x"))
     answers = await asyncio.gather(*(browser.allow(page) for _ in range(8)))
     locations = {answer.headers["location"] for answer in answers}
 
     assert len(locations) == 1
-    code = answer_of(answers[0])["code"]
+    code = authorization_response(answers[0])["code"]
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
 @pytest.mark.clause("decided-one-consent-one-code")
 async def test_a_code_that_was_exchanged_is_not_given_out_again(browser: Browser, http: httpx2.AsyncClient) -> None:
-    page = await browser.reach_consent(ask())
-    code = answer_of(await browser.allow(page))["code"]
+    page = await browser.open_consent_page(authorization_url())
+    code = authorization_response(await browser.allow(page))["code"]
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
     assert_refused(await browser.allow(page), 400, "answered")
@@ -197,7 +212,7 @@ async def test_a_code_that_was_exchanged_is_not_given_out_again(browser: Browser
 
 
 async def test_a_code_that_expired_is_not_given_out_again(browser: Browser, clock: Clock) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     await browser.allow(page)
     clock.advance(61)
 
@@ -205,7 +220,7 @@ async def test_a_code_that_expired_is_not_given_out_again(browser: Browser, cloc
 
 
 async def test_who_denied_cannot_allow_any_more(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     denied = await browser.deny(page)
 
     assert_refused(await browser.allow(page), 400, "answered")
@@ -215,24 +230,24 @@ async def test_who_denied_cannot_allow_any_more(browser: Browser) -> None:
 async def test_who_allowed_cannot_deny_any_more_and_the_code_stays_good(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
-    page = await browser.reach_consent(ask())
-    code = answer_of(await browser.allow(page))["code"]
+    page = await browser.open_consent_page(authorization_url())
+    code = authorization_response(await browser.allow(page))["code"]
 
     assert_refused(await browser.deny(page), 400, "answered")
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
 
 async def test_of_allow_and_deny_at_once_one_wins(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     answers = await asyncio.gather(browser.allow(page), browser.deny(page), browser.allow(page), browser.deny(page))
-    sent_back = [answer_of(answer) for answer in answers if answer.status_code == 303]
+    sent_back = [authorization_response(answer) for answer in answers if answer.status_code == 303]
 
     assert {"code" in answer for answer in sent_back} in ({True}, {False})
     assert {answer.status_code for answer in answers} == {303, 400}
 
 
 async def test_the_page_can_be_loaded_again_until_it_is_answered(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     again = await browser.open(f"{CONSENT}?request={name_of(page)}")
     assert name_of(again) == name_of(page)
     await browser.allow(again)
@@ -241,22 +256,22 @@ async def test_the_page_can_be_loaded_again_until_it_is_answered(browser: Browse
 
 
 async def test_going_back_to_the_login_form_leads_to_a_question_of_its_own(browser: Browser) -> None:
-    login = await browser.open(ask(state="x"))
+    login = await browser.open(authorization_url(state="x"))
     first = await browser.log_in(login)
     second = await browser.log_in(login)
 
     assert name_of(first) != name_of(second)
-    assert answer_of(await browser.allow(second))["state"] == "x"
+    assert authorization_response(await browser.allow(second))["state"] == "x"
 
 
 async def test_two_tabs_for_two_clients_do_not_get_into_each_others_way(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
     await browser.sign_in()
-    phone = await browser.open(ask(state="phone"))
-    shop = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="shop"))
-    of_phone = answer_of(await browser.allow(phone))
-    of_shop = answer_of(await browser.allow(shop), SHOP_CALLBACK)
+    phone = await browser.open(authorization_url(state="phone"))
+    shop = await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK, state="shop"))
+    of_phone = authorization_response(await browser.allow(phone))
+    of_shop = authorization_response(await browser.allow(shop), SHOP_CALLBACK)
 
     assert (of_phone["state"], of_shop["state"]) == ("phone", "shop")
     assert (await PHONE_APP.exchange(http, of_phone["code"], PHONE_CALLBACK)).status_code == 200
@@ -264,20 +279,20 @@ async def test_two_tabs_for_two_clients_do_not_get_into_each_others_way(
 
 
 async def test_two_login_forms_in_one_browser_both_lead_on(browser: Browser) -> None:
-    phone = await browser.open(ask(state="phone"))
-    shop = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="shop"))
+    phone = await browser.open(authorization_url(state="phone"))
+    shop = await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK, state="shop"))
 
-    assert answer_of(await browser.allow(await browser.log_in(phone)))["state"] == "phone"
-    assert answer_of(await browser.allow(await browser.log_in(shop)), SHOP_CALLBACK)["state"] == "shop"
+    assert authorization_response(await browser.allow(await browser.log_in(phone)))["state"] == "phone"
+    assert authorization_response(await browser.allow(await browser.log_in(shop)), SHOP_CALLBACK)["state"] == "shop"
 
 
 # In time
 
 
 async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: Clock) -> None:
-    pages = [await browser.reach_consent(ask()) for _ in range(3)]
+    pages = [await browser.open_consent_page(authorization_url()) for _ in range(3)]
     clock.advance(HALF_AN_HOUR - 1)
-    assert "code" in answer_of(await browser.allow(pages[0]))
+    assert "code" in authorization_response(await browser.allow(pages[0]))
     clock.advance(2)
 
     assert_refused(await browser.allow(pages[1]), 400, "expired")
@@ -288,7 +303,7 @@ async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: C
 async def test_the_page_ends_with_the_login_that_it_was_made_for(browser: Browser, clock: Clock) -> None:
     await browser.sign_in()
     clock.advance(3500)
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     assert is_consent_page(page)
     clock.advance(101)
 
@@ -310,26 +325,26 @@ async def test_a_question_that_was_never_asked_is_not_known(browser: Browser, na
 async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
     browser: Browser, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    page = await browser.reach_consent(ask(scope="role:enduser role:organisation"), BOB)
+    page = await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation"), BOB)
     await change_user(worker, BOB, roles=("enduser", "organisation"))
-    code = answer_of(await browser.allow(page))["code"]
+    code = authorization_response(await browser.allow(page))["code"]
 
     assert page_text("role.organisation") not in Page(page).text
     assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == "realm:main role:enduser"
 
 
 async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, worker: Worker) -> None:
-    page = await browser.reach_consent(ask(scope="role:enduser role:organisation"))
+    page = await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation"))
     await change_user(worker, ALICE, roles=("enduser",))
 
     assert_refused(await browser.allow(page), 400, "expired")
-    page = await browser.open(ask(scope="role:enduser role:organisation"))
+    page = await browser.open(authorization_url(scope="role:enduser role:organisation"))
     assert page_text("role.organisation") not in Page(page).text
-    assert "code" in answer_of(await browser.allow(page))
+    assert "code" in authorization_response(await browser.allow(page))
 
 
 async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, worker: Worker) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     await change_user(worker, ALICE, disabled=True)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
@@ -359,7 +374,7 @@ async def test_what_the_client_lost_meanwhile_makes_no_code(
     app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
-        page = await browser.reach_consent(ask(app, scope="role:enduser", state="x"))
+        page = await browser.open_consent_page(authorization_url(app, scope="role:enduser", state="x"))
         await register(worker, "changing", **changes)
         browser.http = after
         answer = assert_sent_back(await browser.submit(page, CONSENT, {"decision": decision}), error)
@@ -377,7 +392,7 @@ async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
     app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
-        page = await browser.reach_consent(ask(app))
+        page = await browser.open_consent_page(authorization_url(app))
         if is_deleted:
             store.delete(registry_key("client", "changing"))
         else:
@@ -394,38 +409,38 @@ async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
 async def test_not_you_ends_the_login_and_leads_to_the_same_request(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    page = await browser.reach_consent(ask(state="x"))
+    page = await browser.open_consent_page(authorization_url(state="x"))
     login = await browser.submit(page, SWITCH, {})
 
     assert is_login_page(login)
     assert "ts_session" not in browser.cookie_values
     assert not [*store.scan_iter("browser:*")]
-    answer = answer_of(await browser.allow(await browser.log_in(login, BOB)))
+    answer = authorization_response(await browser.allow(await browser.log_in(login, BOB)))
     assert answer["state"] == "x"
     tokens = tokens_of(await PHONE_APP.exchange(http, answer["code"], PHONE_CALLBACK))
     assert tokens["scope"] == "realm:main role:enduser"
 
 
 async def test_not_you_leaves_nothing_to_allow_behind(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     session = browser.cookie_values["ts_session"]
     await browser.submit(page, SWITCH, {})
-    browser.plant("ts_session", session)
+    browser.set_cookie("ts_session", session)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
 
 
 async def test_not_you_is_no_way_around_an_answer(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     await browser.allow(page)
 
     assert_refused(await browser.submit(page, SWITCH, {}), 400, "answered")
 
 
 async def test_the_page_of_one_user_is_not_answered_by_the_next_one_in_this_browser(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     form = Page(page).find_form(CONSENT)
-    await browser.log_in(await browser.submit(await browser.open(ask()), SWITCH, {}), BOB)
+    await browser.log_in(await browser.submit(await browser.open(authorization_url()), SWITCH, {}), BOB)
 
     assert_refused(await browser.send(CONSENT, form.fields | {"decision": "allow"}), 400, "expired")
     assert_refused(await browser.open(f"{CONSENT}?request={form.fields['request']}"), 400, "expired")

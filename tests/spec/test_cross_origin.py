@@ -8,13 +8,13 @@ import redis
 
 from service.protocol.client import Client
 from service.worker import Worker
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
     REVOKE,
     REVOKE_ALL,
     TOKEN,
-    App,
+    OAuthClient,
     assert_error,
     bearer,
     login_form,
@@ -81,7 +81,7 @@ async def test_answers_and_errors_may_be_read_by_a_registered_origin(http: httpx
     answers = [
         await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers=headers),
         await http.post(TOKEN, data=PHONE_APP.credentials, headers=headers),
-        await http.post(TOKEN, data=App("nobody").credentials, headers=headers),
+        await http.post(TOKEN, data=OAuthClient("nobody").credentials, headers=headers),
         await http.post(
             TOKEN, content=b"x" * 70_000, headers=headers | {"Content-Type": "application/x-www-form-urlencoded"}
         ),

@@ -11,7 +11,7 @@ import pytest
 
 from service.protocol.parameters import TOKEN_PARAMETERS
 from service.web.request import form
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     INTROSPECT,
     PHONE_APP,
@@ -227,7 +227,7 @@ async def test_a_body_that_does_not_arrive_in_time_is_invalid_request(
 
     asking = http.post(address, content=never_ending(), headers={"Content-Type": FORM})
     began = held_time.read()
-    response = await held_time.outlast(asking)
+    response = await held_time.advance_until_done(asking)
     waited = held_time.read() - began
 
     assert -SAME_SECONDS <= waited - form.BODY_SECONDS <= STEP_SECONDS + SAME_SECONDS

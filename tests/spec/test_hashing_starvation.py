@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, PHONE_APP, TOKEN, Person, login_form
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredentials, login_form
 
 PROXY = "10.0.0.1"
 FLOOD = 50 * (os.cpu_count() or 1)
@@ -21,8 +21,8 @@ LIMITS = {
 }
 
 
-async def log_in(http: httpx2.AsyncClient, person: Person, address: str) -> int:
-    form = PHONE_APP.credentials | login_form(person)
+async def log_in(http: httpx2.AsyncClient, credentials: UserCredentials, address: str) -> int:
+    form = PHONE_APP.credentials | login_form(credentials)
     return (await http.post(TOKEN, data=form, headers={"X-Forwarded-For": address})).status_code
 
 
@@ -34,7 +34,9 @@ async def test_a_flood_of_logins_from_one_network_refuses_no_user_elsewhere(
     """Each guess comes from a /64 of its own within one /48, and the queue is full when the users come."""
     async with serving(make_settings(**LIMITS), clock, address=PROXY) as http:
         flood = [
-            asyncio.create_task(log_in(http, Person(f"user-{number}@example.com", "x"), f"2001:db8:1:{number:x}::1"))
+            asyncio.create_task(
+                log_in(http, UserCredentials(f"user-{number}@example.com", "x"), f"2001:db8:1:{number:x}::1")
+            )
             for number in range(FLOOD)
         ]
         for answer in asyncio.as_completed(flood):

@@ -17,10 +17,10 @@ from service.redis_client.deadline import DEADLINE_SECONDS
 from service.web.api.health import REMEMBERED_SECONDS, HealthEndpoint
 from service.web.request.state import ENDING
 from service.worker import Worker
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
-from tests.support.actors import ALICE, PHONE_APP
+from tests.conftest import Clock, MakeSettings, http_client_for, running_lifespan, serving
+from tests.support.clients_and_users import ALICE, PHONE_APP
 from tests.support.loop_time import STEP_SECONDS, LoopTime
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 from tests.support.servers import RedisServer
 from tests.support.waiting import until_status
 
@@ -41,7 +41,7 @@ async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIA
         remembered_seconds=seconds,
     )
     app = build_app(worker)
-    async with lifespan_of(app):
+    async with running_lifespan(app):
         yield app
 
 
@@ -49,7 +49,7 @@ async def await_status(http: httpx2.AsyncClient, held_time: LoopTime, status: in
     """Wait until /readyz answers by this status, each time when what it remembers is over."""
 
     async def look() -> httpx2.Response:
-        response = await held_time.outlast(http.get("/readyz"))
+        response = await held_time.advance_until_done(http.get("/readyz"))
         held_time.advance(REMEMBERED_SECONDS)
         return response
 
@@ -119,8 +119,8 @@ async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
 async def test_many_probes_ask_redis_as_often_as_one(
     make_settings: MakeSettings, registry: None, store: redis.Redis
 ) -> None:
-    async with remembering(make_settings(), FOREVER_SECONDS) as app, client_of(app) as http:
-        with watching(store) as commands:
+    async with remembering(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
+        with recording_commands(store) as commands:
             answers = await asyncio.gather(*(http.get("/readyz") for _ in range(AT_ONCE)))
             answers += [await http.get("/readyz") for _ in range(AT_ONCE)]
 
@@ -133,11 +133,11 @@ async def test_many_probes_ask_redis_as_often_as_one(
 async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_than_one(
     held_time: LoopTime, make_settings: MakeSettings, own_redis: RedisServer
 ) -> None:
-    async with remembering(make_settings(REDIS_URL=own_redis.url), 0) as app, client_of(app) as http:
+    async with remembering(make_settings(REDIS_URL=own_redis.url), 0) as app, http_client_for(app) as http:
         await http.get("/readyz")
         with own_redis.frozen():
             probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
-            await held_time.pass_by(DEADLINE_SECONDS + STEP_SECONDS)
+            await held_time.advance_in_steps(DEADLINE_SECONDS + STEP_SECONDS)
             late = [probe for probe in probes if not probe.done()]
         await await_status(http, held_time, 200)
 
@@ -149,7 +149,7 @@ async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_t
 async def test_a_probe_that_is_broken_off_leaves_the_others_their_answer(
     make_settings: MakeSettings, registry: None
 ) -> None:
-    async with remembering(make_settings(), FOREVER_SECONDS) as app, client_of(app) as http:
+    async with remembering(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
         probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
         await asyncio.sleep(0)
         for probe in probes[::2]:
@@ -170,7 +170,7 @@ async def test_an_outage_is_told_half_a_second_later_at_most(
         assert (await http.get("/readyz")).status_code == 200
         held_time.advance(STEP_SECONDS)
         began = held_time.read()
-        response = await held_time.outlast(http.get("/readyz"))
+        response = await held_time.advance_until_done(http.get("/readyz"))
         passed = held_time.read() - began
 
     assert REMEMBERED_SECONDS == 0.5
@@ -187,6 +187,6 @@ async def test_the_end_of_an_instance_is_told_although_its_readiness_is_remember
         async def ending(scope: Scope, receive: Receive, send: Send) -> None:
             await app({**scope, "state": {ENDING.name: True}}, receive, send)
 
-        async with client_of(app) as before, client_of(ending) as after:
+        async with http_client_for(app) as before, http_client_for(ending) as after:
             assert (await before.get("/readyz")).status_code == 200
             assert (await after.get("/readyz")).status_code == 503

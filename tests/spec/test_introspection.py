@@ -15,7 +15,7 @@ from service.protocol.user import identify_user
 from service.store.keys import mark_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     GATEWAY,
@@ -23,15 +23,15 @@ from tests.support.actors import (
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     assert_error,
     basic,
     bearer,
     revoke_all,
     tokens_of,
 )
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 KINDS = ("access_token", "refresh_token")
 INACTIVE = b'{"active":false}'
@@ -46,9 +46,9 @@ def assert_inactive(response: httpx2.Response) -> None:
     assert response.headers["cache-control"] == "no-store, no-cache"
 
 
-async def describe(http: httpx2.AsyncClient, token: str, app: App = AUDITOR) -> dict[str, Any]:
+async def describe(http: httpx2.AsyncClient, token: str, client: OAuthClient = AUDITOR) -> dict[str, Any]:
     """The members of the answer about a live token, none of which may stand twice."""
-    response = await app.introspect(http, token)
+    response = await client.introspect(http, token)
     pairs: list[tuple[str, Any]] = json.loads(response.content, object_pairs_hook=list)
 
     assert response.status_code == 200, response.text
@@ -139,10 +139,10 @@ async def test_a_refresh_token_counts_from_when_it_was_made(http: httpx2.AsyncCl
 
 @pytest.mark.clause("decided-introspection-members")
 async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.AsyncClient, worker: Worker) -> None:
-    stranger = Person(ALICE.username, "", realm="cep")
+    stranger = UserCredentials(ALICE.username, "", realm="cep")
     code = await make_code(worker, stranger, scope="realm:cep role:enduser")
     foreign = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
-    own = [tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, WEB_SHOP)]
+    own = [tokens_of(await client.log_in(http, ALICE)) for client in (PHONE_APP, WEB_SHOP)]
 
     described = [await describe(http, tokens[kind]) for tokens in (*own, foreign) for kind in KINDS]
 
@@ -153,7 +153,7 @@ async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.As
 
 
 async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker, Person('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
+    code = await make_code(worker, UserCredentials('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
 
     assert (await describe(http, access_token))["username"] == 'zoë "%20" 李'
@@ -181,7 +181,7 @@ async def test_the_issuer_is_the_base_url(make_settings: MakeSettings, clock: Cl
 
 
 @pytest.mark.clause("7662-2.2-inactive", "7662-2.3-no-error", "decided-introspection-inactive")
-@pytest.mark.parametrize("app", [GATEWAY, AUDITOR], ids=["gateway", "auditor"])
+@pytest.mark.parametrize("client", [GATEWAY, AUDITOR], ids=["gateway", "auditor"])
 @pytest.mark.parametrize(
     "token",
     [
@@ -193,8 +193,10 @@ async def test_the_issuer_is_the_base_url(make_settings: MakeSettings, clock: Cl
         pytest.param("x" * 60_000, id="a very long one"),
     ],
 )
-async def test_what_is_no_token_of_ours_is_not_active(http: httpx2.AsyncClient, app: App, token: str) -> None:
-    assert_inactive(await app.introspect(http, token))
+async def test_what_is_no_token_of_ours_is_not_active(
+    http: httpx2.AsyncClient, client: OAuthClient, token: str
+) -> None:
+    assert_inactive(await client.introspect(http, token))
 
 
 @pytest.mark.clause("7662-2.2-inactive", "7662-4-all-checks", "decided-introspection-inactive")
@@ -316,7 +318,7 @@ async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(
 ) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         assert_inactive(await GATEWAY.introspect(http, refresh_token))
     assert not [command for command in commands if "family:" in command]
     assert (await describe(http, refresh_token, AUDITOR))["active"]
@@ -365,12 +367,21 @@ async def test_without_a_token_it_is_invalid_request(http: httpx2.AsyncClient, f
 
 @pytest.mark.clause("7662-2.1-authorized", "7662-2.3-invalid-client", "7662-4-callers-authenticated")
 @pytest.mark.parametrize(
-    "app", [WRONG_GATEWAY, App("gateway"), App("nobody"), App("nobody", "x"), App(""), App("phone-app", "x")], ids=str
+    "client",
+    [
+        WRONG_GATEWAY,
+        OAuthClient("gateway"),
+        OAuthClient("nobody"),
+        OAuthClient("nobody", "x"),
+        OAuthClient(""),
+        OAuthClient("phone-app", "x"),
+    ],
+    ids=str,
 )
-async def test_without_client_authentication_nothing_is_told(http: httpx2.AsyncClient, app: App) -> None:
+async def test_without_client_authentication_nothing_is_told(http: httpx2.AsyncClient, client: OAuthClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
-    response = await app.introspect(http, access_token)
+    response = await client.introspect(http, access_token)
 
     assert_error(response, 401, "invalid_client")
     assert response.headers["www-authenticate"].startswith("Basic realm=")
@@ -397,12 +408,14 @@ async def test_a_client_authenticates_by_basic_or_in_the_body(http: httpx2.Async
 
 
 @pytest.mark.clause("decided-introspection-right", "7662-4-callers-authorized")
-@pytest.mark.parametrize("app", [WEB_SHOP, PHONE_APP], ids=["with a secret", "public"])
-async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(http: httpx2.AsyncClient, app: App) -> None:
-    tokens = tokens_of(await app.log_in(http, ALICE))
+@pytest.mark.parametrize("client", [WEB_SHOP, PHONE_APP], ids=["with a secret", "public"])
+async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(
+    http: httpx2.AsyncClient, client: OAuthClient
+) -> None:
+    tokens = tokens_of(await client.log_in(http, ALICE))
 
     for token in (tokens["access_token"], tokens["refresh_token"], "x"):
-        assert_error(await app.introspect(http, token), 403, "unauthorized_client")
+        assert_error(await client.introspect(http, token), 403, "unauthorized_client")
 
 
 @pytest.mark.clause("decided-introspection-right")
@@ -411,7 +424,7 @@ async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncCli
         Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), narrowing=None
     )
 
-    assert_error(await App("careless").introspect(http, "x"), 403, "unauthorized_client")
+    assert_error(await OAuthClient("careless").introspect(http, "x"), 403, "unauthorized_client")
 
 
 @pytest.mark.clause("decided-introspection-order")
@@ -456,9 +469,9 @@ async def test_an_access_token_is_looked_up_once_and_garbage_never(
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await AUDITOR.introspect(http, "x")
 
-    with watching(store) as one:
+    with recording_commands(store) as one:
         await AUDITOR.introspect(http, tokens["access_token"])
-    with watching(store) as none:
+    with recording_commands(store) as none:
         for text in ("x", "é", "tsat1_" + "g" * 47, tokens["refresh_token"][:-1], "tsrt1_" + "0" * 55):
             await AUDITOR.introspect(http, text)
 

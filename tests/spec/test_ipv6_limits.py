@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, PHONE_APP, TOKEN, WEB_SHOP, Person, basic, login_form
 from tests.support.browser import SESSIONS, Browser, is_login_page
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, WEB_SHOP, UserCredentials, basic, login_form
 
 PROXY = "10.0.0.1"
 LIMITS = {
@@ -27,15 +27,15 @@ Attempt = Callable[[httpx2.AsyncClient, str], Awaitable[bool]]
 
 
 async def fail_as_anybody(http: httpx2.AsyncClient, address: str) -> bool:
-    return await fail_to_log_in(http, address, Person(f"somebody-at-{address}@example.com", "wrong"))
+    return await fail_to_log_in(http, address, UserCredentials(f"somebody-at-{address}@example.com", "wrong"))
 
 
 async def fail_as_alice(http: httpx2.AsyncClient, address: str) -> bool:
     return await fail_to_log_in(http, address, replace(ALICE, password="wrong"))
 
 
-async def fail_to_log_in(http: httpx2.AsyncClient, address: str, person: Person) -> bool:
-    form = PHONE_APP.credentials | login_form(person)
+async def fail_to_log_in(http: httpx2.AsyncClient, address: str, credentials: UserCredentials) -> bool:
+    form = PHONE_APP.credentials | login_form(credentials)
     response = await http.post(TOKEN, data=form, headers={"X-Forwarded-For": address})
     assert response.status_code in (400, 429)
     return response.status_code == 400

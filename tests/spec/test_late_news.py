@@ -14,9 +14,16 @@ import redis
 from service.crypto.password_hashing import hash_password
 from service.registry.cache import RegistryCache
 from service.worker import Worker
-from tests.support.actors import ALICE, PHONE_APP, assert_error, tokens_of
-from tests.support.browser import Browser, answer_of, ask, assert_refused, change_user, is_consent_page
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.browser import (
+    Browser,
+    assert_refused,
+    authorization_response,
+    authorization_url,
+    change_user,
+    is_consent_page,
+)
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, tokens_of
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 NEWER = replace(ALICE, password="another password")
 
@@ -65,7 +72,7 @@ async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_i
     browser: Browser, worker: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(browser.http)
-    form = await browser.open(ask())
+    form = await browser.open(authorization_url())
     await change_user(worker, ALICE, name="Alice the Second")
 
     answer = await browser.log_in(form)
@@ -78,14 +85,14 @@ async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_i
 async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
     browser: Browser, worker: Worker, store: redis.Redis, deaf: None
 ) -> None:
-    page = await browser.reach_consent(ask())
-    await browser.open(ask())
+    page = await browser.open_consent_page(authorization_url())
+    await browser.open(authorization_url())
     await change_user(worker, ALICE, roles=("enduser",))
 
     assert_refused(await browser.allow(page), 400, "expired")
 
     assert not [*store.scan_iter("code:*")]
-    assert answer_of(await browser.allow(await browser.open(ask())))["code"]
+    assert authorization_response(await browser.allow(await browser.open(authorization_url())))["code"]
 
 
 @pytest.mark.clause("decided-registry-change-seen")
@@ -94,7 +101,7 @@ async def test_a_refresh_of_a_client_that_is_remembered_is_one_script_call_and_r
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         tokens_of(await PHONE_APP.refresh(http, refresh_token))
 
     assert sum(command.startswith("EVALSHA") for command in commands) == 1

@@ -12,14 +12,14 @@ import redis
 
 from service.crypto.keyring import make_browser_secret
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, Person
-from tests.support.browser import Browser, ask
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.browser import Browser, authorization_url
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 pytestmark = ONE_SERVER
 
 KNOWN = replace(BOB, password="wrong")
-UNKNOWN = Person("nobody@example.com", "wrong")
+UNKNOWN = UserCredentials("nobody@example.com", "wrong")
 FORGED_DEVICE = f"{make_browser_secret()}~{make_browser_secret()}"
 LIMITS = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "3/hour"}
 
@@ -30,9 +30,11 @@ def words_of(commands: Sequence[str]) -> list[str]:
     return [word for word in words if word not in ("HELLO", "TIME", "XADD", "EVALSHA", "PEXPIRE", "XRANGE")]
 
 
-async def commands_of_login(browser: Browser, store: redis.Redis, page: httpx2.Response, person: Person) -> list[str]:
-    with watching(store) as commands:
-        response = await browser.log_in(page, person)
+async def commands_of_login(
+    browser: Browser, store: redis.Redis, page: httpx2.Response, credentials: UserCredentials
+) -> list[str]:
+    with recording_commands(store) as commands:
+        response = await browser.log_in(page, credentials)
         await asyncio.sleep(0)
     assert response.status_code in (200, 429)
     return words_of(commands)
@@ -55,11 +57,11 @@ async def test_a_login_on_the_page_asks_redis_alike_for_a_known_and_an_unknown_u
             await browser.sign_in(ALICE)
             browser.cookies.delete("ts_session")
         elif device == "forged":
-            browser.plant("ts_device", FORGED_DEVICE)
+            browser.set_cookie("ts_device", FORGED_DEVICE)
         for _ in range(3):
             # Bob is remembered by this worker, if anything remembers him.
             await PHONE_APP.log_in(http, BOB if not is_throttled else UNKNOWN)
-            page = await browser.open(ask())
+            page = await browser.open(authorization_url())
         known = [await commands_of_login(browser, store, page, KNOWN) for _ in range(3)]
         unknown = [await commands_of_login(browser, store, page, UNKNOWN) for _ in range(3)]
 
@@ -75,7 +77,7 @@ async def test_the_password_grant_asks_redis_alike_for_a_known_and_an_unknown_us
         await PHONE_APP.log_in(http, BOB)
     found: list[list[str]] = []
     for person in (KNOWN, UNKNOWN):
-        with watching(store) as commands:
+        with recording_commands(store) as commands:
             await PHONE_APP.log_in(http, person)
         found.append(words_of(commands))
 
@@ -91,8 +93,8 @@ async def test_a_throttled_login_reads_no_more_for_a_user_who_exists(
     async with serving(make_settings(**LIMITS), clock) as http:
         browser = Browser(http)
         if device == "forged":
-            browser.plant("ts_device", FORGED_DEVICE)
-        page = await browser.open(ask())
+            browser.set_cookie("ts_device", FORGED_DEVICE)
+        page = await browser.open(authorization_url())
         for _ in range(3):
             page = await browser.log_in(page, UNKNOWN)
         reads = [(await commands_of_login(browser, store, page, person)).count("HMGET") for person in (KNOWN, UNKNOWN)]

@@ -12,8 +12,8 @@ from service.protocol.user import identify_user
 from service.store.keys import login_key, registry_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, PHONE_APP, assert_error
-from tests.support.invalidations import heard
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
+from tests.support.invalidations import await_invalidations
 from tests.support.waiting import until
 
 COUNTER = login_key(identify_user(ALICE.realm, ALICE.username))
@@ -62,7 +62,7 @@ async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
         else:
             narrowed = msgspec.structs.replace(client, **changes)
             await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-        await heard(worker)
+        await await_invalidations(worker)
         store.delete(COUNTER, "lease:" + COUNTER)
 
         assert_error(await login, status, error)

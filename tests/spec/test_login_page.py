@@ -14,38 +14,48 @@ from service.crypto.password_hashing import hash_password
 from service.protocol.user import User
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, SHOP_CALLBACK, TOKEN, WEB_SHOP, Person, assert_error, login_form
 from tests.support.browser import (
     LOGIN,
     SESSIONS,
     Browser,
     Page,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_url,
     change_user,
     is_consent_page,
     is_login_page,
     page_text,
     register,
 )
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    SHOP_CALLBACK,
+    TOKEN,
+    WEB_SHOP,
+    UserCredentials,
+    assert_error,
+    login_form,
+)
 from tests.support.password_hashes import FULL_COST, recording_hashes
 
 WRONG = page_text("login.error_wrong")
 THROTTLED = page_text("login.error_throttled")
-NOBODY = Person("nobody@example.com", "wrong")
+NOBODY = UserCredentials("nobody@example.com", "wrong")
 HALF_AN_HOUR = 1800
 
 
-def wrong(person: Person) -> Person:
-    return replace(person, password="wrong")
+def wrong(credentials: UserCredentials) -> UserCredentials:
+    return replace(credentials, password="wrong")
 
 
-async def fail(browser: Browser, times: int, person: Person = ALICE) -> httpx2.Response:
+async def fail(browser: Browser, times: int, credentials: UserCredentials = ALICE) -> httpx2.Response:
     """Wrong passwords, each of which is checked; the page after the last of them."""
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     for _ in range(times):
-        page = await browser.log_in(page, wrong(person))
+        page = await browser.log_in(page, wrong(credentials))
         assert (page.status_code, WRONG in Page(page).text) == (200, True)
     return page
 
@@ -60,7 +70,7 @@ def assert_throttled(page: httpx2.Response, most_seconds: int = 60) -> None:
 
 @pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-10.2-owner-told")
 async def test_the_page_asks_for_user_name_and_password_and_says_for_whom(browser: Browser) -> None:
-    page = Page(await browser.open(ask(WEB_SHOP, SHOP_CALLBACK)))
+    page = Page(await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK)))
     form = page.find_form(LOGIN)
 
     assert "Web Shop" in page.text
@@ -74,7 +84,7 @@ async def test_the_right_password_leads_to_the_consent_page_by_a_redirect_that_m
     http: httpx2.AsyncClient,
 ) -> None:
     browser = Browser(http)
-    form = Page(await browser.open(ask())).find_form(LOGIN)
+    form = Page(await browser.open(authorization_url())).find_form(LOGIN)
     filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
     response = await http.post(
         form.action, data=filled, headers={"Cookie": f"ts_browser={browser.cookie_values['ts_browser']}"}
@@ -87,7 +97,7 @@ async def test_the_right_password_leads_to_the_consent_page_by_a_redirect_that_m
 
 @pytest.mark.clause("decided-user-names-ascii-folded")
 async def test_however_the_user_name_is_written_the_registered_one_is_shown(browser: Browser) -> None:
-    page = await browser.log_in(await browser.open(ask()), replace(ALICE, username="Alice@EXAMPLE.com"))
+    page = await browser.log_in(await browser.open(authorization_url()), replace(ALICE, username="Alice@EXAMPLE.com"))
 
     assert is_consent_page(page)
     assert "alice@example.com" in Page(page).text
@@ -106,11 +116,11 @@ async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(
 @pytest.mark.clause("decided-wrong-password-page")
 async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, worker: Worker) -> None:
     await change_user(worker, BOB, disabled=True)
-    page = await browser.open(ask())
-    answers = [await browser.log_in(page, person) for person in (wrong(ALICE), NOBODY, wrong(BOB), BOB)]
+    page = await browser.open(authorization_url())
+    answers = [await browser.log_in(page, credentials) for credentials in (wrong(ALICE), NOBODY, wrong(BOB), BOB)]
     texts = {
-        answer.text.replace(person.username, "?")
-        for answer, person in zip(answers, (ALICE, NOBODY, BOB, BOB), strict=True)
+        answer.text.replace(credentials.username, "?")
+        for answer, credentials in zip(answers, (ALICE, NOBODY, BOB, BOB), strict=True)
     }
 
     assert {answer.status_code for answer in answers} == {200}
@@ -122,12 +132,12 @@ async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browse
 @pytest.mark.usefixtures("real_hashes")
 async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
     await worker.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
-    page = await browser.open(ask())
-    for person in (wrong(ALICE), NOBODY):
+    page = await browser.open(authorization_url())
+    for credentials in (wrong(ALICE), NOBODY):
         with recording_hashes() as costs:
-            await browser.log_in(page, person)
+            await browser.log_in(page, credentials)
 
-        assert costs == [FULL_COST], person.username
+        assert costs == [FULL_COST], credentials.username
 
 
 @pytest.mark.parametrize(
@@ -138,7 +148,7 @@ async def test_an_empty_field_is_told_and_is_no_failed_login(
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
         browser = Browser(http)
-        page = await browser.open(ask())
+        page = await browser.open(authorization_url())
         for _ in range(3):
             page = await browser.log_in(page, ALICE, **{missing: ""})
             assert (page.status_code, page_text(told) in Page(page).text) == (200, True)
@@ -150,26 +160,26 @@ async def test_an_empty_field_is_told_and_is_no_failed_login(
 @pytest.mark.parametrize("end", ["\n", "\r", "\x00"])
 async def test_a_line_end_in_a_field_is_never_checked_as_a_login(browser: Browser, field: str, end: str) -> None:
     value = {"username": ALICE.username, "password": ALICE.password}[field] + end
-    page = await browser.log_in(await browser.open(ask()), ALICE, **{field: value})
+    page = await browser.log_in(await browser.open(authorization_url()), ALICE, **{field: value})
 
     assert (page.status_code, is_login_page(page), WRONG in Page(page).text) == (200, True, True)
 
 
 async def test_the_ticked_box_stays_ticked_after_a_wrong_password(browser: Browser) -> None:
-    page = await browser.log_in(await browser.open(ask()), wrong(ALICE), stay="yes")
+    page = await browser.log_in(await browser.open(authorization_url()), wrong(ALICE), stay="yes")
 
     assert Page(page).find_form(LOGIN).fields["stay"] == "yes"
 
 
 async def test_each_page_that_was_opened_in_a_browser_can_be_used(browser: Browser) -> None:
-    first, second = await browser.open(ask(state="1")), await browser.open(ask(state="2"))
+    first, second = await browser.open(authorization_url(state="1")), await browser.open(authorization_url(state="2"))
 
     assert is_consent_page(await browser.log_in(second))
     assert is_consent_page(await browser.log_in(first))
 
 
 async def test_the_address_of_the_form_alone_is_no_page(browser: Browser) -> None:
-    form = Page(await browser.open(ask())).find_form(LOGIN)
+    form = Page(await browser.open(authorization_url())).find_form(LOGIN)
 
     assert_refused(await browser.open(LOGIN), 400, "expired")
     assert_refused(await browser.open(f"{LOGIN}?request={form.fields['request']}"), 400, "expired")
@@ -182,7 +192,7 @@ async def test_a_page_that_is_not_known_is_told(browser: Browser, name: str) -> 
 
 
 async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: Clock) -> None:
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     clock.advance(HALF_AN_HOUR - 1)
     page = await browser.log_in(page, wrong(ALICE))
     assert is_login_page(page)
@@ -195,7 +205,7 @@ async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: C
 async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_good(
     browser: Browser, store: redis.Redis
 ) -> None:
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     store.config_set("maxmemory", 1)
     try:
         answer = await browser.log_in(page)
@@ -217,7 +227,7 @@ async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to
     app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
-        page = await browser.open(ask(app))
+        page = await browser.open(authorization_url(app))
         await register(worker, "changing", "https://elsewhere.example/")
         browser.http = after
 
@@ -239,7 +249,7 @@ async def test_what_the_client_lost_meanwhile_travels_back_to_it(
     app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
-        page = await browser.open(ask(app, scope="role:enduser", state="x"))
+        page = await browser.open(authorization_url(app, scope="role:enduser", state="x"))
         await register(worker, "changing", **changes)
         browser.http = after
 
@@ -286,15 +296,15 @@ async def test_an_address_has_its_limit_over_all_users_and_browsers(
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"), clock) as http:
         await Browser(http).sign_in(ALICE)
         for number in range(3):
-            await fail(Browser(http), 1, Person(f"user{number}@example.com", "wrong"))
+            await fail(Browser(http), 1, UserCredentials(f"user{number}@example.com", "wrong"))
 
         browser = Browser(http)
-        assert_throttled(await browser.log_in(await browser.open(ask()), BOB))
+        assert_throttled(await browser.log_in(await browser.open(authorization_url()), BOB))
 
 
 @pytest.mark.clause("decided-page-limit")
 async def test_a_login_counts_as_a_page_and_is_no_way_around_their_limit(browser: Browser, store: redis.Redis) -> None:
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     for _ in range(299):
         await browser.open(SESSIONS)
     kept = len(list(store.scan_iter("browser:*")))
@@ -310,7 +320,7 @@ async def test_a_login_counts_as_a_page_and_is_no_way_around_their_limit(browser
 
 @asynccontextmanager
 async def locked_out(
-    make_settings: MakeSettings, clock: Clock, known: Person = ALICE
+    make_settings: MakeSettings, clock: Clock, known: UserCredentials = ALICE
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Browser]]:
     """A browser in which somebody has logged in before, and a stranger who then used up all guesses for Alice."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="3/hour")
@@ -327,15 +337,15 @@ async def test_a_strangers_failures_do_not_lock_out_a_browser_that_has_logged_in
     async with locked_out(make_settings, clock) as (http, browser):
         stranger = Browser(http)
 
-        assert_throttled(await stranger.log_in(await stranger.open(ask()), ALICE), 3600)
-        assert is_consent_page(await browser.log_in(await browser.open(ask()), ALICE))
+        assert_throttled(await stranger.log_in(await stranger.open(authorization_url()), ALICE), 3600)
+        assert is_consent_page(await browser.log_in(await browser.open(authorization_url()), ALICE))
 
 
 async def test_the_device_cookie_of_another_user_is_worth_nothing(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with locked_out(make_settings, clock, BOB) as (_, browser):
-        assert_throttled(await browser.log_in(await browser.open(ask()), ALICE), 3600)
+        assert_throttled(await browser.log_in(await browser.open(authorization_url()), ALICE), 3600)
 
 
 async def test_a_forged_or_missing_device_cookie_is_worth_nothing(
@@ -362,8 +372,8 @@ async def test_a_forged_or_missing_device_cookie_is_worth_nothing(
         ]
         for forgery in forgeries:
             browser = Browser(http)
-            browser.plant("ts_device", forgery.replace("\n", "%0A"))
-            page = await browser.open(ask())
+            browser.set_cookie("ts_device", forgery.replace("\n", "%0A"))
+            page = await browser.open(authorization_url())
 
             assert_throttled(await browser.log_in(page, ALICE), 3600)
 
@@ -384,10 +394,10 @@ async def test_a_known_browser_has_limits_of_its_own_which_spare_all_others(
         page = await fail(known, 1)
         clock.advance(60)
         assert_throttled(await known.log_in(page, ALICE), 3600)
-        assert is_consent_page(await other.reach_consent(ask()))
+        assert is_consent_page(await other.open_consent_page(authorization_url()))
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
         clock.advance(3600)
-        assert is_consent_page(await known.reach_consent(ask()))
+        assert is_consent_page(await known.open_consent_page(authorization_url()))
 
 
 async def test_a_browser_that_people_share_remembers_the_last_five_of_them(
@@ -399,7 +409,7 @@ async def test_a_browser_that_people_share_remembers_the_last_five_of_them(
             await browser.submit(await browser.sign_in(person), "/sessions/sign-out", {})
         entries = browser.cookie_values["ts_device"].split(".")
         made_up = f"{'A' * 43}~{'B' * 43}"
-        browser.plant("ts_device", ".".join([entries[0], *([made_up] * 9)]))
+        browser.set_cookie("ts_device", ".".join([entries[0], *([made_up] * 9)]))
         await browser.sign_in(BOB)
 
         assert len(entries) == len(set(entries)) == 2
@@ -417,7 +427,7 @@ async def test_a_known_browser_is_known_no_more_once_the_password_is_another(
 
 
 async def test_what_is_no_entry_of_ours_is_not_carried_along(browser: Browser) -> None:
-    browser.plant("ts_device", "x" * 9000)
+    browser.set_cookie("ts_device", "x" * 9000)
     await browser.sign_in()
 
     assert len(browser.cookie_values["ts_device"]) == 43 + 1 + 43

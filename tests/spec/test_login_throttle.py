@@ -8,15 +8,15 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, Person, assert_error
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, UserCredentials, assert_error
 
 WRONG_ALICE = replace(ALICE, password="wrong")
-NOBODY = Person("nobody@example.com", "wrong")
+NOBODY = UserCredentials("nobody@example.com", "wrong")
 
 
-async def fail(http: httpx2.AsyncClient, times: int, person: Person = WRONG_ALICE) -> None:
+async def fail(http: httpx2.AsyncClient, times: int, credentials: UserCredentials = WRONG_ALICE) -> None:
     for _ in range(times):
-        assert_error(await PHONE_APP.log_in(http, person), 400, "invalid_grant")
+        assert_error(await PHONE_APP.log_in(http, credentials), 400, "invalid_grant")
 
 
 def assert_throttled(response: httpx2.Response, most_seconds: int = 60) -> None:
@@ -117,7 +117,7 @@ async def test_without_a_setting_a_user_has_a_hundred_guesses_an_hour(
 @pytest.mark.clause("decided-login-limit-per-address", "decided-login-limit-unknown-users")
 async def test_guesses_for_many_users_are_counted_per_address(http: httpx2.AsyncClient, clock: Clock) -> None:
     for number in range(100):
-        await fail(http, 1, Person(f"user{number}@example.com", "wrong"))
+        await fail(http, 1, UserCredentials(f"user{number}@example.com", "wrong"))
 
     assert_throttled(await PHONE_APP.log_in(http, ALICE))
     clock.advance(60)

@@ -11,7 +11,7 @@ import pytest
 from service.protocol.pkce import make_code_challenge
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, basic, login_form
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, basic, login_form
 
 METADATA = "/.well-known/oauth-authorization-server"
 VERIFIER = "v" * 43

@@ -14,8 +14,8 @@ from service.crypto.hashing_pool import HashingPool
 from service.protocol.error_descriptions import DESCRIPTIONS
 from service.protocol.errors import TemporarilyUnavailable
 from service.worker import Worker
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, make_code, serving
-from tests.support.actors import (
+from tests.conftest import Clock, MakeSettings, http_client_for, make_code, running_lifespan, serving
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     PHONE_APP,
@@ -24,7 +24,7 @@ from tests.support.actors import (
     TOKEN,
     VERIFY,
     WEB_SHOP,
-    Person,
+    UserCredentials,
     basic,
     bearer,
     tokens_of,
@@ -97,7 +97,11 @@ async def test_behind_a_trusted_proxy_it_is_the_caller_who_counts(
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1,10.0.0.0/8")
     app = build_app(Worker(settings, lambda: clock.offset_ms))
-    async with lifespan_of(app), client_of(app, "127.0.0.1") as near, client_of(app, "10.0.0.1") as far:
+    async with (
+        running_lifespan(app),
+        http_client_for(app, "127.0.0.1") as near,
+        http_client_for(app, "10.0.0.1") as far,
+    ):
         for proxy in (near, far):
             for hops in (STRANGER, f"127.0.0.1, {STRANGER}", f"{STRANGER}, 10.0.0.2"):
                 assert (await proxy.get(METRICS, headers={"X-Forwarded-For": hops})).status_code == 404
@@ -132,7 +136,7 @@ async def test_requests_are_counted_by_endpoint_grant_and_outcome(local: httpx2.
     tokens = tokens_of(await PHONE_APP.log_in(local, ALICE))
     for _ in range(3):
         await PHONE_APP.refresh(local, tokens["refresh_token"])
-    await PHONE_APP.log_in(local, Person(ALICE.username, "wrong"))
+    await PHONE_APP.log_in(local, UserCredentials(ALICE.username, "wrong"))
     await local.post(TOKEN, data={"grant_type": "password"}, headers=basic("nobody", "x"))
     await verify(local, tokens["access_token"])
     await verify(local, "x" * 50)
@@ -162,7 +166,7 @@ async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, c
     async with serving(settings, clock, address="127.0.0.1") as local:
         before = await scrape(local)
         for _ in range(3):
-            await PHONE_APP.log_in(local, Person(ALICE.username, "wrong"))
+            await PHONE_APP.log_in(local, UserCredentials(ALICE.username, "wrong"))
         difference = Difference(before, await scrape(local))
 
     assert difference.of("token_service_requests_total", endpoint="token", outcome="throttled") == 2

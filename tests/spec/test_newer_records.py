@@ -12,7 +12,8 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import (
+from tests.support.browser import SESSIONS, Browser, Page, authorization_url, is_login_page
+from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     GATEWAY,
@@ -25,7 +26,6 @@ from tests.support.actors import (
     bearer,
     tokens_of,
 )
-from tests.support.browser import SESSIONS, Browser, Page, ask, is_login_page
 
 pytestmark = pytest.mark.clause("decided-newer-record", "decided-record-version", "decided-i10-outage-is-not-theft")
 
@@ -151,14 +151,14 @@ async def test_a_signed_in_browser_is_not_signed_out(browser: Browser, store: re
     cookies = dict(browser.cookie_values)
     with replaced(store, "browser:*", newer):
         assert (await browser.open(SESSIONS)).status_code == 503
-        assert not is_login_page(await browser.open(ask(scope="realm:main role:enduser"), method="GET"))
+        assert not is_login_page(await browser.open(authorization_url(scope="realm:main role:enduser"), method="GET"))
         assert browser.cookie_values == cookies
     assert ALICE.username in Page(await browser.open(SESSIONS)).text
 
 
 @newer
 async def test_a_consent_that_is_asked_for_waits(browser: Browser, store: redis.Redis, newer: Newer) -> None:
-    page = await browser.reach_consent(ask(scope="realm:main role:enduser"))
+    page = await browser.open_consent_page(authorization_url(scope="realm:main role:enduser"))
     with replaced(store, "consent:*", newer):
         assert (await browser.allow(page)).status_code == 503
         assert (await browser.deny(page)).status_code == 503

@@ -24,7 +24,7 @@ from service.protocol.errors import OAuthError
 from service.routes import make_routes
 from service.worker import Worker
 from tests.conftest import environment_of
-from tests.support.actors import ALICE, BOB, GATEWAY, TOKEN, WEB_SHOP, Person, login_form
+from tests.support.clients_and_users import ALICE, BOB, GATEWAY, TOKEN, WEB_SHOP, UserCredentials, login_form
 from tests.support.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
 
@@ -162,8 +162,8 @@ def configure(service: ServiceProcess) -> str:
     """
 
 
-def log_in(service: ServiceProcess, person: Person) -> dict[str, str]:
-    response = httpx2.post(service.url + TOKEN, data=WEB_SHOP.credentials | login_form(person))
+def log_in(service: ServiceProcess, credentials: UserCredentials) -> dict[str, str]:
+    response = httpx2.post(service.url + TOKEN, data=WEB_SHOP.credentials | login_form(credentials))
     tokens: dict[str, str] = response.raise_for_status().json()
     return tokens
 

@@ -12,7 +12,17 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, GATEWAY, PHONE_APP, REVOKE, TOKEN, WEB_SHOP, assert_error, login_form
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    GATEWAY,
+    PHONE_APP,
+    REVOKE,
+    TOKEN,
+    WEB_SHOP,
+    assert_error,
+    login_form,
+)
 
 WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
 WRONG_ALICE = replace(ALICE, password="wrong")
@@ -61,9 +71,9 @@ async def test_at_revoke_the_client_comes_before_the_token(http: httpx2.AsyncCli
 
 @pytest.mark.clause("decided-order-missing-parameter-before-grant-type", "decided-unsupported-grant-type-400")
 async def test_a_missing_grant_type_is_another_mistake_than_an_unknown_one(http: httpx2.AsyncClient) -> None:
-    for app in (PHONE_APP, GATEWAY):
-        missing = await http.post(TOKEN, data=app.credentials)
-        unknown = await http.post(TOKEN, data=app.credentials | {"grant_type": "implicit"})
+    for client in (PHONE_APP, GATEWAY):
+        missing = await http.post(TOKEN, data=client.credentials)
+        unknown = await http.post(TOKEN, data=client.credentials | {"grant_type": "implicit"})
 
         assert_error(missing, 400, "invalid_request")
         assert_error(unknown, 400, "unsupported_grant_type")

@@ -15,17 +15,6 @@ import redis
 from service.protocol.token_form import digest_token
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    Person,
-    assert_error,
-    tokens_of,
-)
 from tests.support.browser import (
     AUTHORIZATION,
     CHALLENGE,
@@ -37,15 +26,26 @@ from tests.support.browser import (
     VERIFIER,
     Browser,
     Page,
-    answer_of,
-    ask,
     assert_refused,
     assert_sent_back,
+    authorization_response,
+    authorization_url,
     change_user,
     is_consent_page,
     is_login_page,
     page_text,
     register,
+)
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    UserCredentials,
+    assert_error,
+    tokens_of,
 )
 
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
@@ -109,14 +109,14 @@ STATES = [
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
 @pytest.mark.parametrize("state", STATES)
 async def test_whatever_the_state_is_it_comes_back_unchanged_and_does_nothing(browser: Browser, state: str) -> None:
-    page = await browser.reach_consent(ask(state=state))
+    page = await browser.open_consent_page(authorization_url(state=state))
     allowed = await browser.allow(page)
-    denied = await browser.deny(await browser.open(ask(state=state)))
-    mistaken = await browser.open(ask(state=state, scope="x"))
+    denied = await browser.deny(await browser.open(authorization_url(state=state)))
+    mistaken = await browser.open(authorization_url(state=state, scope="x"))
 
-    assert answer_of(allowed).keys() == {"code", "state", "iss"}
+    assert authorization_response(allowed).keys() == {"code", "state", "iss"}
     for response in (allowed, denied, mistaken):
-        answer = answer_of(response)
+        answer = authorization_response(response)
         assert (answer["state"], answer["iss"]) == (state, ISSUER)
         assert re.fullmatch(r"[!-~]+", response.headers["location"])
         assert urlsplit(response.headers["location"]).fragment == ""
@@ -183,27 +183,27 @@ async def test_no_parameter_can_add_a_header(browser: Browser, name: str, line_e
 async def test_no_address_that_only_looks_like_a_registered_one_is_redirected_to(
     browser: Browser, redirect_uri: str
 ) -> None:
-    assert_refused(await browser.open(ask(WEB_SHOP, redirect_uri, state="x")), 400, "unverified")
-    assert_refused(await browser.open(ask(WEB_SHOP, redirect_uri, scope="x")), 400, "unverified")
+    assert_refused(await browser.open(authorization_url(WEB_SHOP, redirect_uri, state="x")), 400, "unverified")
+    assert_refused(await browser.open(authorization_url(WEB_SHOP, redirect_uri, scope="x")), 400, "unverified")
 
 
 @pytest.mark.clause("decided-most-parameters")
 async def test_unknown_parameters_are_ignored_up_to_128_in_all(browser: Browser) -> None:
-    unknown = 128 - ask().count("&") - 1
-    assert is_login_page(await browser.open(ask() + f"&a={'b' * 200}" * unknown))
-    assert_refused(await browser.open(ask() + "&a=b" * (unknown + 1)), 400, "unverified")
-    assert is_login_page(await browser.open(ask() + "&x=" + "%F0%9F%90%8E" * 5_000))
+    unknown = 128 - authorization_url().count("&") - 1
+    assert is_login_page(await browser.open(authorization_url() + f"&a={'b' * 200}" * unknown))
+    assert_refused(await browser.open(authorization_url() + "&a=b" * (unknown + 1)), 400, "unverified")
+    assert is_login_page(await browser.open(authorization_url() + "&x=" + "%F0%9F%90%8E" * 5_000))
 
 
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
 async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, worker: Worker) -> None:
-    app = await register(worker, "hostile", client_name=f"Shop {HOSTILE}")
+    client = await register(worker, "hostile", client_name=f"Shop {HOSTILE}")
     await change_user(worker, ALICE, name=f"Alice {HOSTILE}")
-    login = await browser.open(ask(app, state=HOSTILE))
-    wrong = await browser.log_in(login, Person(f"alice{HOSTILE}", "wrong"))
+    login = await browser.open(authorization_url(client, state=HOSTILE))
+    wrong = await browser.log_in(login, UserCredentials(f"alice{HOSTILE}", "wrong"))
     consent = await browser.log_in(login)
-    code = answer_of(await browser.allow(consent))["code"]
-    await app.exchange(browser.http, code, PHONE_CALLBACK)
+    code = authorization_response(await browser.allow(consent))["code"]
+    await client.exchange(browser.http, code, PHONE_CALLBACK)
     sessions = await browser.open(SESSIONS)
     assert is_consent_page(consent)
 
@@ -217,7 +217,7 @@ async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, worker
 
 
 async def test_the_state_stands_on_no_page(browser: Browser) -> None:
-    login = await browser.open(ask(state="a-state-of-the-client"))
+    login = await browser.open(authorization_url(state="a-state-of-the-client"))
     consent = await browser.log_in(login)
 
     assert "a-state-of-the-client" not in login.text + consent.text
@@ -230,8 +230,8 @@ async def test_the_state_stands_on_no_page(browser: Browser) -> None:
 async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    form = Page(await browser.open(ask())).find_form(LOGIN)
-    foreign = Page(await Browser(http).open(ask())).find_form(LOGIN).fields["request"]
+    form = Page(await browser.open(authorization_url())).find_form(LOGIN)
+    foreign = Page(await Browser(http).open(authorization_url())).find_form(LOGIN).fields["request"]
     filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
     sealed = filled["request"]
     bent = [sealed[:place] + ("B" if sealed[place] == "A" else "A") + sealed[place + 1 :] for place in (0, 10, 60, -9)]
@@ -245,7 +245,7 @@ async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
 
 @pytest.mark.clause("6749-10.12-csrf", "decided-nothing-kept-for-strangers")
 async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(browser: Browser, clock: Clock) -> None:
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     clock.advance(30 * 60 - 5)
     assert is_login_page(await browser.log_in(page, WRONG))
     clock.advance(10)
@@ -254,7 +254,7 @@ async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(brows
 
 
 async def test_what_was_sealed_for_a_trip_to_a_provider_is_no_login_form(browser: Browser, worker: Worker) -> None:
-    await browser.open(ask())
+    await browser.open(authorization_url())
     await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
     state = worker.pending_logins.seal_external(digest, None, realm="cep", provider="x")
@@ -267,17 +267,17 @@ async def test_what_was_sealed_for_a_trip_to_a_provider_is_no_login_form(browser
 async def test_a_consent_form_without_the_proof_of_its_page_does_nothing(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, action: str
 ) -> None:
-    login = Page(await browser.open(ask())).find_form(LOGIN).fields["request"]
-    form = Page(await browser.reach_consent(ask())).find_form(CONSENT)
-    another = Page(await browser.reach_consent(ask())).find_form(CONSENT).fields["csrf"]
-    foreign = Page(await Browser(http).reach_consent(ask())).find_form(CONSENT).fields["csrf"]
+    login = Page(await browser.open(authorization_url())).find_form(LOGIN).fields["request"]
+    form = Page(await browser.open_consent_page(authorization_url())).find_form(CONSENT)
+    another = Page(await browser.open_consent_page(authorization_url())).find_form(CONSENT).fields["csrf"]
+    foreign = Page(await Browser(http).open_consent_page(authorization_url())).find_form(CONSENT).fields["csrf"]
     sessions = Page(await browser.open(SESSIONS)).find_form("/sessions/end-all").fields["csrf"]
     filled = form.fields | {"decision": "allow"}
 
     for csrf in ("", "x", login, another, foreign, sessions, filled["csrf"][:-1], filled["csrf"] + "A"):
         assert_refused(await browser.send(action, filled | {"csrf": csrf}), 403, "forged")
     assert not [*store.scan_iter("code:*")]
-    assert "code" in answer_of(await browser.send(CONSENT, filled))
+    assert "code" in authorization_response(await browser.send(CONSENT, filled))
 
 
 @pytest.mark.clause("6749-10.12-csrf")
@@ -286,21 +286,21 @@ async def test_nobody_is_logged_in_as_the_attacker_by_a_form_of_the_attacker(
 ) -> None:
     """Login CSRF: the victim would work in the attacker's account, or link it to their own."""
     attacker = Browser(http)
-    form = Page(await attacker.open(ask())).find_form(LOGIN)
+    form = Page(await attacker.open(authorization_url())).find_form(LOGIN)
     filled = form.fields | {"username": BOB.username, "password": BOB.password}
     assert_refused(await browser.send(LOGIN, filled, Origin="https://evil.example"), 403, "forged")
-    await browser.open(ask())
+    await browser.open(authorization_url())
     assert_refused(await browser.send(LOGIN, filled, Origin="https://evil.example"), 403, "forged")
 
     assert "ts_session" not in browser.cookie_values
-    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
 
 
 @pytest.mark.clause("6749-10.12-csrf")
 async def test_nobody_allows_what_the_attacker_asked_for(browser: Browser, http: httpx2.AsyncClient) -> None:
     """The attacker's consent page, sent by the victim's browser, links no account."""
     attacker = Browser(http)
-    fields = Page(await attacker.reach_consent(ask(), BOB)).find_form(CONSENT).fields
+    fields = Page(await attacker.open_consent_page(authorization_url(), BOB)).find_form(CONSENT).fields
     await browser.sign_in()
 
     assert_refused(await browser.send(CONSENT, fields | {"decision": "allow"}), 400, "expired")
@@ -322,13 +322,13 @@ async def test_a_form_of_another_content_type_is_not_read(
     browser: Browser, content_type: str, encode: object, store: redis.Redis
 ) -> None:
     assert callable(encode)
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     fields = Page(page).find_form(CONSENT).fields | {"decision": "allow"}
     headers = {"Content-Type": content_type, "Cookie": f"ts_session={browser.cookie_values['ts_session']}"}
 
     assert_refused(await browser.http.post(CONSENT, content=encode(fields), headers=headers), 400, "unverified")
     assert not [*store.scan_iter("code:*")]
-    assert "code" in answer_of(await browser.allow(page))
+    assert "code" in authorization_response(await browser.allow(page))
 
 
 @pytest.mark.parametrize("address", [LOGIN, CONSENT, SWITCH, "/sessions/end-all"])
@@ -346,28 +346,28 @@ async def test_fields_in_the_address_or_twice_or_too_large_are_refused(browser: 
 
 
 async def test_a_login_form_of_another_browser_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
-    form = Page(await browser.open(ask())).find_form(LOGIN)
+    form = Page(await browser.open(authorization_url())).find_form(LOGIN)
     thief = Browser(http)
     for _ in range(2):
         assert_refused(await thief.open(f"{LOGIN}?request={form.fields['request']}"), 400, "expired")
         filled = form.fields | {"username": BOB.username, "password": BOB.password}
         assert_refused(await thief.send(LOGIN, filled), 403, "forged")
-        await thief.open(ask())
+        await thief.open(authorization_url())
 
 
 async def test_the_cookie_of_a_browser_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
-    await browser.reach_consent(ask())
+    await browser.open_consent_page(authorization_url())
     thief = Browser(http)
     for name in ("ts_browser", "ts_device"):
-        thief.plant(name, browser.cookie_values[name])
+        thief.set_cookie(name, browser.cookie_values[name])
 
-    assert is_login_page(await thief.open(ask()))
+    assert is_login_page(await thief.open(authorization_url()))
     assert is_login_page(await thief.open(SESSIONS))
     assert_refused(await thief.send(LOGIN, {"request": "x"}), 400, "expired")
 
 
 async def test_the_name_of_a_consent_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
-    form = Page(await browser.reach_consent(ask())).find_form(CONSENT)
+    form = Page(await browser.open_consent_page(authorization_url())).find_form(CONSENT)
     thief = Browser(http)
     assert_refused(await thief.open(f"{CONSENT}?request={form.fields['request']}"), 403, "signed_out")
     assert_refused(await thief.send(CONSENT, form.fields | {"decision": "allow"}), 403, "signed_out")
@@ -385,19 +385,19 @@ async def test_a_session_that_was_planted_before_the_login_is_not_the_one_after_
     await attacker.sign_in(BOB)
     for planted in (attacker.cookie_values["ts_session"], "tsbs1_000" + "A" * 44):
         victim = Browser(http)
-        login = await victim.open(ask())
-        victim.plant("ts_session", planted)
+        login = await victim.open(authorization_url())
+        victim.set_cookie("ts_session", planted)
         consent = await victim.log_in(login)
 
         assert ALICE.username in Page(consent).text
         assert victim.cookie_values["ts_session"] != planted
         knows = Browser(http)
-        knows.plant("ts_session", planted)
-        assert is_login_page(await knows.open(ask()))
+        knows.set_cookie("ts_session", planted)
+        assert is_login_page(await knows.open(authorization_url()))
 
 
 async def test_who_knew_the_name_of_the_pending_login_does_not_know_that_of_the_consent(browser: Browser) -> None:
-    login = await browser.open(ask())
+    login = await browser.open(authorization_url())
     name = Page(login).find_form(LOGIN).fields["request"]
     consent = await browser.log_in(login)
 
@@ -409,12 +409,12 @@ async def test_who_knew_the_name_of_the_pending_login_does_not_know_that_of_the_
 async def test_a_consent_that_was_answered_cannot_be_replayed_by_who_has_everything(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    page = await browser.reach_consent(ask())
-    code = answer_of(await browser.allow(page))["code"]
+    page = await browser.open_consent_page(authorization_url())
+    code = authorization_response(await browser.allow(page))["code"]
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     thief = Browser(http)
     for name, value in browser.cookie_values.items():
-        thief.plant(name, value)
+        thief.set_cookie(name, value)
 
     assert_refused(await thief.allow(page), 400, "answered")
     assert not [*store.scan_iter("code:*")]
@@ -429,13 +429,13 @@ async def test_the_host_header_decides_nothing(make_settings: MakeSettings, cloc
     async with serving(make_settings(), clock) as http:
         http.headers.update(evil)
         browser = Browser(http)
-        login = await browser.open(ask(state="x"))
+        login = await browser.open(authorization_url(state="x"))
         consent = await browser.log_in(login)
         allowed = await browser.allow(consent)
-        refused = await browser.open(ask(scope="x"))
+        refused = await browser.open(authorization_url(scope="x"))
         pages = [login, consent, await browser.open(SESSIONS), await browser.open("/"), await browser.open(CONSENT)]
 
-    assert (answer_of(allowed)["iss"], answer_of(refused)["iss"]) == (ISSUER, ISSUER)
+    assert (authorization_response(allowed)["iss"], authorization_response(refused)["iss"]) == (ISSUER, ISSUER)
     for response in (*pages, allowed, refused):
         assert "evil.example" not in response.text + str(response.headers)
 
@@ -443,14 +443,14 @@ async def test_the_host_header_decides_nothing(make_settings: MakeSettings, cloc
 async def test_no_log_line_holds_a_secret_of_the_pages(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, json_logs: io.StringIO
 ) -> None:
-    login = await browser.open(ask(state="a-state-of-the-client"))
+    login = await browser.open(authorization_url(state="a-state-of-the-client"))
     await browser.log_in(login, replace(ALICE, password="a-wrong-password"))
     consent = await browser.log_in(login)
-    code = answer_of(await browser.allow(consent))["code"]
+    code = authorization_response(await browser.allow(consent))["code"]
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     assert_refused(await browser.allow(consent), 400, "answered")
     store.config_set("maxmemory", 1)
-    assert_sent_back(await browser.open(ask()), "temporarily_unavailable")
+    assert_sent_back(await browser.open(authorization_url()), "temporarily_unavailable")
     store.config_set("maxmemory", 0)
     # The client of this test writes its own lines there.
     lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
@@ -475,12 +475,12 @@ async def test_a_login_is_no_way_to_fill_redis_with_questions(
     """Each open question is kept for half an hour, with a state of up to 8 KiB."""
     await browser.sign_in()
     for _ in range(320):
-        response = await browser.open(ask(state="x"))
+        response = await browser.open(authorization_url(state="x"))
 
     assert_sent_back(response, "temporarily_unavailable")
     assert len([*store.scan_iter("consent:*", count=1000)]) <= 300
     clock.advance(60)
-    assert is_consent_page(await browser.open(ask()))
+    assert is_consent_page(await browser.open(authorization_url()))
 
 
 MAX_ADDRESS_KEYS = 10

@@ -10,7 +10,6 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, SHOP_CALLBACK, WEB_SHOP, assert_error
 from tests.support.browser import (
     AUTHORIZATION,
     CONSENT,
@@ -18,18 +17,19 @@ from tests.support.browser import (
     SESSIONS,
     Browser,
     Page,
-    answer_of,
-    ask,
     assert_refused,
+    authorization_response,
+    authorization_url,
     is_consent_page,
     is_login_page,
     register,
 )
+from tests.support.clients_and_users import ALICE, SHOP_CALLBACK, WEB_SHOP, assert_error
 
 PAGES = {
     "start": "/",
-    "login": ask(),
-    "a mistake of the client": ask(client_id="nobody"),
+    "login": authorization_url(),
+    "a mistake of the client": authorization_url(client_id="nobody"),
     "login for one's own sessions": SESSIONS,
     "too old": f"{LOGIN}?request=x",
     "signed out": f"{CONSENT}?request=x",
@@ -73,11 +73,11 @@ async def test_every_page_forbids_frames_scripts_caches_and_sniffing(browser: Br
 
 @pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
 async def test_the_pages_behind_the_login_do_too(browser: Browser) -> None:
-    consent = await browser.reach_consent(ask())
+    consent = await browser.open_consent_page(authorization_url())
     assert_page_protected(consent)
     assert_page_protected(await browser.open(SESSIONS))
     assert_page_protected(await browser.send(CONSENT, {}))
-    assert_page_protected(await browser.log_in(await Browser(browser.http).open(ask())))
+    assert_page_protected(await browser.log_in(await Browser(browser.http).open(authorization_url())))
     allowed = await browser.allow(consent)
 
     assert_protected(allowed)
@@ -93,11 +93,17 @@ async def visit_everything(http: httpx2.AsyncClient) -> list[httpx2.Response]:
 
     http.event_hooks["response"].append(keep)
     browser = Browser(http)
-    for address in (*PAGES.values(), *ASSETS, "/sessions", f"{AUTHORIZATION}callback?state=x", ask(scope="no scope")):
+    for address in (
+        *PAGES.values(),
+        *ASSETS,
+        "/sessions",
+        f"{AUTHORIZATION}callback?state=x",
+        authorization_url(scope="no scope"),
+    ):
         await browser.open(address)
-    await browser.log_in(await browser.open(ask()), ALICE, password="wrong")
-    await browser.allow(await browser.reach_consent(ask()))
-    await browser.deny(await browser.reach_consent(ask()))
+    await browser.log_in(await browser.open(authorization_url()), ALICE, password="wrong")
+    await browser.allow(await browser.open_consent_page(authorization_url()))
+    await browser.deny(await browser.open_consent_page(authorization_url()))
     await browser.submit(await browser.open(SESSIONS), "sign-out", {})
     return answers
 
@@ -127,7 +133,7 @@ async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: B
         assert "<script" not in text
         assert not re.search(r"<[^>]*\son[a-z]+=", text)
         assert 'src="http' not in text
-    consent = (await browser.reach_consent(ask())).text
+    consent = (await browser.open_consent_page(authorization_url())).text
 
     assert "<script" not in consent
     assert "style=" not in consent
@@ -136,7 +142,7 @@ async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: B
 async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, worker: Worker) -> None:
     """Browsers hold the redirects that follow a form against its page's policy."""
     await register(worker, "native", "com.example.app:/callback")
-    page = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK))
+    page = await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK))
     native = await browser.open(
         "/authorization/?response_type=code&client_id=native&redirect_uri=com.example.app:/callback"
     )
@@ -170,7 +176,7 @@ async def test_no_page_answers_a_preflight(browser: Browser, address: str) -> No
 
 @pytest.mark.clause("decided-pages-never-cors")
 async def test_the_pages_behind_the_login_answer_no_cors_either(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     form = Page(page).find_form(CONSENT)
     opened = await browser.open(SESSIONS, Origin=KNOWN_ORIGIN)
     allowed = await browser.send(CONSENT, form.fields | {"decision": "allow"}, Origin=KNOWN_ORIGIN)
@@ -188,14 +194,14 @@ async def test_head_is_answered_as_get_is(browser: Browser, address: str) -> Non
 
 
 async def test_head_allows_nothing(browser: Browser) -> None:
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     fields = Page(page).find_form(CONSENT).fields
     query = "&".join(f"{name}={value}" for name, value in fields.items())
-    for address in (ask(), f"{CONSENT}?{query}&decision=allow"):
+    for address in (authorization_url(), f"{CONSENT}?{query}&decision=allow"):
         response = await browser.open(address, method="HEAD")
         assert (response.status_code, "location" in response.headers) == (200, False)
 
-    assert "code" in answer_of(await browser.allow(page))
+    assert "code" in authorization_response(await browser.allow(page))
 
 
 async def test_a_page_that_needs_no_cookie_sets_none(browser: Browser) -> None:
@@ -205,7 +211,7 @@ async def test_a_page_that_needs_no_cookie_sets_none(browser: Browser) -> None:
 
 async def test_the_secret_of_a_browser_stays_the_same_over_its_pages(browser: Browser) -> None:
     """Or two tabs would take each other's forms away."""
-    first = await browser.open(ask())
+    first = await browser.open(authorization_url())
     secret = browser.cookie_values["ts_browser"]
     second = await browser.open(SESSIONS)
 
@@ -223,11 +229,11 @@ async def test_what_is_not_asked_for_as_a_page_is_none_and_counts_nowhere(
     browser: Browser, store: redis.Redis, kind: str
 ) -> None:
     before = {*store.scan_iter()}
-    for address in (ask(), SESSIONS):
+    for address in (authorization_url(), SESSIONS):
         assert_refused(await browser.open(address, **{"Sec-Fetch-Dest": kind}), 403, "forged")
 
     assert {*store.scan_iter()} <= before
-    assert is_login_page(await browser.open(ask(), **{"Sec-Fetch-Dest": "document"}))
+    assert is_login_page(await browser.open(authorization_url(), **{"Sec-Fetch-Dest": "document"}))
 
 
 @pytest.mark.parametrize("header", ["Cookie", "X-Anything"])
@@ -238,7 +244,7 @@ async def test_a_head_of_more_than_64_kib_is_refused_before_it_is_read(browser: 
 
 
 async def test_an_address_counts_as_a_part_of_the_head(browser: Browser) -> None:
-    address = f"{ask()}&unknown={'x' * 60_000}"
+    address = f"{authorization_url()}&unknown={'x' * 60_000}"
     assert is_login_page(await browser.open(address))
 
     assert_error(await browser.http.get(address, headers={"X-Anything": "x" * 6_000}), 431, "invalid_request")

@@ -10,7 +10,7 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.worker import Worker
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     GATEWAY,
@@ -19,12 +19,12 @@ from tests.support.actors import (
     READER,
     TOKEN,
     WEB_SHOP,
-    Person,
+    UserCredentials,
     assert_error,
     login_form,
     tokens_of,
 )
-from tests.support.invalidations import heard
+from tests.support.invalidations import await_invalidations
 
 
 @pytest.mark.clause(
@@ -93,7 +93,7 @@ async def test_a_wrong_password_is_invalid_grant(http: httpx2.AsyncClient, passw
 @pytest.mark.clause("decided-unknown-user-costs-the-same")
 async def test_an_unknown_user_is_answered_in_the_words_of_a_wrong_password(http: httpx2.AsyncClient) -> None:
     wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
-    unknown = await PHONE_APP.log_in(http, Person("nobody@example.com", "wrong"))
+    unknown = await PHONE_APP.log_in(http, UserCredentials("nobody@example.com", "wrong"))
 
     assert wrong.content == unknown.content
     assert (400, wrong.headers) == (unknown.status_code, unknown.headers)
@@ -105,7 +105,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.As
     alice = await worker.registry.find_user(identify_user("main", ALICE.username))
     assert alice is not None
     await worker.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
-    await heard(worker)
+    await await_invalidations(worker)
 
     disabled = await PHONE_APP.log_in(http, ALICE)
 

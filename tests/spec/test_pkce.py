@@ -7,7 +7,7 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import PHONE_APP, PHONE_CALLBACK, assert_error
+from tests.support.clients_and_users import PHONE_APP, PHONE_CALLBACK, assert_error
 
 # The example of RFC 7636, Appendix B.
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"

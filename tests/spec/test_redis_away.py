@@ -11,7 +11,16 @@ import pytest
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.web.api.health import REMEMBERED_SECONDS
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, AUDITOR, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of, verify
+from tests.support.clients_and_users import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    WEB_SHOP,
+    assert_error,
+    revoke_all,
+    tokens_of,
+    verify,
+)
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.servers import RedisServer, stop
 from tests.support.waiting import until_status
@@ -49,7 +58,7 @@ async def test_every_answer_that_needs_redis_is_503(
         *(AUDITOR.introspect(frail, token) for token in (tokens["access_token"], tokens["refresh_token"], "x")),
     ]
     for asking in askings:
-        response = await held_time.outlast(asking)
+        response = await held_time.advance_until_done(asking)
         assert_unavailable(response)
 
 
@@ -60,7 +69,7 @@ async def test_the_process_is_alive_without_redis_and_not_ready(
     stop(own_redis.process)
 
     assert (await frail.get("/healthz")).status_code == 200
-    assert (await held_time.outlast(frail.get("/readyz"))).status_code == 503
+    assert (await held_time.advance_until_done(frail.get("/readyz"))).status_code == 503
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
@@ -70,7 +79,7 @@ async def test_a_redis_that_hangs_makes_nobody_wait_longer_than_two_seconds(
     access_token = tokens_of(await PHONE_APP.log_in(frail, ALICE))["access_token"]
     with own_redis.frozen():
         began = held_time.read()
-        response = await held_time.outlast(WEB_SHOP.log_in(frail, ALICE))
+        response = await held_time.advance_until_done(WEB_SHOP.log_in(frail, ALICE))
         waited = held_time.read() - began
 
     assert_unavailable(response)
@@ -95,6 +104,6 @@ async def test_a_session_outlives_the_outage(
 
 async def ask(held_time: LoopTime, asking: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
     """Return the answer. Afterwards what /readyz remembers of Redis is over."""
-    response = await held_time.outlast(asking)
+    response = await held_time.advance_until_done(asking)
     held_time.advance(REMEMBERED_SECONDS)
     return response

@@ -12,10 +12,18 @@ import redis
 from service.crypto.password_hashing import hash_generated_secret
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    OAuthClient,
+    assert_error,
+    tokens_of,
+)
 
 
-async def change_client(worker: Worker, app: App, **changes: object) -> None:
+async def change_client(worker: Worker, app: OAuthClient, **changes: object) -> None:
     """As the console will; a service that starts afterwards sees it at once."""
     client = await worker.registry.find_client(app.client_id)
     assert client is not None

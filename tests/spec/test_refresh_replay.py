@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of, verify
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of, verify
 from tests.support.events import events_of
 
 

@@ -7,18 +7,30 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, MADE_SECRET, PHONE_APP, TOKEN, WEB_SHOP, App, assert_error, is_live, tokens_of
+from tests.support.clients_and_users import (
+    ALICE,
+    MADE_SECRET,
+    PHONE_APP,
+    TOKEN,
+    WEB_SHOP,
+    OAuthClient,
+    assert_error,
+    is_live,
+    tokens_of,
+)
 
 
 @pytest.mark.clause(
     "spec-4.2-refresh-grant", "spec-3-refresh-rotates", "6749-6-new-token", "6819-5.2.2.3-refresh-rotation"
 )
 @pytest.mark.clause("6749-6-scope-omitted", "6749-6-new-token-same-scope")
-@pytest.mark.parametrize("app", [PHONE_APP, WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
-async def test_a_refresh_gives_a_new_access_token_and_a_new_refresh_token(http: httpx2.AsyncClient, app: App) -> None:
-    first = tokens_of(await app.log_in(http, ALICE))
+@pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
+async def test_a_refresh_gives_a_new_access_token_and_a_new_refresh_token(
+    http: httpx2.AsyncClient, client: OAuthClient
+) -> None:
+    first = tokens_of(await client.log_in(http, ALICE))
 
-    second = tokens_of(await app.refresh(http, first["refresh_token"]))
+    second = tokens_of(await client.refresh(http, first["refresh_token"]))
 
     assert second["scope"] == first["scope"]
     assert second["access_token"] != first["access_token"]

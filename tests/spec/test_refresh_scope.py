@@ -7,7 +7,7 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of
 
 WIDE = "realm:main role:enduser role:organisation"
 

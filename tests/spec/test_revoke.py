@@ -10,14 +10,14 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock, make_code
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     GATEWAY,
     PHONE_APP,
     PHONE_CALLBACK,
     REVOKE,
     WEB_SHOP,
-    App,
+    OAuthClient,
     assert_error,
     is_live,
     revoke_all,
@@ -139,13 +139,16 @@ async def test_a_revocation_without_a_token_is_invalid_request(http: httpx2.Asyn
 
 @pytest.mark.clause("7009-2.1-client-authenticated-first", "6749-10.2-authenticated-when-possible")
 @pytest.mark.clause("spec-4.3-client-authenticates", "7009-2.2.1-error-format", "6749-5.2-basic-challenge")
-@pytest.mark.parametrize("app", [replace(WEB_SHOP, client_secret="wrong"), App("web-shop"), App("nobody"), App("")])
+@pytest.mark.parametrize(
+    "client",
+    [replace(WEB_SHOP, client_secret="wrong"), OAuthClient("web-shop"), OAuthClient("nobody"), OAuthClient("")],
+)
 async def test_a_revocation_without_client_authentication_is_refused_and_ends_nothing(
-    http: httpx2.AsyncClient, app: App
+    http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     refresh_token = tokens_of(await WEB_SHOP.log_in(http, ALICE))["refresh_token"]
 
-    response = await app.revoke(http, refresh_token)
+    response = await client.revoke(http, refresh_token)
 
     assert_error(response, 401, "invalid_client")
     assert response.headers["www-authenticate"].startswith("Basic realm=")

@@ -8,7 +8,7 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     MADE_SECRET,
@@ -16,7 +16,7 @@ from tests.support.actors import (
     PHONE_CALLBACK,
     SHOP_CALLBACK,
     WEB_SHOP,
-    Person,
+    UserCredentials,
     assert_error,
     is_live,
     revoke_all,
@@ -28,15 +28,15 @@ from tests.support.actors import (
 @pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final", "6819-5.2.2.4-revocation")
 async def test_every_session_of_the_user_ends_in_every_client(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     apps = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
-    sessions = [tokens_of(await app.log_in(http, ALICE)) for app in apps]
+    sessions = [tokens_of(await client.log_in(http, ALICE)) for client in apps]
     refreshed = tokens_of(await PHONE_APP.refresh(http, sessions[0]["refresh_token"]))
 
     response = await revoke_all(http, sessions[1]["access_token"])
 
     assert (response.status_code, response.content) == (200, b"")
-    for app, session in zip((*apps, PHONE_APP), (*sessions, refreshed), strict=True):
+    for client, session in zip((*apps, PHONE_APP), (*sessions, refreshed), strict=True):
         assert not is_live(store, session["access_token"])
-        assert_error(await app.refresh(http, session["refresh_token"]), 400, "invalid_grant")
+        assert_error(await client.refresh(http, session["refresh_token"]), 400, "invalid_grant")
 
 
 @pytest.mark.clause("spec-4.4-bearer-names-user", "spec-4.4-all-tokens")
@@ -89,7 +89,7 @@ async def test_the_bearer_of_a_session_from_a_code_ends_password_sessions_too(
 
 
 async def test_however_the_user_name_was_written_it_is_one_user(http: httpx2.AsyncClient) -> None:
-    shouted = tokens_of(await PHONE_APP.log_in(http, Person("ALICE@EXAMPLE.COM", ALICE.password)))
+    shouted = tokens_of(await PHONE_APP.log_in(http, UserCredentials("ALICE@EXAMPLE.COM", ALICE.password)))
     plain = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     await revoke_all(http, plain["access_token"])

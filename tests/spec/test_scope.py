@@ -7,7 +7,15 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, Person, assert_error, revoke_all, tokens_of
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    UserCredentials,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
 
 
 @pytest.mark.clause("6749-3.3-order-free", "6749-3.3-granted-scope-told", "spec-2.1-final-scope", "spec-2.2-items")
@@ -76,7 +84,7 @@ async def test_the_case_of_a_scope_item_matters(http: httpx2.AsyncClient, scope:
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, worker: Worker) -> None:
-    namesake = Person(ALICE.username, "", realm="cep")
+    namesake = UserCredentials(ALICE.username, "", realm="cep")
     code = await make_code(worker, namesake, scope="realm:cep role:enduser")
     theirs = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     ours = tokens_of(await PHONE_APP.log_in(http, ALICE))

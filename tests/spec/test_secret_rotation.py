@@ -10,19 +10,19 @@ from service.crypto.password_hashing import hash_generated_secret, hash_password
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock
-from tests.support.actors import REVOKE, App, assert_error, basic
-from tests.support.invalidations import heard
+from tests.support.clients_and_users import REVOKE, OAuthClient, assert_error, basic
+from tests.support.invalidations import await_invalidations
 from tests.support.waiting import until_status
 
 DAY_SECONDS = 86_400
-OLD, NEW, WRONG = (App("rotating", letter * 43) for letter in "onw")
+OLD, NEW, WRONG = (OAuthClient("rotating", letter * 43) for letter in "onw")
 HASHES = {"made": hash_generated_secret, "chosen": hash_password}
 EACH_KIND = pytest.mark.parametrize(("old", "new"), [(a, b) for a in HASHES for b in HASHES])
 
 
 async def put(worker: Worker, client: Client) -> None:
     await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
-    await heard(worker)
+    await await_invalidations(worker)
 
 
 async def rotate(worker: Worker, old: str, new: str, overlap_seconds: float) -> None:
@@ -37,10 +37,12 @@ async def rotate(worker: Worker, old: str, new: str, overlap_seconds: float) -> 
     await put(worker, rotated)
 
 
-async def is_right(http: httpx2.AsyncClient, app: App) -> bool:
+async def is_right(http: httpx2.AsyncClient, client: OAuthClient) -> bool:
     """In the body and in the header alike."""
-    in_body = await app.revoke(http, "x")
-    in_header = await http.post(REVOKE, data={"token": "x"}, headers=basic(app.client_id, app.client_secret or ""))
+    in_body = await client.revoke(http, "x")
+    in_header = await http.post(
+        REVOKE, data={"token": "x"}, headers=basic(client.client_id, client.client_secret or "")
+    )
     assert in_body.status_code == in_header.status_code
     if in_body.status_code != 200:
         assert_error(in_body, 401, "invalid_client")

@@ -18,16 +18,25 @@ from service.registry.seed_file.reader import parse_seed
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
-from tests.conftest import SEED, Clock, MakeSettings, client_of, lifespan_of, make_code
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
-from tests.support.browser import SESSIONS, Browser, Page, ask
+from tests.conftest import SEED, Clock, MakeSettings, http_client_for, make_code, running_lifespan
+from tests.support.browser import SESSIONS, Browser, Page, authorization_url
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    OAuthClient,
+    UserCredentials,
+    revoke_all,
+    tokens_of,
+)
 from tests.support.events import events_of
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 ADDRESS = "203.0.113.7"
 SCOPE = "realm:main role:enduser"
-WRONG = Person(ALICE.username, "a wrong password")
-NOBODY = Person("nobody@example.com", "a wrong password")
+WRONG = UserCredentials(ALICE.username, "a wrong password")
+NOBODY = UserCredentials("nobody@example.com", "a wrong password")
 
 FAMILY = "the digest of the session"
 
@@ -46,9 +55,9 @@ class World:
         """What comes before the act of a test."""
         events_of(self.json_logs)
 
-    async def log_in(self, app: App = PHONE_APP) -> str:
+    async def log_in(self, client: OAuthClient = PHONE_APP) -> str:
         """A refresh token."""
-        return tokens_of(await app.log_in(self.http, ALICE))["refresh_token"]
+        return tokens_of(await client.log_in(self.http, ALICE))["refresh_token"]
 
     async def rotate(self, times: int) -> list[str]:
         """Refresh tokens of one session, the live one last."""
@@ -66,7 +75,7 @@ def world(http: httpx2.AsyncClient, worker: Worker, clock: Clock, store: redis.R
 Act = Callable[[World], Awaitable[object]]
 
 
-def of_alice(client: App | None = PHONE_APP, **more: str) -> dict[str, Any]:
+def of_alice(client: OAuthClient | None = PHONE_APP, **more: str) -> dict[str, Any]:
     named = {"client_id": client.client_id} if client else {}
     return named | {"username": ALICE.username, "realm": "main", "address": ADDRESS} | more
 
@@ -143,15 +152,15 @@ async def refresh_after_a_failover(world: World) -> None:
 async def access_token_revoked(world: World) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(world.http, ALICE))["access_token"]
     world.forget()
-    for app in (WEB_SHOP, PHONE_APP, PHONE_APP):
-        await app.revoke(world.http, access_token)
+    for client in (WEB_SHOP, PHONE_APP, PHONE_APP):
+        await client.revoke(world.http, access_token)
 
 
 async def refresh_token_revoked(world: World) -> None:
     refresh_token = await world.log_in()
     world.forget()
-    for app in (WEB_SHOP, PHONE_APP, PHONE_APP):
-        await app.revoke(world.http, refresh_token)
+    for client in (WEB_SHOP, PHONE_APP, PHONE_APP):
+        await client.revoke(world.http, refresh_token)
 
 
 async def everything_revoked(world: World) -> None:
@@ -163,7 +172,7 @@ async def everything_revoked(world: World) -> None:
 
 async def login_page(world: World) -> None:
     browser = Browser(world.http)
-    page = await browser.open(ask())
+    page = await browser.open(authorization_url())
     world.forget()
     await browser.log_in(page)
 
@@ -175,7 +184,7 @@ async def login_for_the_sessions(world: World) -> None:
 
 async def consent_allowed_by_a_double_click(world: World) -> None:
     browser = Browser(world.http)
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     world.forget()
     for _ in range(2):
         await browser.allow(page)
@@ -183,7 +192,7 @@ async def consent_allowed_by_a_double_click(world: World) -> None:
 
 async def consent_denied_by_a_double_click(world: World) -> None:
     browser = Browser(world.http)
-    page = await browser.reach_consent(ask())
+    page = await browser.open_consent_page(authorization_url())
     world.forget()
     for _ in range(2):
         await browser.deny(page)
@@ -219,7 +228,7 @@ async def wrong_password(world: World) -> None:
 
 async def wrong_password_on_the_page(world: World) -> None:
     browser = Browser(world.http)
-    await browser.log_in(await browser.open(ask()), WRONG)
+    await browser.log_in(await browser.open(authorization_url()), WRONG)
 
 
 async def unknown_user(world: World) -> None:
@@ -228,7 +237,7 @@ async def unknown_user(world: World) -> None:
 
 async def password_typed_as_name_on_the_page(world: World) -> None:
     browser = Browser(world.http)
-    await browser.log_in(await browser.open(SESSIONS), Person(ALICE.password, "x"))
+    await browser.log_in(await browser.open(SESSIONS), UserCredentials(ALICE.password, "x"))
 
 
 async def too_many_logins(world: World) -> None:
@@ -242,15 +251,15 @@ async def too_many_pages(world: World) -> None:
     counter = Counter(address_key("page", ADDRESS), 300, 60_000)
     for _ in range(300):
         await world.worker.attempts.count([counter])
-    await Browser(world.http).open(ask())
+    await Browser(world.http).open(authorization_url())
 
 
 async def wrong_secret(world: World) -> None:
-    await App(WEB_SHOP.client_id, "a wrong secret").revoke(world.http, "x")
+    await OAuthClient(WEB_SHOP.client_id, "a wrong secret").revoke(world.http, "x")
 
 
 async def unknown_client(world: World) -> None:
-    await App(WEB_SHOP.client_secret or "", "x").introspect(world.http, "x")
+    await OAuthClient(WEB_SHOP.client_secret or "", "x").introspect(world.http, "x")
 
 
 async def no_client(world: World) -> None:
@@ -412,7 +421,7 @@ async def test_a_refresh_stays_one_script(world: World) -> None:
     spent = await world.rotate(3)
     for old in spent[:2]:
         await PHONE_APP.refresh(world.http, old)
-    with watching(world.store) as commands:
+    with recording_commands(world.store) as commands:
         await PHONE_APP.refresh(world.http, spent[2])
     asked = [command for command in commands if command.startswith("EVALSHA")]
 
@@ -425,7 +434,7 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
     make_settings: MakeSettings, clock: Clock, registry: None, worker: Worker
 ) -> None:
     app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
-    async with lifespan_of(app), client_of(app) as http:
+    async with running_lifespan(app), http_client_for(app) as http:
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
         await PHONE_APP.log_in(http, WRONG)
         await PHONE_APP.revoke(http, tokens["refresh_token"])

@@ -9,13 +9,13 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, serving, serving_worker
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     assert_error,
     is_live,
     tokens_of,
@@ -24,7 +24,7 @@ from tests.support.actors import (
 
 @pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions", "decided-ended-families")
 @pytest.mark.parametrize(
-    ("app", "person", "before", "after"),
+    ("client", "credentials", "before", "after"),
     [
         pytest.param(PHONE_APP, BOB, "password: hunter2 hunter2", "password: hunter3 hunter3", id="a new password"),
         pytest.param(PHONE_APP, ALICE, "roles: [enduser, organisation]", "roles: [enduser]", id="a role of the user"),
@@ -50,8 +50,8 @@ async def test_a_session_ends_with_what_it_rested_on(
     registry: None,
     store: redis.Redis,
     tmp_path: Path,
-    app: App,
-    person: Person,
+    client: OAuthClient,
+    credentials: UserCredentials,
     before: str,
     after: str,
 ) -> None:
@@ -59,14 +59,14 @@ async def test_a_session_ends_with_what_it_rested_on(
     edited = tmp_path / "seed.yaml"
     edited.write_text(seed.replace(before, after), encoding="utf-8")
     async with serving(make_settings(), clock) as http:
-        tokens = tokens_of(await app.log_in(http, person))
+        tokens = tokens_of(await client.log_in(http, credentials))
 
     worker = Worker(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), lambda: clock.offset_ms)
     worker.pending_revocations.scan_delay_seconds = 0  # no request is under way meanwhile
     async with serving_worker(worker) as http:
         assert edited.read_text(encoding="utf-8") != seed
         assert not is_live(store, tokens["access_token"])
-        assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+        assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     (tombstone,) = store.scan_iter("ended:*")
     assert str(store.get(tombstone)).split("\n")[2] == "withdrawn"
 
@@ -83,5 +83,5 @@ async def test_nobody_elses_session_ends(
     async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), clock) as http:
         assert is_live(store, tokens["access_token"])
         assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
-        assert (await PHONE_APP.log_in(http, Person(BOB.username, "hunter3 hunter3"))).status_code == 200
+        assert (await PHONE_APP.log_in(http, UserCredentials(BOB.username, "hunter3 hunter3"))).status_code == 200
         assert_error(await PHONE_APP.log_in(http, BOB), 400, "invalid_grant")

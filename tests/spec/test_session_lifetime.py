@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock, Elapsed, MakeSettings, serving
-from tests.support.actors import ALICE, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
 
 DAY = 86_400
 

@@ -10,18 +10,27 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock
-from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, is_live, tokens_of
 from tests.support.browser import (
     SESSIONS,
     Browser,
     HtmlForm,
     Page,
-    ask,
     assert_refused,
+    authorization_url,
     change_user,
     is_consent_page,
     is_login_page,
     page_text,
+)
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    is_live,
+    tokens_of,
 )
 
 END = "/sessions/end"
@@ -145,17 +154,17 @@ async def test_signing_out_everywhere_ends_every_session_and_every_browser(
     other, bobs = Browser(http), Browser(http)
     await other.sign_in(stay="yes")
     await bobs.sign_in(BOB)
-    sessions = [(app, tokens_of(await app.log_in(http, ALICE))) for app in (PHONE_APP, WEB_SHOP)]
+    sessions = [(client, tokens_of(await client.log_in(http, ALICE))) for client in (PHONE_APP, WEB_SHOP)]
     bobs_tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
     page = await browser.submit(await browser.sign_in(), END_ALL, {})
 
     assert is_login_page(page)
     assert "ts_session" not in browser.cookie_values
-    assert is_login_page(await other.open(ask()))
-    for app, tokens in sessions:
+    assert is_login_page(await other.open(authorization_url()))
+    for client, tokens in sessions:
         assert not is_live(store, tokens["access_token"])
-        assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
-    assert is_consent_page(await bobs.open(ask()))
+        assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert is_consent_page(await bobs.open(authorization_url()))
     assert (await PHONE_APP.refresh(http, bobs_tokens["refresh_token"])).status_code == 200
 
 
@@ -168,11 +177,11 @@ async def test_signing_out_ends_the_login_in_this_browser_and_nothing_else(
     page = await browser.sign_in()
     session = browser.cookie_values["ts_session"]
     page = await browser.submit(page, SIGN_OUT, {})
-    browser.plant("ts_session", session)
+    browser.set_cookie("ts_session", session)
 
     assert is_login_page(page)
-    assert is_login_page(await browser.open(ask()))
-    assert is_consent_page(await other.open(ask()))
+    assert is_login_page(await browser.open(authorization_url()))
+    assert is_consent_page(await other.open(authorization_url()))
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
@@ -186,7 +195,7 @@ async def test_a_form_without_the_proof_of_this_browser_does_nothing(
     await browser.sign_in()
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     [form] = shown(await browser.open(SESSIONS))
-    consent = Page(await browser.open(ask())).forms[0].fields["csrf"]
+    consent = Page(await browser.open(authorization_url())).forms[0].fields["csrf"]
 
     for csrf in ("", "x", form.fields["csrf"][:-1], form.fields["csrf"] + "A", foreign, consent, "é"):
         assert_refused(await browser.send(action, form.fields | {"csrf": csrf}), 403, "forged")

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.browser import Browser, Page, ask
+from tests.support.browser import Browser, Page, authorization_url
 
 LOGO = "/authorization/assets/logo"
 STYLESHEET = re.compile(r'<link rel="stylesheet" href="([^"]+)">')
@@ -36,7 +36,7 @@ async def test_the_stylesheet_of_the_pages_is_there_and_may_be_kept(
     make_settings: MakeSettings, clock: Clock, registry: None, path: str
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL=f"http://127.0.0.1:8000{path}"), clock) as http:
-        [address] = STYLESHEET.findall((await http.get(ask())).text)
+        [address] = STYLESHEET.findall((await http.get(authorization_url())).text)
         response = await http.get(address)
 
     assert address.startswith(f"{path}/authorization/assets/page.css?v=")
@@ -75,7 +75,7 @@ async def test_the_name_of_the_service_stands_on_its_pages_as_text(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_PAGE_NAME='<b>"Energy" & Co</b>'), clock) as http:
-        response = await Browser(http).open(ask())
+        response = await Browser(http).open(authorization_url())
 
     assert '<b>"Energy" & Co</b>' in Page(response).text
     assert "<b>" not in response.text

@@ -11,7 +11,16 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, is_live, revoke_all, tokens_of
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    is_live,
+    revoke_all,
+    tokens_of,
+)
 
 ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
-from tests.support.actors import BOB, PHONE_APP, TOKEN, login_form
+from tests.support.clients_and_users import BOB, PHONE_APP, TOKEN, login_form
 
 PROXY = "10.0.0.1"
 

@@ -13,7 +13,7 @@ import pytest
 from service.crypto.password_hashing import hash_password
 from service.protocol.user import User
 from service.worker import Worker
-from tests.support.actors import ALICE, PHONE_APP, Person
+from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials
 from tests.support.password_hashes import FULL_COST, recording_hashes
 
 pytestmark = pytest.mark.usefixtures("real_hashes")
@@ -27,9 +27,9 @@ async def test_an_unknown_user_takes_the_work_of_a_wrong_password(
     http: httpx2.AsyncClient, worker: Worker, password: str
 ) -> None:
     await worker.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
-    for person in (replace(ALICE, password=password), Person("nobody@example.com", password)):
+    for credentials in (replace(ALICE, password=password), UserCredentials("nobody@example.com", password)):
         with recording_hashes() as costs:
-            response = await PHONE_APP.log_in(http, person)
+            response = await PHONE_APP.log_in(http, credentials)
 
         assert response.status_code == 400
-        assert costs == [FULL_COST], person.username
+        assert costs == [FULL_COST], credentials.username

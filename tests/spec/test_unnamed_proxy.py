@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from service.web.middleware.trusted_proxies import TrustedProxies
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
-from tests.support.actors import PHONE_APP, TOKEN
+from tests.support.clients_and_users import PHONE_APP, TOKEN
 
 FORWARDING = [{"X-Forwarded-For": "203.0.113.66"}, {"Forwarded": "for=203.0.113.66"}, {"X-Real-IP": "203.0.113.66"}]
 LOGGER = "service.addresses"

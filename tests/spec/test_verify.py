@@ -13,14 +13,14 @@ import redis
 from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import (
+from tests.support.clients_and_users import (
     ALICE,
     GATEWAY,
     PHONE_APP,
     PHONE_CALLBACK,
     VERIFY,
     WEB_SHOP,
-    Person,
+    UserCredentials,
     access_key_of,
     assert_error,
     bearer,
@@ -28,7 +28,7 @@ from tests.support.actors import (
     tokens_of,
     verify,
 )
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 from tests.support.waiting import until_status
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
@@ -39,8 +39,10 @@ def identity_of(response: httpx2.Response) -> dict[str, str]:
     return {name: value for name, value in response.headers.items() if name.startswith("x-auth-")}
 
 
-async def exchange(http: httpx2.AsyncClient, worker: Worker, person: Person, scope: str = NEEDED) -> Mapping[str, str]:
-    code = await make_code(worker, person, scope=scope)
+async def exchange(
+    http: httpx2.AsyncClient, worker: Worker, credentials: UserCredentials, scope: str = NEEDED
+) -> Mapping[str, str]:
+    code = await make_code(worker, credentials, scope=scope)
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
 
@@ -288,7 +290,7 @@ async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -
 async def test_a_user_name_is_percent_encoded_so_that_no_two_look_alike(
     http: httpx2.AsyncClient, worker: Worker, username: str, header: str
 ) -> None:
-    person = Person(username, "", realm="cep")
+    person = UserCredentials(username, "", realm="cep")
     tokens = await exchange(http, worker, person, "realm:cep role:enduser")
 
     response = await verify(http, tokens["access_token"])
@@ -341,12 +343,12 @@ async def test_garbage_never_reaches_redis_and_a_token_does_once(http: httpx2.As
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await verify(http, tokens["access_token"])
 
-    with watching(store) as garbage:
+    with recording_commands(store) as garbage:
         for text in ("x", "tsat1_" + "g" * 47, tokens["refresh_token"], tokens["access_token"] + "=", "é"):
             await http.get(VERIFY, headers=[(b"Authorization", b"Bearer " + text.encode())])
         await http.get(VERIFY)
         await http.get(VERIFY, headers=[("Authorization", f"Bearer {tokens['access_token']}")] * 2)
-    with watching(store) as one:
+    with recording_commands(store) as one:
         await verify(http, tokens["access_token"], "role:admin")
 
     assert not [command for command in garbage if "{" in command and "{registry}" not in command]
@@ -363,7 +365,7 @@ async def test_with_its_cache_redis_is_asked_no_third_time_and_a_revocation_is_s
         access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
         first = await verify(http, access_token)
         await verify(http, access_token)  # remembered from the second use on
-        with watching(store) as commands:
+        with recording_commands(store) as commands:
             again = await verify(http, access_token)
             introspected = await GATEWAY.introspect(http, access_token)
         await PHONE_APP.revoke(http, access_token)

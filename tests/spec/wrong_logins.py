@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.actors import ALICE, login_form
+from tests.support.clients_and_users import ALICE, login_form
 
 WRONG_ALICE = login_form(replace(ALICE, password="wrong"))

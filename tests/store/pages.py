@@ -14,8 +14,8 @@ from service.protocol.user import User, identify_user
 from service.store.consents import AllowAnswer, DenyAnswer
 from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
 from tests.store.sessions import Sessions, make_code_of
-from tests.support.actors import ALICE, Person
-from tests.support.codes import SESSION_MS, ask_for
+from tests.support.clients_and_users import ALICE, UserCredentials
+from tests.support.codes import SESSION_MS, consent_request_for
 
 CONSENT_MS = 1_800_000
 
@@ -63,29 +63,33 @@ class Pages:
         self.store = sessions.store
         self.browser_sessions = sessions.worker.browser_sessions
 
-    async def sign_in(self, person: Person = ALICE, *, lifetime_ms: int = SESSION_MS) -> RandomToken:
-        user = await self.sessions.find_user(person)
+    async def sign_in(self, credentials: UserCredentials = ALICE, *, lifetime_ms: int = SESSION_MS) -> RandomToken:
+        user = await self.sessions.find_user(credentials)
         browser = make_browser_session(user.identity.shard)
         assert await self.browser_sessions.start(browser, user, lifetime_ms=lifetime_ms)
         return browser
 
-    async def make(self, person: Person = ALICE, browser: RandomToken | None = None, **fields: str | None) -> Page:
+    async def make(
+        self, credentials: UserCredentials = ALICE, browser: RandomToken | None = None, **fields: str | None
+    ) -> Page:
         """A page that is not held yet."""
-        user = await self.sessions.find_user(person)
+        user = await self.sessions.find_user(credentials)
         consent = make_consent(user.identity.shard)
         return Page(
             user=user,
-            browser=browser or await self.sign_in(person),
+            browser=browser or await self.sign_in(credentials),
             consent=consent,
             code_name=self.sessions.worker.keyring.derive_code(consent),
-            code=msgspec.structs.replace(make_code_of(person), **fields),
+            code=msgspec.structs.replace(make_code_of(credentials), **fields),
         )
 
     async def hold(self, page: Page) -> bool:
-        return await self.sessions.consents.hold(page.consent, page.browser, ask_for(page.code))
+        return await self.sessions.consents.hold(page.consent, page.browser, consent_request_for(page.code))
 
-    async def open(self, person: Person = ALICE, browser: RandomToken | None = None, **fields: str | None) -> Page:
-        page = await self.make(person, browser, **fields)
+    async def open(
+        self, credentials: UserCredentials = ALICE, browser: RandomToken | None = None, **fields: str | None
+    ) -> Page:
+        page = await self.make(credentials, browser, **fields)
         assert await self.hold(page)
         return page
 
@@ -113,18 +117,18 @@ class Pages:
     def change_consent(self, page: Page, **lines: str) -> None:
         self._change(page.consent_key, self.consent_record(page) | lines)
 
-    def index(self, person: Person = ALICE) -> dict[str, int]:
+    def index(self, credentials: UserCredentials = ALICE) -> dict[str, int]:
         """The user's index: each member and when it ends, in milliseconds."""
-        members: Any = self.store.zrange(self.index_key(person), 0, -1, withscores=True)
+        members: Any = self.store.zrange(self.index_key(credentials), 0, -1, withscores=True)
         return {str(member): int(ends_ms) for member, ends_ms in members}
 
-    def index_key(self, person: Person = ALICE) -> str:
-        identity = identify_user(person.realm, person.username)
+    def index_key(self, credentials: UserCredentials = ALICE) -> str:
+        identity = identify_user(credentials.realm, credentials.username)
         return index_key(identity.shard, identity.subject)
 
-    def set_mark(self, marked_ms: int, person: Person = ALICE) -> None:
+    def set_mark(self, marked_ms: int, credentials: UserCredentials = ALICE) -> None:
         """As a revokeAll that has marked and not deleted yet."""
-        identity = identify_user(person.realm, person.username)
+        identity = identify_user(credentials.realm, credentials.username)
         self.store.set(mark_key(identity.shard, identity.subject), marked_ms, px=10_000_000)
 
     def look(self) -> dict[str, str | list[tuple[str, float]] | dict[str, str]]:

@@ -28,7 +28,7 @@ from service.store.keys import code_key, ended_key, family_key, index_key, mark_
 from service.store.records import FamilyRecord, parse_family
 from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
-from tests.support.actors import ALICE, PHONE_CALLBACK, Person
+from tests.support.clients_and_users import ALICE, PHONE_CALLBACK, UserCredentials
 from tests.support.codes import allow_code
 
 ENDUSER = "realm:main role:enduser"
@@ -83,16 +83,21 @@ class Sessions:
         self.codes = Codes(self.worker.redis, self.lifetimes)
         self.consents = Consents(self.worker.redis, self.lifetimes)
 
-    async def find_user(self, person: Person = ALICE) -> User:
+    async def find_user(self, credentials: UserCredentials = ALICE) -> User:
         """Of a realm other than main also somebody whom nobody listed."""
-        user = await self.worker.registry.find_user(identify_user(person.realm, person.username))
-        assert user is not None or person.realm != MAIN_REALM
-        return user or User(realm=person.realm, username=person.username)
+        user = await self.worker.registry.find_user(identify_user(credentials.realm, credentials.username))
+        assert user is not None or credentials.realm != MAIN_REALM
+        return user or User(realm=credentials.realm, username=credentials.username)
 
     async def start(
-        self, person: Person = ALICE, client_id: str = "phone-app", *, scope: str = ENDUSER, secret_used: bool = False
+        self,
+        credentials: UserCredentials = ALICE,
+        client_id: str = "phone-app",
+        *,
+        scope: str = ENDUSER,
+        secret_used: bool = False,
     ) -> Session:
-        user = await self.find_user(person)
+        user = await self.find_user(credentials)
         session = Session(
             user.identity, client_id, secret_used, make_first_refresh_token(user.identity.shard), [self._mint(user)]
         )
@@ -138,16 +143,23 @@ class Sessions:
         assert isinstance(last, Spent), last
         return last
 
-    async def issue_code(self, person: Person = ALICE, client_id: str = "phone-app", **fields: str) -> RandomToken:
+    async def issue_code(
+        self, credentials: UserCredentials = ALICE, client_id: str = "phone-app", **fields: str
+    ) -> RandomToken:
         """As a user allows it in a browser that is signed out after that; the answered consent stays."""
-        code = msgspec.structs.replace(make_code_of(person), client_id=client_id, **fields)
-        user = await self.find_user(person)
+        code = msgspec.structs.replace(make_code_of(credentials), client_id=client_id, **fields)
+        user = await self.find_user(credentials)
         return await allow_code(self.worker.browser_sessions, self.consents, self.worker.keyring, user, code)
 
     async def redeem(
-        self, name: RandomToken, person: Person = ALICE, client_id: str = "phone-app", *, secret_used: bool = False
+        self,
+        name: RandomToken,
+        credentials: UserCredentials = ALICE,
+        client_id: str = "phone-app",
+        *,
+        secret_used: bool = False,
     ) -> tuple[int | str, Session]:
-        identity = identify_user(person.realm, person.username)
+        identity = identify_user(credentials.realm, credentials.username)
         session = Session(identity, client_id, secret_used, make_first_refresh_token(name.shard))
         access_token = make_access_token(name.shard)
         outcome = await self.codes.redeem(
@@ -215,10 +227,10 @@ class Sessions:
         return make_access_token(user.identity.shard)
 
 
-def make_code_of(person: Person) -> AuthorizationCode:
+def make_code_of(credentials: UserCredentials) -> AuthorizationCode:
     """What a user may allow the phone's app."""
     return AuthorizationCode(
-        username=person.username,
+        username=credentials.username,
         client_id="phone-app",
         redirect_uri=PHONE_CALLBACK,
         scope=ENDUSER,

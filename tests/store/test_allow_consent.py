@@ -7,7 +7,7 @@ from service.protocol.authorization_code import RedeemedCode
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
-from tests.support.actors import ALICE, BOB, PHONE_CALLBACK
+from tests.support.clients_and_users import ALICE, BOB, PHONE_CALLBACK
 
 
 @pytest.mark.clause("6749-4.1.2-code-bound", "7636-4.4-challenge-bound-to-code")

@@ -6,7 +6,7 @@ import redis
 from service.store.events import BEGINNING, MAX_EVENTS, get_position
 from service.worker import Worker
 from tests.conftest import Elapsed
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 KEY = "events:{registry}"
 STRANGERS_KEY = "events:{registry}:strangers"
@@ -66,7 +66,7 @@ async def test_each_batch_lets_the_stream_live_for_a_month_more(
 @ONE_SERVER
 async def test_a_batch_is_one_script(worker: Worker, store: redis.Redis) -> None:
     await worker.event_stream.append([b"1"])
-    with watching(store) as commands:
+    with recording_commands(store) as commands:
         await worker.event_stream.append([b"%d" % number for number in range(1000)])
 
     assert len([command for command in commands if command.startswith("EVALSHA")]) == 1

@@ -10,7 +10,7 @@ import redis
 from service.store.families import Spent
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
-from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 REFRESHES = 400
 READS = ("GET", "HGETALL", "HMGET")
@@ -68,7 +68,7 @@ async def test_a_refresh_of_a_busy_session_reads_as_little_as_the_first(
 
     async def list_reads() -> list[str]:
         head = sessions.parsed(session).head
-        with watching(store) as commands:
+        with recording_commands(store) as commands:
             await sessions.spend(session, head)
         return [f"{words[0]} {len(words)}" for command in commands if (words := command.split())[0] in READS]
 

@@ -8,7 +8,7 @@ from service.store.scripts import load_script
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
 INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key))

@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
-from tests.support.actors import BOB
+from tests.support.clients_and_users import BOB
 
 
 async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(

@@ -7,7 +7,7 @@ from service.store.scripts import load_script
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 
 async def end(pages: Pages, key: str, digest: str) -> str:

@@ -5,7 +5,7 @@ import pytest
 from service.store.keys import ended_key
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 
 async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> str | None:

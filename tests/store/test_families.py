@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Clock
 from tests.store.sessions import Sessions
-from tests.support.actors import BOB
+from tests.support.clients_and_users import BOB
 
 
 @pytest.mark.clause("decided-access-tokens-per-family")

@@ -6,7 +6,7 @@ from service.store.records import FamilyRecord
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.support.actors import ALICE, BOB
+from tests.support.clients_and_users import ALICE, BOB
 
 
 async def find(sessions: Sessions, most: int = 100) -> tuple[list[str], bool]:

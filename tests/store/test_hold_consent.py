@@ -5,8 +5,8 @@ import pytest
 from tests.conftest import Clock
 from tests.store.pages import CONSENT_MS, Pages
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE, BOB
-from tests.support.codes import ask_for
+from tests.support.clients_and_users import ALICE, BOB
+from tests.support.codes import consent_request_for
 
 
 @pytest.mark.parametrize("challenge", [None, "c" * 43])
@@ -19,7 +19,7 @@ async def test_a_request_is_found_as_it_was_asked_and_bound_to_its_browser(
     record = pages.consent_record(page)
 
     assert found is not None
-    assert found.consent_request == ask_for(page.code)
+    assert found.consent_request == consent_request_for(page.code)
     assert (found.login, found.is_answered) == (page.browser.digest, False)
     assert (record["subject"], record["answer"]) == (page.user.identity.subject, "")
     assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()

@@ -20,7 +20,7 @@ from service.store.reports.token_inspection import (
 )
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 pytestmark = pytest.mark.clause("decided-token-inspection")
 

@@ -8,7 +8,7 @@ from service.store.revocations import Revocations
 from service.store.scripts import load_script
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
 MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_key, index_key, revoked_key))

@@ -5,7 +5,7 @@ import pytest
 from service.protocol.authorization_code import RedeemedCode
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 
 @pytest.mark.clause("6749-4.1.4-token-response")

@@ -7,7 +7,7 @@ import redis
 from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 CAROL = User(realm="main", username="Carol@example.com", password_hash="$argon2id$x", roles=("enduser",), name="Çarol")
 

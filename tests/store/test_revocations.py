@@ -13,7 +13,7 @@ from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
-from tests.support.actors import ALICE, BOB, METER
+from tests.support.clients_and_users import ALICE, BOB, METER
 
 IDENTITY = identify_user("main", ALICE.username)
 OF_ALICE = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 
 @pytest.mark.clause("decided-revoke-access-token-alone")

@@ -6,7 +6,7 @@ from service.redis_client.deadline import StoreUnavailable
 from service.store.families import RefreshRefused, Spent
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.support.actors import ALICE
+from tests.support.clients_and_users import ALICE
 
 BOTH_ROLES = "realm:main role:enduser role:organisation"
 

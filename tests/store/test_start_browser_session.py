@@ -7,7 +7,7 @@ from service.crypto.opaque_tokens import make_browser_session
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
-from tests.support.actors import ALICE, BOB
+from tests.support.clients_and_users import ALICE, BOB
 from tests.support.codes import SESSION_MS
 
 

@@ -10,7 +10,7 @@ from service.store.records import AccessEntry, FamilyRecord
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
-from tests.support.actors import ALICE, BOB
+from tests.support.clients_and_users import ALICE, BOB
 
 
 async def try_to_start(sessions: Sessions, user: User) -> int | None:

@@ -11,7 +11,7 @@ from service.store.reports.session_scan import Session as Judged
 from service.store.reports.session_scan import SessionScan
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
-from tests.support.actors import ALICE, BOB, METER, Person
+from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
 
 
 async def go_on() -> None:
@@ -115,7 +115,7 @@ async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
     started = [await sessions.start(person) for person in (ALICE, BOB)]
     page = await pages.open(METER)
     await sessions.start(BOB)
-    gone = await sessions.start(Person("gone", "", realm="cep"))
+    gone = await sessions.start(UserCredentials("gone", "", realm="cep"))
     await sessions.worker.revocations.revoke_all(gone.identity.shard, gone.identity.subject)
     shard, subject = started[0].identity.shard, started[0].identity.subject
     sessions.store.rename(index_key(shard, subject), revoked_key(shard, subject))

@@ -18,8 +18,8 @@ import msgspec
 from service.protocol.client import Client
 from service.web.pages.rendering import TEMPLATES
 from service.worker import Worker
-from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
-from tests.support.invalidations import heard
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials
+from tests.support.invalidations import await_invalidations
 
 AUTHORIZATION: Final = "/authorization/"
 LOGIN: Final = "/authorization/login"
@@ -39,9 +39,15 @@ def page_text(key: str) -> str:
     return str(_TEXTS[section][name])
 
 
-def ask(app: App = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, /, **parameters: str | None) -> str:
+def authorization_url(
+    client: OAuthClient = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, /, **parameters: str | None
+) -> str:
     """The address of an authorization request; None leaves a parameter out."""
-    query: dict[str, str | None] = {"response_type": "code", "client_id": app.client_id, "redirect_uri": redirect_uri}
+    query: dict[str, str | None] = {
+        "response_type": "code",
+        "client_id": client.client_id,
+        "redirect_uri": redirect_uri,
+    }
     query |= parameters
     return f"{AUTHORIZATION}?{urlencode({name: value for name, value in query.items() if value is not None})}"
 
@@ -112,7 +118,7 @@ class Page(HTMLParser):
         return found[0]
 
 
-async def register(worker: Worker, client_id: str, *redirect_uris: str, **changes: Any) -> App:
+async def register(worker: Worker, client_id: str, *redirect_uris: str, **changes: Any) -> OAuthClient:
     """A public client of the test's own, which may do what phone-app may unless the changes say otherwise."""
     usual = Client(
         client_id=client_id,
@@ -124,16 +130,16 @@ async def register(worker: Worker, client_id: str, *redirect_uris: str, **change
     )
     client = msgspec.structs.replace(usual, **changes)
     await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
-    await heard(worker)
-    return App(client_id)
+    await await_invalidations(worker)
+    return OAuthClient(client_id)
 
 
-async def change_user(worker: Worker, person: Person, **changes: Any) -> None:
+async def change_user(worker: Worker, credentials: UserCredentials, **changes: Any) -> None:
     """What a seed or the console changes in a user's record, without what follows from it."""
-    user = await worker.logins.find_user(person.realm, person.username)
+    user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
     await worker.registry.put_users([msgspec.structs.replace(user, **changes)])
-    await heard(worker)
+    await await_invalidations(worker)
 
 
 def is_login_page(response: httpx2.Response) -> bool:
@@ -169,8 +175,10 @@ class Browser:
         assert form.method == "post"
         return await self.send(form.action, form.fields | fields)
 
-    async def log_in(self, page: httpx2.Response, person: Person = ALICE, **fields: str) -> httpx2.Response:
-        filled = {"username": person.username, "password": person.password}
+    async def log_in(
+        self, page: httpx2.Response, credentials: UserCredentials = ALICE, **fields: str
+    ) -> httpx2.Response:
+        filled = {"username": credentials.username, "password": credentials.password}
         return await self.submit(page, LOGIN, filled | fields)
 
     async def allow(self, page: httpx2.Response) -> httpx2.Response:
@@ -179,30 +187,36 @@ class Browser:
     async def deny(self, page: httpx2.Response) -> httpx2.Response:
         return await self.submit(page, CONSENT, {"decision": "deny"})
 
-    async def reach_consent(self, address: str, person: Person = ALICE, **fields: str) -> httpx2.Response:
+    async def open_consent_page(
+        self, address: str, credentials: UserCredentials = ALICE, **fields: str
+    ) -> httpx2.Response:
         """The consent page of a request, by way of the login where one is asked for."""
         page = await self.open(address)
         if is_login_page(page):
-            page = await self.log_in(page, person, **fields)
+            page = await self.log_in(page, credentials, **fields)
         assert is_consent_page(page), page.text
         return page
 
     async def get_code(
-        self, app: App = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, person: Person = ALICE, **parameters: str
+        self,
+        client: OAuthClient = PHONE_APP,
+        redirect_uri: str = PHONE_CALLBACK,
+        credentials: UserCredentials = ALICE,
+        **parameters: str,
     ) -> str:
         """The whole way from the request to the code."""
-        page = await self.reach_consent(ask(app, redirect_uri, **parameters), person)
-        return answer_of(await self.allow(page), redirect_uri)["code"]
+        page = await self.open_consent_page(authorization_url(client, redirect_uri, **parameters), credentials)
+        return authorization_response(await self.allow(page), redirect_uri)["code"]
 
-    async def sign_in(self, person: Person = ALICE, **fields: str) -> httpx2.Response:
+    async def sign_in(self, credentials: UserCredentials = ALICE, **fields: str) -> httpx2.Response:
         """A login for its own sake; ends on the page of the user's sessions."""
-        return await self.log_in(await self.open(SESSIONS), person, **fields)
+        return await self.log_in(await self.open(SESSIONS), credentials, **fields)
 
     @property
     def cookie_values(self) -> dict[str, str]:
         return {cookie.name: cookie.value or "" for cookie in self.cookies.jar}
 
-    def plant(self, name: str, value: str) -> None:
+    def set_cookie(self, name: str, value: str) -> None:
         """A cookie that somebody else put there, or stole."""
         if name in self.cookies:
             self.cookies.delete(name)
@@ -223,7 +237,7 @@ class Browser:
         return response
 
 
-def answer_of(response: httpx2.Response, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
+def authorization_response(response: httpx2.Response, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
     """What the client gets: the parameters that were added to its address, each of which stands once."""
     assert response.status_code in (302, 303), response.text
     location: str = response.headers["location"]
@@ -247,7 +261,7 @@ def assert_refused(response: httpx2.Response, status: int, kind: str) -> None:
 
 def assert_sent_back(response: httpx2.Response, error: str, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
     """An error that travels to the client, with a sentence and the issuer, and no code."""
-    answer = answer_of(response, redirect_uri)
+    answer = authorization_response(response, redirect_uri)
     assert answer["error"] == error, answer
     assert answer["error_description"]
     assert answer["iss"] == ISSUER

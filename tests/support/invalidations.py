@@ -8,7 +8,7 @@ from service.store.keys import registry_key
 from service.worker import Worker
 
 
-async def heard(worker: Worker) -> None:
+async def await_invalidations(worker: Worker) -> None:
     """What changed before has left the memory of each service in this process.
 
     Redis sends the news of a change before it answers the next question, so by then it lies in our sockets.

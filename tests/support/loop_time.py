@@ -17,7 +17,7 @@ from typing import TypeVar
 import pytest
 
 from service.redis_client import clock
-from tests.support.waiting import PATIENCE_SECONDS, read_real_clock, take_turn
+from tests.support.waiting import MAX_WAIT_SECONDS, read_real_clock, run_loop_once
 
 PACE = 0.1
 STEP_SECONDS = 0.05
@@ -49,7 +49,7 @@ class LoopTime:
         """Move the time. What is due by then runs at the next turns of the event loop."""
         self._base += seconds
 
-    async def pass_by(self, seconds: float) -> None:
+    async def advance_in_steps(self, seconds: float) -> None:
         """Move the time as an event loop that is never late sees it, for peers that are silent or in the same loop."""
         end = self.read() + seconds
         await _come_to_rest()
@@ -57,14 +57,14 @@ class LoopTime:
             self.advance(min(STEP_SECONDS, left))
             await _come_to_rest()
 
-    async def outlast(self, work: Awaitable[Result]) -> Result:
+    async def advance_until_done(self, work: Awaitable[Result]) -> Result:
         """Move the time in small steps until work that waits for a time limit is done. Returns its result."""
-        task, deadline = asyncio.ensure_future(work), read_real_clock() + PATIENCE_SECONDS
+        task, deadline = asyncio.ensure_future(work), read_real_clock() + MAX_WAIT_SECONDS
         await _come_to_rest()
         while not task.done():
             assert read_real_clock() < deadline, "the work does not end, however much time passes"
-            await take_turn()
-            await self.pass_by(STEP_SECONDS)
+            await run_loop_once()
+            await self.advance_in_steps(STEP_SECONDS)
         return task.result()
 
     def is_due_in(self, seconds: float) -> bool:
@@ -75,10 +75,10 @@ class LoopTime:
 
     def held(self) -> AbstractContextManager[None]:
         """Let no time pass but what `advance` adds."""
-        return self.passing(0)
+        return self.running_at(0)
 
     @contextmanager
-    def passing(self, pace: float) -> Iterator[None]:
+    def running_at(self, pace: float) -> Iterator[None]:
         """Let time pass at this pace. At 1 a real Redis can be waited for while a pause of the service ends."""
         before = self._pace
         self._set_pace(pace)

@@ -14,7 +14,7 @@ ONE_SERVER = pytest.mark.single_server("what Redis is asked can be watched on on
 
 
 @contextmanager
-def watching(store: redis.Redis) -> Iterator[list[str]]:
+def recording_commands(store: redis.Redis) -> Iterator[list[str]]:
     """Each command that reaches Redis inside, in order, those that scripts run included; filled when the block ends."""
     commands: list[str] = []
     with store.monitor() as monitor:  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ import redis
 
 from service.embedded.binary import get_server_binary
 from service.system.parent_death import __file__ as parent_death
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 USER_FILES = tuple(
@@ -63,7 +63,7 @@ class RedisServer:
 
     def url_of(self, user: str) -> str:
         """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
-        return name_user(self.url, user) if self.has_users else self.url
+        return with_user(self.url, user) if self.has_users else self.url
 
     def connect(self) -> redis.Redis:
         return redis.Redis(port=self.port, decode_responses=True, **self.access)
@@ -94,13 +94,13 @@ class RedisServer:
         finally:
             self.process.send_signal(signal.SIGCONT)
 
-    def start_again(self, *options: str) -> RedisServer:
+    def restart(self, *options: str) -> RedisServer:
         """After its end: on its folder and its port, with its options; `options` are for this time only."""
         started = start_redis(self.folder, *self.options, *options, port=self.port, authority=self.authority)
         return replace(started, options=self.options)
 
 
-def name_user(url: str, user: str) -> str:
+def with_user(url: str, user: str) -> str:
     """The address with one of the users of USER_FILES."""
     return url.replace("//", f"//{user}:{PASSWORD}@")
 
@@ -190,7 +190,7 @@ def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
     if process.poll() is None:
         process.send_signal(number)
     try:
-        return process.wait(PATIENCE_SECONDS)
+        return process.wait(MAX_WAIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
@@ -218,7 +218,7 @@ class ServiceProcess:
 
     def status(self, path: str) -> int:
         """The status of a GET; 0 where nobody listens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         try:
             connection.request("GET", path)
             return connection.getresponse().status

@@ -18,7 +18,7 @@ from service.redis_client.deadline import StoreUnavailable
 if TYPE_CHECKING:
     from service.worker import Worker
 
-PATIENCE_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.02
 TURN_SECONDS = 0.0005
 
@@ -30,26 +30,26 @@ read_real_clock = time.monotonic
 
 def wait_until(is_so: Callable[..., object], what: str = "the condition") -> None:
     """Poll a condition. Raises AssertionError with what was waited for if it never holds."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
+    deadline = read_real_clock() + MAX_WAIT_SECONDS
     while not is_so():
-        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
+        assert read_real_clock() < deadline, f"waited {MAX_WAIT_SECONDS:g} s for: {what}"
         time.sleep(PAUSE_SECONDS)
 
 
 async def until(is_so: Callable[[], object], what: str = "the condition") -> None:
     """Poll a condition while the event loop goes on, also where the test holds the time of the loop."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
+    deadline = read_real_clock() + MAX_WAIT_SECONDS
     while not is_so():
-        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
-        await take_turn()
+        assert read_real_clock() < deadline, f"waited {MAX_WAIT_SECONDS:g} s for: {what}"
+        await run_loop_once()
 
 
 async def until_true(ask: Callable[[], Awaitable[object]], what: str) -> None:
     """Ask until the answer is true."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
+    deadline = read_real_clock() + MAX_WAIT_SECONDS
     while not await ask():
-        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
-        await take_turn()
+        assert read_real_clock() < deadline, f"waited {MAX_WAIT_SECONDS:g} s for: {what}"
+        await run_loop_once()
 
 
 async def result_of(work: Awaitable[Result]) -> Result:
@@ -61,18 +61,18 @@ async def result_of(work: Awaitable[Result]) -> Result:
 
 async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> None:
     """Ask until the answer has the status."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
+    deadline = read_real_clock() + MAX_WAIT_SECONDS
     while (response := await ask()).status_code != status:
-        told = f"still {response.status_code} after {PATIENCE_SECONDS:g} s: {response.text}"
+        told = f"still {response.status_code} after {MAX_WAIT_SECONDS:g} s: {response.text}"
         assert read_real_clock() < deadline, told
         await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
 
 
-async def until_not(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> httpx2.Response:
+async def until_other_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> httpx2.Response:
     """Ask until the answer has another status, and return that answer."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
+    deadline = read_real_clock() + MAX_WAIT_SECONDS
     while (response := await ask()).status_code == status:
-        told = f"still {status} after {PATIENCE_SECONDS:g} s: {response.text}"
+        told = f"still {status} after {MAX_WAIT_SECONDS:g} s: {response.text}"
         assert read_real_clock() < deadline, told
         await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
     return response
@@ -80,17 +80,17 @@ async def until_not(ask: Callable[[], Awaitable[httpx2.Response]], status: int) 
 
 async def until_reachable(worker: Worker) -> None:
     """Wait until the test's own connection to Redis is up again; the service under test has another one."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
+    deadline = read_real_clock() + MAX_WAIT_SECONDS
     while True:
         try:
             await worker.families.read_clock_ms()
             return
         except StoreUnavailable:
-            assert read_real_clock() < deadline, f"Redis is away for {PATIENCE_SECONDS:g} s"
+            assert read_real_clock() < deadline, f"Redis is away for {MAX_WAIT_SECONDS:g} s"
             await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
 
 
-async def take_turn() -> None:
+async def run_loop_once() -> None:
     """Let the event loop go round once, and other processes run for a moment."""
     time.sleep(TURN_SECONDS)  # noqa: ASYNC251 - the time of the loop may stand still
     await asyncio.sleep(0)

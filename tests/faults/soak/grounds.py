@@ -18,16 +18,16 @@ import yaml
 
 from service.crypto.password_hashing import hash_password
 from tests.conftest import SECRET_KEY, SEED
+from tests.faults.deployment import PLENTY, Deployment
 from tests.faults.proxy import running_proxy
 from tests.faults.soak.clock import read_clock, rest
 from tests.faults.soak.history import WRITES, Fault, History
 from tests.faults.soak.instances import Instance
-from tests.faults.stage import PLENTY, Stage
-from tests.support.actors import Person
+from tests.support.clients_and_users import UserCredentials
 from tests.support.waiting import wait_until
 
 PASSWORD = "the password of all of them"
-PEOPLE = tuple(Person(f"user-{number}@example.com", PASSWORD) for number in range(48))
+PEOPLE = tuple(UserCredentials(f"user-{number}@example.com", PASSWORD) for number in range(48))
 SHORTEST_SECONDS, MAX_SECONDS = 0.3, 2.6
 """How long what hangs hangs: from hardly noticed to well past the deadline of a request."""
 AHEAD_SECONDS = (600.0, -600.0)
@@ -128,7 +128,8 @@ def _write_seed(file: Path) -> Path:
     seed = yaml.safe_load(SEED.read_text())
     password_hash = hash_password(PASSWORD)
     seed["users"] = [
-        {"username": person.username, "password_hash": password_hash, "roles": ["enduser"]} for person in PEOPLE
+        {"username": credentials.username, "password_hash": password_hash, "roles": ["enduser"]}
+        for credentials in PEOPLE
     ]
     file.write_text(yaml.safe_dump(seed))
     return file
@@ -137,9 +138,9 @@ def _write_seed(file: Path) -> Path:
 class SingleServer(Ground):
     """One Redis with an append-only file; the first instance speaks to it through a proxy, the second one directly."""
 
-    def __init__(self, folder: Path, stage: Stage, variables: Mapping[str, str]) -> None:
-        super().__init__(folder, (stage.proxy.url, stage.redis.url), variables)
-        self._stage = stage
+    def __init__(self, folder: Path, deployment: Deployment, variables: Mapping[str, str]) -> None:
+        super().__init__(folder, (deployment.proxy.url, deployment.redis.url), variables)
+        self._stage = deployment
 
     @property
     def faults(self) -> Mapping[str, Inject]:
@@ -227,15 +228,15 @@ class SingleServer(Ground):
 @contextmanager
 def running_single_server(folder: Path, variables: Mapping[str, str]) -> Iterator[SingleServer]:
     """Instances are brought up too."""
-    stage = Stage(folder)
+    deployment = Deployment(folder)
     try:
-        with running_proxy(stage.redis.port) as proxy:
-            stage.proxy = proxy
-            ground = SingleServer(folder, stage, variables)
+        with running_proxy(deployment.redis.port) as proxy:
+            deployment.proxy = proxy
+            ground = SingleServer(folder, deployment, variables)
             with ground.running_instances():
                 yield ground
     finally:
-        stage.store.close()
-        stage.redis.process.send_signal(signal.SIGCONT)
-        stage.redis.process.kill()
-        stage.redis.process.wait()
+        deployment.store.close()
+        deployment.redis.process.send_signal(signal.SIGCONT)
+        deployment.redis.process.kill()
+        deployment.redis.process.wait()

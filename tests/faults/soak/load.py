@@ -23,7 +23,8 @@ import httpx2
 from tests.faults.soak.checker import HASHING_SECONDS
 from tests.faults.soak.clock import pause, read_clock
 from tests.faults.soak.history import UNKNOWN_OUTCOMES, Call, History, Kind, Stall
-from tests.support.actors import (
+from tests.support.browser import Browser, authorization_response, authorization_url, is_consent_page, is_login_page
+from tests.support.clients_and_users import (
     AUDITOR,
     INTROSPECT,
     PHONE_APP,
@@ -34,13 +35,12 @@ from tests.support.actors import (
     TOKEN,
     VERIFY,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     bearer,
     login_form,
 )
-from tests.support.browser import Browser, answer_of, ask, is_consent_page, is_login_page
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 APPS: Final = (PHONE_APP, WEB_SHOP)
 CALLBACKS: Final = {PHONE_APP.client_id: PHONE_CALLBACK, WEB_SHOP.client_id: SHOP_CALLBACK}
@@ -60,7 +60,7 @@ class Session:
     """
 
     device: Device
-    app: App
+    app: OAuthClient
     access_tokens: list[str]
     refresh_tokens: list[str]
     is_over: bool = False
@@ -80,16 +80,16 @@ class Device:
     instance share the connections.
     """
 
-    def __init__(self, load: Load, person: Person, rng: random.Random, only: int | None = None) -> None:
+    def __init__(self, load: Load, credentials: UserCredentials, rng: random.Random, only: int | None = None) -> None:
         self.load = load
         self.only = only
-        self.person = person
+        self.person = credentials
         self.rng = rng
         self.address = f"198.18.{rng.randrange(256)}.{rng.randrange(1, 255)}"
         self._browser = Browser(httpx2.AsyncClient(transport=_PageTransport(self), base_url="http://127.0.0.1:8000"))
 
     async def send(
-        self, kind: Kind, path: str, app: App, sent: str = "", *, form: Mapping[str, str] | None = None
+        self, kind: Kind, path: str, client: OAuthClient, sent: str = "", *, form: Mapping[str, str] | None = None
     ) -> Call:
         """One request to any of the instances; a form, or else a GET or POST as the bearer."""
         await self.load.wait_for_turn()
@@ -101,7 +101,7 @@ class Device:
         method = "GET" if kind == "verify" else "POST"
         timeout = self.load.give_up_seconds + (HASHING_SECONDS if kind == "login" else 0)
         try:
-            body = None if form is None else {**app.credentials, **form}
+            body = None if form is None else {**client.credentials, **form}
             response = await http.request(method, path, data=body, headers=headers, timeout=timeout)
         except httpx2.HTTPError as error:
             trouble = type(error).__name__
@@ -110,7 +110,7 @@ class Device:
         call = Call(
             kind=kind,
             user=self.person.username,
-            client_id=app.client_id,
+            client_id=client.client_id,
             instance=instance,
             started=started,
             ended=ended,
@@ -121,26 +121,26 @@ class Device:
         self.load.note(call)
         return call
 
-    async def grant(self, kind: Kind, app: App, sent: str, **form: str) -> Call:
-        return await self.send(kind, TOKEN, app, sent, form=form)
+    async def grant(self, kind: Kind, client: OAuthClient, sent: str, **form: str) -> Call:
+        return await self.send(kind, TOKEN, client, sent, form=form)
 
-    async def log_in(self, app: App) -> Session | None:
+    async def log_in(self, client: OAuthClient) -> Session | None:
         """None where the answer is unknown: then nobody has the tokens."""
-        call = await self.send("login", TOKEN, app, form=login_form(self.person))
-        return self.keep(call, app)
+        call = await self.send("login", TOKEN, client, form=login_form(self.person))
+        return self.keep(call, client)
 
-    def keep(self, call: Call, app: App) -> Session | None:
+    def keep(self, call: Call, client: OAuthClient) -> Session | None:
         if call.status != 200:
             return None
-        session = Session(self, app, [call.access_token], [call.refresh_token])
+        session = Session(self, client, [call.access_token], [call.refresh_token])
         self.load.sessions.append(session)
         return session
 
-    async def get_code(self, app: App) -> str | None:
+    async def get_code(self, client: OAuthClient) -> str | None:
         """Over the pages; None where that did not lead to a code."""
-        callback = CALLBACKS[app.client_id]
+        callback = CALLBACKS[client.client_id]
         try:
-            page = await self._browser.open(ask(app, callback))
+            page = await self._browser.open(authorization_url(client, callback))
             if is_login_page(page):
                 page = await self._browser.log_in(page, self.person)
             if not is_consent_page(page):
@@ -152,11 +152,11 @@ class Device:
         location = answer.headers.get("location", "")
         if not location.startswith(callback) or "code=" not in location:
             return None
-        code = answer_of(answer, callback)["code"]
+        code = authorization_response(answer, callback)["code"]
         call = Call(
             kind="code",
             user=self.person.username,
-            client_id=app.client_id,
+            client_id=client.client_id,
             instance=answer.extensions["instance"],
             started=started,
             ended=read_clock(),
@@ -166,21 +166,23 @@ class Device:
         self.load.note(call)
         return code
 
-    async def exchange(self, app: App, code: str, redirect_uri: str | None = None) -> Call:
-        form = {"grant_type": "authorization_code", "redirect_uri": redirect_uri or CALLBACKS[app.client_id]}
-        return await self.grant("exchange", app, code, code=code, **form)
+    async def exchange(self, client: OAuthClient, code: str, redirect_uri: str | None = None) -> Call:
+        form = {"grant_type": "authorization_code", "redirect_uri": redirect_uri or CALLBACKS[client.client_id]}
+        return await self.grant("exchange", client, code, code=code, **form)
 
-    async def refresh(self, session: Session, refresh_token: str | None = None, app: App | None = None) -> Call:
+    async def refresh(
+        self, session: Session, refresh_token: str | None = None, client: OAuthClient | None = None
+    ) -> Call:
         """Of the newest generation; a newer one that comes back is kept."""
         sent = refresh_token or session.refresh_tokens[-1]
         form = {"grant_type": "refresh_token", "refresh_token": sent}
-        call = await self.grant("refresh", app or session.app, sent, **form)
-        if call.status == 200 and app is None:
+        call = await self.grant("refresh", client or session.app, sent, **form)
+        if call.status == 200 and client is None:
             session.access_tokens.append(call.access_token)
             if call.refresh_token not in session.refresh_tokens:
                 session.refresh_tokens.append(call.refresh_token)
                 session.spent_at = call.started
-        elif call.status == 400 and app is None:
+        elif call.status == 400 and client is None:
             session.is_over = True
         return call
 
@@ -190,8 +192,8 @@ class Device:
     async def introspect(self, token: str) -> Call:
         return await self.send("introspect", INTROSPECT, AUDITOR, token, form={"token": token})
 
-    async def revoke(self, app: App, token: str) -> Call:
-        return await self.send("revoke", REVOKE, app, token, form={"token": token})
+    async def revoke(self, client: OAuthClient, token: str) -> Call:
+        return await self.send("revoke", REVOKE, client, token, form={"token": token})
 
     async def revoke_all(self, session: Session) -> Call:
         return await self.send("revoke_all", REVOKE_ALL, session.app, session.access_tokens[-1])
@@ -200,7 +202,7 @@ class Device:
         """Repeats while the outcome is unknown, and ends where it stays so although all faults are over."""
         call, began = await ask_once(), read_clock()
         while call.status in UNKNOWN_OUTCOMES:
-            if read_clock() >= max(began, self.load.ending_since) + PATIENCE_SECONDS:
+            if read_clock() >= max(began, self.load.ending_since) + MAX_WAIT_SECONDS:
                 self.load.history.unanswered.append(call)
                 break
             await pause(AGAIN_SECONDS)
@@ -235,7 +237,7 @@ class _PageTransport(httpx2.AsyncBaseTransport):
         self._device = device
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        load, person = self._device.load, self._device.person
+        load, credentials = self._device.load, self._device.person
         await load.wait_for_turn()
         instance = self._device.rng.randrange(len(load.clients))
         http = load.clients[instance]
@@ -256,7 +258,7 @@ class _PageTransport(httpx2.AsyncBaseTransport):
         finally:
             call = Call(
                 kind="page",
-                user=person.username,
+                user=credentials.username,
                 client_id="",
                 instance=instance,
                 started=started,
@@ -272,7 +274,7 @@ class _PageTransport(httpx2.AsyncBaseTransport):
         )
 
 
-Life = Callable[[Device], Awaitable[None]]
+Operations = Callable[[Device], Awaitable[None]]
 
 
 async def live_with_a_session(device: Device) -> None:
@@ -304,7 +306,7 @@ async def _do_something(device: Device, session: Session) -> None:
             await device.introspect(rng.choice((session.access_tokens[-1], *session.refresh_tokens[-2:])))
         case "foreign":
             other = APPS[1 - APPS.index(session.app)]
-            await device.refresh(session, app=other)
+            await device.refresh(session, client=other)
             await device.revoke(other, rng.choice((session.access_tokens[-1], session.refresh_tokens[-1])))
 
 
@@ -333,17 +335,17 @@ async def log_in_and_out(device: Device) -> None:
 
 async def use_a_code(device: Device) -> None:
     """A session by the code flow; an exchange whose answer was lost is given up, or repeated at one's own risk."""
-    app = device.rng.choice(APPS)
-    code = await device.get_code(app)
+    client = device.rng.choice(APPS)
+    code = await device.get_code(client)
     if code is None:
         return
     if device.rng.random() < 0.3:
-        other = APPS[1 - APPS.index(app)]
-        await device.exchange(other, code, CALLBACKS[app.client_id])
-    call = await device.exchange(app, code)
+        other = APPS[1 - APPS.index(client)]
+        await device.exchange(other, code, CALLBACKS[client.client_id])
+    call = await device.exchange(client, code)
     if call.status in UNKNOWN_OUTCOMES and device.rng.random() < 0.5:
-        call = await device.exchange(app, code)
-    session = device.keep(call, app)
+        call = await device.exchange(client, code)
+    session = device.keep(call, client)
     for _ in range(device.rng.randint(0, 8)):
         if session is None or session.is_over or device.load.is_ending:
             return
@@ -404,7 +406,7 @@ async def log_out_everywhere(device: Device) -> None:
     await device.verify(session, session.access_tokens[0])
 
 
-LIVES: Final[Sequence[tuple[Life, int]]] = (
+LIVES: Final[Sequence[tuple[Operations, int]]] = (
     (live_with_a_session, 8),
     (log_in_and_out, 3),
     (use_a_code, 3),
@@ -419,7 +421,7 @@ class Load(threading.Thread):
     """From `start` to `finish`. Half of the people never log out everywhere, so that sessions stay that must live."""
 
     ports: Sequence[int]
-    people: Sequence[Person]
+    people: Sequence[UserCredentials]
     seed: str
     rate: float
     grace_seconds: float
@@ -440,12 +442,12 @@ class Load(threading.Thread):
     __hash__ = threading.Thread.__hash__
 
     @property
-    def patient(self) -> Sequence[Person]:
+    def patient(self) -> Sequence[UserCredentials]:
         """Return the users who never log out everywhere."""
         return self.people[: len(self.people) // 2]
 
     @property
-    def others(self) -> Sequence[Person]:
+    def others(self) -> Sequence[UserCredentials]:
         return self.people[len(self.people) // 2 :]
 
     @property
@@ -522,7 +524,7 @@ class Load(threading.Thread):
                 ask_next = (device.refresh, partial(device.verify, access_token=session.access_tokens[-1]))[row % 2]
                 call = await ask_next(session)
             row = row + 1 if call.status not in UNKNOWN_OUTCOMES else 0
-            if row == 0 and read_clock() >= self.ending_since + PATIENCE_SECONDS:
+            if row == 0 and read_clock() >= self.ending_since + MAX_WAIT_SECONDS:
                 self.history.unanswered.append(call)
                 return
 

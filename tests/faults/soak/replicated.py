@@ -14,11 +14,11 @@ from service.protocol.user import identify_user
 from service.store.keys import REGISTRY_SHARD
 from tests.cluster.moving import find_own_slots, move_atomically, moves_atomically, moving_slot
 from tests.cluster.nodes import Cluster, Shard, running_cluster, running_sentinel
+from tests.faults.deployment import KEEPS_DATA
 from tests.faults.soak.checker import WAITS_FOR_REPLICA
 from tests.faults.soak.clock import read_clock, rest
 from tests.faults.soak.grounds import PEOPLE, Ground, Inject, hang
 from tests.faults.soak.history import Fault
-from tests.faults.stage import KEEPS_DATA
 from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 2.0
@@ -73,7 +73,7 @@ class Replicated(Ground):
         shard.wait_for_promotion()
         took_over = read_clock()
         rest(rng, 0, AWAY_SECONDS)
-        shard.start_again(killed)
+        shard.restart(killed)
         return self._failed_over("kill_master", place, started, took_over)
 
     def lose_writes(self, rng: random.Random) -> Fault:
@@ -91,7 +91,7 @@ class Replicated(Ground):
         shard.kill_master()
         shard.wait_for_promotion()
         took_over = read_clock()
-        shard.start_again(killed)
+        shard.restart(killed)
         return self._failed_over("lose_writes", place, started, took_over)
 
     def freeze_master(self, rng: random.Random) -> Fault:
@@ -130,7 +130,7 @@ class Replicated(Ground):
         killed = shard.replica
         killed.kill()
         hang(rng)
-        shard.start_again(killed)
+        shard.restart(killed)
         self._nodes.wait_until_whole()
         return Fault(name="kill_replica", started=started, ended=read_clock())
 
@@ -176,20 +176,22 @@ class Divided(Replicated):
 
     def _pick_tags(self, rng: random.Random) -> list[str]:
         """Of users, and sometimes of the registry, which lies in a slot of its own; each slot once."""
-        tags = [_REGISTRY_TAG, *(_tag_of(person.username) for person in PEOPLE)]
+        tags = [_REGISTRY_TAG, *(_tag_of(credentials.username) for credentials in PEOPLE)]
         by_slot = {key_slot(tag.encode()): tag for tag in tags}
         return rng.sample(sorted(by_slot.values()), SLOTS_AT_ONCE)
 
     def _moved(self, name: str, tags: Sequence[str], started: float) -> Fault:
         self._nodes.wait_until_whole()
-        names = frozenset(person.username for person in PEOPLE if _tag_of(person.username) in tags)
+        names = frozenset(credentials.username for credentials in PEOPLE if _tag_of(credentials.username) in tags)
         return Fault(name=name, started=started, ended=read_clock(), users=None if _REGISTRY_TAG in tags else names)
 
     def _find_people(self, shard: Shard) -> frozenset[str]:
         with shard.master.connect() as master:
             slots = find_own_slots(master)
             return frozenset(
-                person.username for person in PEOPLE if key_slot(_tag_of(person.username).encode()) in slots
+                credentials.username
+                for credentials in PEOPLE
+                if key_slot(_tag_of(credentials.username).encode()) in slots
             )
 
 

@@ -16,7 +16,7 @@ from tests.faults.soak.clock import rest
 from tests.faults.soak.grounds import PEOPLE, Ground
 from tests.faults.soak.history import WRITES, Call, Fault, History, Stall
 from tests.faults.soak.load import Load
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE_OF_A_ROUND = 12
@@ -150,7 +150,7 @@ class Soak:
             f"{self.seed} {number}",
             self.rate,
             grace_seconds=self.promise.grace_seconds,
-            give_up_seconds=PATIENCE_SECONDS if latest is None else latest + BEYOND_LATEST_SECONDS,
+            give_up_seconds=MAX_WAIT_SECONDS if latest is None else latest + BEYOND_LATEST_SECONDS,
         )
         self.ground.history = load.history
         load.start()

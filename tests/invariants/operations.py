@@ -10,19 +10,27 @@ import httpx2
 from service.protocol.pkce import make_code_challenge
 from service.worker import Worker
 from tests.conftest import Clock, make_code
-from tests.support.actors import (
+from tests.support.browser import (
+    SWITCH,
+    Browser,
+    Page,
+    assert_refused,
+    assert_sent_back,
+    authorization_response,
+    authorization_url,
+)
+from tests.support.clients_and_users import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
     PHONE_CALLBACK,
     READER,
     WEB_SHOP,
-    App,
-    Person,
+    OAuthClient,
+    UserCredentials,
     revoke_all,
     tokens_of,
 )
-from tests.support.browser import SWITCH, Browser, Page, answer_of, ask, assert_refused, assert_sent_back
 
 WRONG_PASSWORD = "a wrong password of Alice's"
 WRONG_SECRET = "a-wrong-secret-of-the-shop"
@@ -30,7 +38,7 @@ VERIFIER = "a-code-verifier-that-is-long-enough-for-the-rfc-0123456789"
 
 
 @dataclass
-class Life:
+class Operations:
     """`presentable` is all that would open something: tokens, codes, secrets, passwords, verifiers, and what a browser
     holds: its cookies, and the names and signatures in its forms."""
 
@@ -39,19 +47,19 @@ class Life:
     clock: Clock
     presentable: set[str] = field(default_factory=set)
 
-    async def operations(self) -> AsyncIterator[str]:
+    async def run_all(self) -> AsyncIterator[str]:
         """The name of each operation, after it was done."""
         self.presentable |= {ALICE.password, WRONG_PASSWORD, WRONG_SECRET, VERIFIER}
-        self.presentable |= {app.client_secret for app in (WEB_SHOP, MADE_SECRET, READER) if app.client_secret}
+        self.presentable |= {client.client_secret for client in (WEB_SHOP, MADE_SECRET, READER) if client.client_secret}
         first = self._keep(await PHONE_APP.log_in(self.http, ALICE))
         yield "a login"
-        for app in (WEB_SHOP, MADE_SECRET, READER):
-            self._keep(await app.log_in(self.http, ALICE))
-            yield f"a login at {app.client_id}"
-        await PHONE_APP.log_in(self.http, Person(ALICE.username, WRONG_PASSWORD))
-        await PHONE_APP.log_in(self.http, Person("nobody@example.com", WRONG_PASSWORD))
+        for client in (WEB_SHOP, MADE_SECRET, READER):
+            self._keep(await client.log_in(self.http, ALICE))
+            yield f"a login at {client.client_id}"
+        await PHONE_APP.log_in(self.http, UserCredentials(ALICE.username, WRONG_PASSWORD))
+        await PHONE_APP.log_in(self.http, UserCredentials("nobody@example.com", WRONG_PASSWORD))
         yield "wrong passwords"
-        await App(WEB_SHOP.client_id, WRONG_SECRET).log_in(self.http, ALICE)
+        await OAuthClient(WEB_SHOP.client_id, WRONG_SECRET).log_in(self.http, ALICE)
         yield "a wrong secret"
         code = await make_code(self.worker, code_challenge=make_code_challenge(VERIFIER))
         self.presentable.add(code)
@@ -92,25 +100,27 @@ class Life:
         """What a user does with browsers."""
         browser, other = Browser(self.http), Browser(self.http)
         challenge = make_code_challenge(VERIFIER)
-        address = ask(state="a state of the client's", code_challenge_method="S256", code_challenge=challenge)
+        address = authorization_url(
+            state="a state of the client's", code_challenge_method="S256", code_challenge=challenge
+        )
         page = self._see(browser, await browser.open(address))
         yield "a login page"
-        self._see(browser, await browser.log_in(page, Person(ALICE.username, WRONG_PASSWORD)))
+        self._see(browser, await browser.log_in(page, UserCredentials(ALICE.username, WRONG_PASSWORD)))
         yield "a wrong password in a browser"
         page = self._see(browser, await browser.log_in(page))
         yield "a consent page after a login"
-        code = answer_of(self._see(browser, await browser.allow(page)))["code"]
+        code = authorization_response(self._see(browser, await browser.allow(page)))["code"]
         self.presentable.add(code)
         yield "a consent allowed"
-        assert answer_of(await browser.allow(page))["code"] == code
+        assert authorization_response(await browser.allow(page))["code"] == code
         yield "a double click"
         self._keep(await PHONE_APP.exchange(self.http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
         assert_refused(await browser.allow(page), 400, "answered")
         yield "a click too many"
-        page = self._see(browser, await browser.reach_consent(ask()))
+        page = self._see(browser, await browser.open_consent_page(authorization_url()))
         assert_sent_back(await browser.deny(page), "access_denied")
         yield "a consent denied"
-        self._see(browser, await browser.reach_consent(ask()))
+        self._see(browser, await browser.open_consent_page(authorization_url()))
         yield "a consent that nobody answers"
         page = self._see(other, await other.sign_in())
         yield "the page of the sessions"
@@ -119,15 +129,15 @@ class Life:
         yield "a session ended by its user"
         self._see(other, await other.submit(page, "/sessions/sign-out", {}))
         yield "a browser signed out"
-        page = self._see(browser, await browser.reach_consent(ask()))
+        page = self._see(browser, await browser.open_consent_page(authorization_url()))
         self._see(browser, await browser.submit(page, SWITCH, {}))
         yield "a login as somebody else"
-        self._see(browser, await browser.reach_consent(ask(), stay="yes"))
+        self._see(browser, await browser.open_consent_page(authorization_url(), stay="yes"))
         yield "a browser that stays signed in"
         page = self._see(other, await other.sign_in())
         self._see(other, await other.submit(page, "/sessions/end-all", {}))
         yield "all sessions ended by their user"
-        self._see(browser, await browser.reach_consent(ask()))
+        self._see(browser, await browser.open_consent_page(authorization_url()))
         yield "a login in a browser after that"
 
     def _see(self, browser: Browser, response: httpx2.Response) -> httpx2.Response:

@@ -21,19 +21,19 @@ VERIFY = "/oauth2/v1/verify"
 
 
 @dataclass(frozen=True)
-class Person:
+class UserCredentials:
     username: str
     password: str
     realm: str = "main"
 
 
-ALICE = Person("alice@example.com", "correct horse battery staple")
-BOB = Person("bob@example.com", "hunter2 hunter2")
-METER = Person("Meter@Example.com", "a device")
+ALICE = UserCredentials("alice@example.com", "correct horse battery staple")
+BOB = UserCredentials("bob@example.com", "hunter2 hunter2")
+METER = UserCredentials("Meter@Example.com", "a device")
 
 
 @dataclass(frozen=True)
-class App:
+class OAuthClient:
     """An OAuth client. Without a secret it is public and only names itself."""
 
     client_id: str
@@ -51,10 +51,10 @@ class App:
         return basic(self.client_id, self.client_secret or "")
 
     async def log_in(
-        self, http: httpx2.AsyncClient, person: Person, scope: str = "realm:main role:enduser"
+        self, http: httpx2.AsyncClient, credentials: UserCredentials, scope: str = "realm:main role:enduser"
     ) -> httpx2.Response:
         """The password grant."""
-        return await http.post(TOKEN, data=self.credentials | login_form(person, scope))
+        return await http.post(TOKEN, data=self.credentials | login_form(credentials, scope))
 
     async def refresh(self, http: httpx2.AsyncClient, refresh_token: str, **extra: str) -> httpx2.Response:
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
@@ -71,20 +71,25 @@ class App:
         return await http.post(INTROSPECT, data=self.credentials | {"token": token} | extra)
 
 
-PHONE_APP = App("phone-app")
-WEB_SHOP = App("web-shop", "web-shop-secret")
-MADE_SECRET = App("made-secret", "m" * 43)
-READER = App("reader", "a secret: with 100% + signs")
-GATEWAY = App("gateway", "gateway-secret")
-AUDITOR = App("auditor", "auditor-secret")
+PHONE_APP = OAuthClient("phone-app")
+WEB_SHOP = OAuthClient("web-shop", "web-shop-secret")
+MADE_SECRET = OAuthClient("made-secret", "m" * 43)
+READER = OAuthClient("reader", "a secret: with 100% + signs")
+GATEWAY = OAuthClient("gateway", "gateway-secret")
+AUDITOR = OAuthClient("auditor", "auditor-secret")
 
 PHONE_CALLBACK = "http://127.0.0.1:9000/callback"
 SHOP_CALLBACK = "https://shop.example/callback"
 
 
-def login_form(person: Person, scope: str = "realm:main role:enduser") -> dict[str, str]:
+def login_form(credentials: UserCredentials, scope: str = "realm:main role:enduser") -> dict[str, str]:
     """The password grant without the client."""
-    return {"grant_type": "password", "username": person.username, "password": person.password, "scope": scope}
+    return {
+        "grant_type": "password",
+        "username": credentials.username,
+        "password": credentials.password,
+        "scope": scope,
+    }
 
 
 def basic(client_id: str, client_secret: str) -> dict[str, str]:

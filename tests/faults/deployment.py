@@ -22,10 +22,10 @@ from service.store.scripts import load_all_scripts, load_script
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
-from tests.support.actors import access_key_of
+from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 PLENTY = "1000000/minute"
 # What was answered is in the file then, and outlives the process. With `everysec` a write waits for a slow fsync.
@@ -40,7 +40,7 @@ Session = tuple[str, str]
 """An access token and its refresh token."""
 
 
-class Stage:
+class Deployment:
     """`direct` speaks to Redis itself, `beyond` through the proxy."""
 
     def __init__(self, folder: Path, *options: str, binary: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Stage:
         for text in load_all_scripts().values():
             self.store.script_load(text)
 
-    def start_redis_again(self) -> None:
+    def restart_redis(self) -> None:
         """With the same data; the scripts are forgotten."""
         self.redis = start_redis(self.folder, *KEEPS_DATA, port=self.redis.port, binary=self._binary)
 
@@ -82,7 +82,7 @@ class Stage:
         try:
             yield
         finally:
-            self.start_redis_again()
+            self.restart_redis()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -137,8 +137,8 @@ def limit_connections(worker: Worker, limits: ConnectionLimits) -> None:
 
 
 @asynccontextmanager
-async def worker_on(stage: Stage) -> AsyncIterator[Worker]:
-    settings = {"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+async def worker_on(deployment: Deployment) -> AsyncIterator[Worker]:
+    settings = {"REDIS_URL": deployment.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
     worker = Worker(load_settings(settings), lambda: 0)
     yield worker
     await worker.close()
@@ -169,9 +169,9 @@ async def start_sessions(worker: Worker, username: str, count: int, client_id: s
     return sessions
 
 
-def client_of(service: ServiceProcess) -> httpx2.AsyncClient:
+def http_client_for(service: ServiceProcess) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400)
-    return httpx2.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS, limits=limits, verify=False)
+    return httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS, limits=limits, verify=False)
 
 
 async def ask_at_once(held_time: LoopTime, *requests: Awaitable[httpx2.Response]) -> list[httpx2.Response]:
@@ -183,7 +183,7 @@ async def ask_at_once(held_time: LoopTime, *requests: Awaitable[httpx2.Response]
 
     asked = [asyncio.create_task(ask(request)) for request in requests]
     await asyncio.sleep(0)
-    await held_time.pass_by(LATEST_SECONDS)
+    await held_time.advance_in_steps(LATEST_SECONDS)
     assert [task.done() for task in asked] == [True] * len(asked)
     answers = [task.result() for task in asked]
     assert max(seconds for _, seconds in answers) <= LATEST_SECONDS
