@@ -1,4 +1,4 @@
-"""The console, as an admin types it: in this process, on the test's own Redis and with its clock."""
+"""Fixtures of the console: it runs in this process, on the test's Redis and with the test's clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONSOLE = load_console()
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended, and what it printed."""
+    """The exit status and the output of a command."""
 
     status: int
     output: str
@@ -45,7 +45,7 @@ Admin = Callable[..., Awaitable[Answer]]
 
 @contextmanager
 def logs_as_before() -> Iterator[None]:
-    """The console sets up logging for a process of its own."""
+    """Restore logging after the console, which configures it for a process of its own."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -59,7 +59,10 @@ def type_in(
     environment: dict[str, str],
     make_context: Callable[[], AdminContext] = open_context,
 ) -> Answer:
-    """`typed` is what stdin brings; it is no terminal. A sweep does not wait: nothing is under way meanwhile."""
+    """Run a command.
+
+    `typed` is its stdin, which is not a terminal. Sweeps do not wait, since no request is under way.
+    """
 
     def make_quick_context() -> AdminContext:
         context = make_context()
@@ -81,7 +84,7 @@ def environment(redis_server: RedisServer) -> dict[str, str]:
 
 @pytest.fixture
 def admin(environment: dict[str, str], clock: Clock, registry: None) -> Admin:
-    """Types a command, with the cast registered."""
+    """A function that runs a command on a Redis with the clients and users of tests/seed.yaml."""
 
     def make_context() -> AdminContext:
         return AdminContext(load_settings(os.environ), lambda: clock.offset_ms)

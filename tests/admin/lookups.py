@@ -1,4 +1,4 @@
-"""Lookups of tokens, beside the console."""
+"""Lookups of tokens without the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was changed at the console stays so: no restart, no old file and no second instance undoes it."""
+"""Changes made at the console persist: no restart, old seed file or second instance reverts them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NEW_PASSWORD = UserCredentials(ALICE.username, "a new password")
 
 @pytest.fixture
 def other_file(tmp_path: Path) -> str:
-    """A later deploy: the same entries, and one more."""
+    """Return the seed file of a later deployment: the same entries and one more."""
     file = tmp_path / "seed.yaml"
     file.write_text(SEED.read_text() + "  - {username: new@example.com, password: new, roles: [enduser]}\n")
     return str(file)
 
 
 async def log_in_statuses(http: httpx2.AsyncClient, new_secret: str) -> list[int]:
-    """The leaked secret, the new one, the deleted client, the disabled user, the old and the new password."""
+    """Log in with the old and the new secret, the deleted client, the disabled user, and both passwords."""
     attempts = [
         (WEB_SHOP, ALICE),
         (OAuthClient("web-shop", new_secret), NEW_PASSWORD),
@@ -84,8 +84,9 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     held_time: LoopTime,
     is_restarted: bool,
 ) -> None:
-    """The console is killed between the record and the sessions of `user delete`. A running and a starting service end
-    them.
+    """The console is killed between the record and the sessions of `user delete`.
+
+    A running and a starting service end them.
     """
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
@@ -97,7 +98,7 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
             pass
     else:
         held_time.advance(PENDING_REVOCATIONS_SECONDS)
-        await until(lambda: not store.exists(registry_key("owed_revocations")), "what is owed to be ended")
+        await until(lambda: not store.exists(registry_key("owed_revocations")), "the pending revocations")
 
     assert not await worker.registry.has_pending()
     assert not await is_live(http, alices["access_token"])
@@ -105,7 +106,7 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
 
 
 async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, worker: Worker) -> None:
-    """Whoever repeats a command that was killed is told that there is nobody any more, and finishes it."""
+    """A command that was killed can be repeated: it reports an unknown user, and completes the revocation."""
     await worker.registry.add_pending_users([identify_user(ALICE.realm, ALICE.username)])
 
     assert (await admin("user", "delete", "nobody", "--yes")).status == 1

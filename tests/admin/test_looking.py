@@ -1,4 +1,4 @@
-"""`events · stats · doctor · hash-secret`, and what the console does where nothing works."""
+"""`events · stats · doctor · hash-secret`, and errors of the console without configuration or Redis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestEvents:
     async def test_a_change_whose_rest_was_cut_short_is_told_all_the_same(
         self, admin: Admin, store: redis.Redis
     ) -> None:
-        """Or whoever presses Ctrl-C in time would leave no trace."""
+        """Otherwise an admin could hide a change by pressing Ctrl-C in time."""
         identity = identify_user("main", BOB.username)
         store.set(index_key(identity.shard, identity.subject), "no index, so that nothing can be ended")
 
@@ -98,7 +98,7 @@ class TestEvents:
             console.send_signal(signal.SIGINT)
             ending = asyncio.create_task(console.communicate())
             if not (await asyncio.wait({ending}, timeout=MAX_WAIT_SECONDS))[0]:
-                console.send_signal(signal.SIGABRT)  # it tells on stderr where it hangs
+                console.send_signal(signal.SIGABRT)  # faulthandler prints the stacks on stderr
             rest, told = await ending
 
         assert [json.loads(line)["event"] for line in shown] == ["2"] * 20 + ["3", "4", "5"]
@@ -107,7 +107,7 @@ class TestEvents:
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, worker: Worker, store: redis.Redis
     ) -> None:
-        """Whoever may choose a name at a provider must not be able to write on an admin's terminal."""
+        """A user name at a provider must not control an admin's terminal."""
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
         store.set("realm:{registry}:cep", '{"client_id":"us"}')
         await worker.registry.put_users([eve])
@@ -148,7 +148,7 @@ class TestStats:
 
 class TestDoctor:
     async def look(self, admin: Admin) -> dict[tuple[str, str], str]:
-        """What was found, by level and subject."""
+        """Return the findings of the doctor by level and subject."""
         answer = await admin("doctor", "--json")
         found = {(each["level"], each["subject"]): each["says"] for each in answer.json}
         assert answer.status == any(level == "trouble" for level, _ in found)
@@ -302,7 +302,7 @@ class TestHashSecret:
 
 
 def every_command() -> list[tuple[str, ...]]:
-    """The words of each."""
+    """Yield the words of each command."""
     found: list[tuple[str, ...]] = []
     for name, made in CONSOLE.commands.items():
         inner = getattr(made, "commands", None)

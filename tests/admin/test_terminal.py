@@ -1,4 +1,4 @@
-"""The console as a process: on a terminal, through its two names, and in the shell's completion."""
+"""The console as a process: on a terminal, under its two names, and with shell completion."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 CTRL_C = "\x03"
 READ = {"x86_64": "0", "aarch64": "63"}[os.uname().machine]
-"""The number of the system call."""
+"""The number of the system call `read`."""
 
 NEEDS_A_TERMINAL = pytest.mark.long
-"""Only under `--all`: a bare root has no terminals, and may not allow `scripts/install --tests` to mount them."""
+"""These tests run only under `--all`.
+
+A minimal root has no terminals, and may not let `scripts/install --tests` mount them.
+"""
 
 
 def plain_environment() -> dict[str, str]:
@@ -34,7 +37,7 @@ def plain_environment() -> dict[str, str]:
 def type_on_terminal(
     *words: str, answers: Sequence[tuple[str, str]] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """The exit status, and all that stood on the screen. Each answer is typed when its question has appeared."""
+    """Run a command on a terminal. Each answer is typed when its question appears. Returns exit status and screen."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [ADMIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment() | dict(environment or {})
@@ -54,12 +57,12 @@ def type_on_terminal(
 
 
 def seen(screen: str) -> list[str]:
-    """Its lines, without what moves the cursor and colours."""
+    """Return the lines of the screen without control sequences."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", screen).splitlines()
 
 
 def run_in_shell(behind: str, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """The command, with what a shell does to its streams behind it."""
+    """Run the command in a shell, with these redirections."""
     line = f"{shlex.join((ADMIN, *words))} {behind}"
     everything = plain_environment() | dict(environment)
     return subprocess.run(["bash", "-c", line], env=everything, capture_output=True, text=True, check=False)
@@ -81,11 +84,11 @@ def _waits_for_input(pid: int) -> bool:
 
 
 def _read(terminal: int) -> str:
-    """What comes next; nothing when the process has ended, or says nothing any more."""
+    """Return the next output, or an empty text if the process has ended or is silent."""
     ready, _, _ = select.select([terminal], [], [])
     try:
         return os.read(terminal, 4096).decode() if ready else ""
-    except OSError:  # nobody is at the other end
+    except OSError:  # the other end is closed
         return ""
 
 
@@ -119,7 +122,7 @@ def test_people_get_colour_and_a_question(environment: dict[str, str], registry:
 
     assert status == 1
     assert "end all of its sessions? [y/N]: " in screen
-    assert "\x1b[1m" in table  # bold headings
+    assert "\x1b[1m" in table  # the headings are bold
     assert "web-shop" in table
 
 

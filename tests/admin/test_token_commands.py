@@ -1,4 +1,4 @@
-"""`token inspect · revoke`: what a token is, and what became of it."""
+"""`token inspect · revoke`: the state of a token, and the reason of its end."""
 
 from __future__ import annotations
 

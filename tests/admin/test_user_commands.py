@@ -134,7 +134,7 @@ async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.As
 
 
 class TestOfAProvider:
-    """Users whom nobody need list."""
+    """Users of an external realm, which may have no entry."""
 
     @pytest.fixture
     def cep(self, store: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""Clients that are made with libraries which nobody here wrote, each with the same four steps to take."""
+"""Clients made with independent libraries, behind one interface of four steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIBRARIES = (AUTHLIB, *JAVASCRIPT)
 
 
 class Settings(NamedTuple):
-    """What a client has to know beforehand; it finds the rest by the metadata of the issuer."""
+    """The configuration of a client. It reads everything else from the metadata of the issuer."""
 
     issuer: str
     app: OAuthClient
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
 
 
 class Refused(Exception):
-    """The library raises: `error` where the service said so, else empty; `words` are the library's."""
+    """An error of the library. `error` is the service's error code or empty; `words` are the library's own."""
 
     def __init__(self, error: str, description: str, words: str) -> None:
         super().__init__(error or words)
@@ -48,10 +48,10 @@ class Refused(Exception):
 
 class ForeignClient(Protocol):
     async def begin(self) -> str:
-        """The address to send a browser to, with a new state and a new challenge."""
+        """Return the address of the authorization request, with a new state and a new challenge."""
 
     async def finish(self, redirect: str) -> Mapping[str, Any]:
-        """The token response for the address that the browser came back to."""
+        """Return the token response for the address of the callback."""
 
     async def refresh(self, token: str) -> Mapping[str, Any]: ...
 
@@ -66,7 +66,7 @@ async def foreign_client(library: str, settings: Settings) -> AsyncIterator[Fore
 
 
 class _AuthlibClient:
-    """Authlib leaves the check of `iss`, and errors in a redirect, to whoever uses it."""
+    """Authlib leaves the check of `iss`, and of errors in a redirect, to the application."""
 
     def __init__(self, oauth: AsyncOAuth2Client, metadata: AuthorizationServerMetadata) -> None:
         self._oauth = oauth

@@ -1,4 +1,4 @@
-"""A client library that nobody here wrote gets along with the service: Authlib, over real HTTP."""
+"""An independent client library works with the service: Authlib, over real HTTP."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def service(own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 async def worker(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Worker]:
-    """To make codes as the consent page would."""
+    """A worker that makes codes as the consent page would."""
     worker = Worker(load_settings(environment_of(own_redis)), lambda: 0)
     yield worker
     await worker.close()

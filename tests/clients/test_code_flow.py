@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote complete the code flow: the service as a process, a person at its pages, real HTTP."""
+"""The code flow of independent clients: the service runs as a process, and a browser uses its pages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ METHODS = (
 
 @pytest.fixture(scope="module")
 def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cast, a client with signs in its credentials that have to be encoded, and one that must use PKCE."""
+    """tests/seed.yaml with two more clients: one whose credentials need encoding, and one that must use PKCE."""
     entries = yaml.safe_load(SEED.read_text())
     usual = {"grant_types": ["authorization_code", "refresh_token"], "scope": SCOPE}
     entries["clients"] += [
@@ -71,13 +71,13 @@ async def browser(service: ServiceProcess) -> AsyncIterator[Browser]:
 
 
 async def sign_in(client: ForeignClient, browser: Browser, credentials: UserCredentials = ALICE) -> str:
-    """Where the browser is sent after the person has allowed what the client asks for."""
+    """Log in and allow the client's request. Returns the address of the callback."""
     page = await browser.open_consent_page(await client.begin(), credentials)
     return str((await browser.allow(page)).headers["location"])
 
 
 def changed(redirect: str, **changes: str | None) -> str:
-    """The answer as an attacker would send it; None leaves a parameter out."""
+    """Return the callback's address as an attacker would change it. None leaves a parameter out."""
     address = urlsplit(redirect)
     query = {name: value for name, (value,) in parse_qs(address.query).items()} | changes
     return address._replace(query=urlencode({name: value for name, value in query.items() if value})).geturl()
@@ -122,7 +122,7 @@ async def test_a_client_gets_refreshes_and_revokes_what_a_person_allowed(
 async def test_a_client_may_have_a_redirect_uri_with_a_query_of_its_own(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:
-    """Not with openid-client: at the exchange it takes the address without any query for the redirect URI."""
+    """openid-client is left out: in the exchange it sends the address without any query as redirect_uri."""
     settings = Settings(service.url, WEB_SHOP, "client_secret_basic", KEPT_QUERY)
     async with foreign_client(library, settings) as client:
         redirect = await sign_in(client, browser)
@@ -201,7 +201,7 @@ async def test_an_answer_with_another_state_is_not_taken_and_the_right_one_still
 async def test_an_answer_with_another_issuer_or_none_is_not_taken_and_the_right_one_still_is(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:
-    """That the library asks for `iss` at all, it knows from the metadata."""
+    """The library learns from the metadata that `iss` is required."""
     async with foreign_client(library, shop(service)) as client:
         redirect = await sign_in(client, browser)
         for iss in ("https://attacker.example", f"{service.url}/", None):
@@ -231,7 +231,7 @@ async def test_a_code_that_is_presented_twice_is_an_error_and_ends_what_it_gave(
 async def test_a_code_that_was_put_into_another_browsers_answer_is_refused_and_stays_good_for_its_own(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:
-    """Code injection: state and issuer are right there, and only the verifier is another one."""
+    """Code injection: state and issuer are right, and only the verifier does not match."""
     async with foreign_client(library, shop(service)) as client, foreign_client(library, shop(service)) as other:
         redirect = await sign_in(client, browser)
         (code,) = parse_qs(urlsplit(redirect).query)["code"]

@@ -1,4 +1,4 @@
-"""The example client beside the real service: through the whole code flow, but for the pages that people see."""
+"""The example client with the real service: the whole code flow except for the pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOME = "http://127.0.0.1:9000"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A Redis of our own and the seed that ./scripts/serve would load."""
+    """The environment of a service on its own Redis, with the seed that ./scripts/serve would load."""
     server = start_redis(tmp_path_factory.mktemp("redis"))
     yield environment_of(server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
     stop(server.process)
@@ -44,7 +44,7 @@ def service(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 async def worker(environment: dict[str, str], service: ServiceProcess) -> AsyncIterator[Worker]:
-    """To make codes as the consent page would."""
+    """A worker that makes codes as the consent page would."""
     worker = Worker(load_settings(environment), lambda: 0)
     yield worker
     await worker.close()
@@ -52,7 +52,7 @@ async def worker(environment: dict[str, str], service: ServiceProcess) -> AsyncI
 
 @asynccontextmanager
 async def browser_at_client(issuer: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A browser that keeps cookies and shows each redirect."""
+    """A browser that keeps cookies and returns each redirect."""
     options = {"issuer": issuer, "client_id": WEB_SHOP.client_id, "client_secret": WEB_SHOP.client_secret}
     app = ExampleClient(Namespace(**options, port=9000, scope=SCOPE)).make_app()
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=HOME) as browser:
@@ -66,7 +66,7 @@ async def browser(service: ServiceProcess) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def press(browser: httpx2.AsyncClient, path: str) -> httpx2.Response:
-    """A button of the page as it is now."""
+    """Press a button of the current page."""
     page = (await browser.get("/")).text
     assert f'formaction="{path}"' in page
     (csrf_token,) = re.findall(r'name="csrf_token" value="([^"]+)"', page)
@@ -78,14 +78,14 @@ async def read_page(browser: httpx2.AsyncClient) -> str:
 
 
 async def ask_to_sign_in(browser: httpx2.AsyncClient) -> dict[str, str]:
-    """The parameters that the service's authorization endpoint gets."""
+    """Start a login at the client. Returns the parameters of the authorization request."""
     response = await press(browser, "/sign-in")
     assert response.status_code == 303, response.text
     return {name: value for name, (value,) in parse_qs(urlsplit(response.headers["location"]).query).items()}
 
 
 async def come_back(browser: httpx2.AsyncClient, **answer: str) -> str:
-    """What the browser shows after the redirect back from the service."""
+    """Open the callback. Returns the page after it."""
     response = await browser.get(f"/callback?{urlencode(answer)}")
     assert (response.status_code, response.headers["location"]) == (303, "/")
     return await read_page(browser)
@@ -217,7 +217,7 @@ def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctr
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == f"Open http://127.0.0.1:{port}/ in a browser.\n"
-            wait_until(lambda: is_answering(f"http://127.0.0.1:{port}/"), "the example client")
+            wait_until(lambda: is_answering(f"http://127.0.0.1:{port}/"), "the example client to start")
         finally:
             process.send_signal(signal.SIGINT)
         assert process.stderr is not None

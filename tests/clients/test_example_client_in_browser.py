@@ -1,4 +1,4 @@
-"""The example client as its reader runs it: a process beside the service with the example seed, and a real browser."""
+"""The example client as a process beside the service with the example seed, used with a real browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLIENTS = {
     "web-shop": ["--port", str(WEB_SHOP_PORT)],
     "browser-app": ["--client-id", "browser-app", "--client-secret", "", "--port", str(free_port())],
 }
-"""The seed gets the first one's port; the second has no secret, so that its port is its own affair."""
+"""The seed has the port of the first client. The second one is public, so any port works."""
 
 NAMES = {"web-shop": "Example Web Shop", "browser-app": "Example Browser App"}
 
@@ -50,13 +50,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @contextmanager
 def running_client(issuer: str, folder: Path, *arguments: str) -> Iterator[str]:
-    """Its address, once it answers there."""
+    """Run the client. Yields its address when it answers."""
     command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--issuer", issuer, *arguments]
     log = folder / "client.log"
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        wait_until(lambda: "Open " in log.read_text() or process.poll() is not None, "the example client")
+        wait_until(lambda: "Open " in log.read_text() or process.poll() is not None, "the example client to start")
         (address,) = re.findall(r"http://\S+", log.read_text())
         wait_until(lambda: is_answering(address) or process.poll() is not None, address)
         assert process.poll() is None, log.read_text()
@@ -89,7 +89,7 @@ def device() -> Device:
 
 @pytest.fixture
 async def page(browser: Browser, service: ServiceProcess, device: Device) -> AsyncIterator[Page]:
-    """A tab of somebody's own browser, which must have nothing to complain about; paths are those of the service."""
+    """A page of an isolated browser, which must report no errors. Paths are those of the service."""
     complaints = Complaints()
     context = await new_context(browser, device, service.url)
     complaints.watch(context)
@@ -167,7 +167,7 @@ async def test_a_person_denies_and_the_client_says_so(page: Page, client: str) -
 async def test_who_signed_out_everywhere_is_not_signed_in_at_the_client_either(
     page: Page, client: str, client_id: str
 ) -> None:
-    """The client learns it by the next refresh, and offers to sign in again."""
+    """The client's next refresh fails, so that it offers to sign in again."""
     await start(page, client)
     await log_in(page)
     await allow(page)

@@ -1,4 +1,4 @@
-"""The proxies that are shipped, as processes before instances on ports of the test's own."""
+"""The shipped proxy configurations, run as processes in front of instances on the test's ports."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ DEPLOYMENT = CHECKOUT / "deployment"
 
 @contextmanager
 def running_nginx(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
-    """With instances on these ports, which it asks in this order."""
+    """Run nginx in front of instances on these ports, which it tries in this order."""
     stack = _make_stack(folder)
     write_nginx_configuration(stack)
     lines = (f"server 127.0.0.1:{port} fail_timeout=1s;\n" for port in ports)
     (folder / "instances.conf").write_text("".join(lines))
     with running("nginx", nginx_command(find_nginx(), stack), {}, signal.SIGQUIT, 20) as nginx:
         with _client_of(stack) as client:
-            wait_until(lambda: _is_up(client), "nginx")
+            wait_until(lambda: _is_up(client), "nginx to start")
             yield client
         nginx.check()
 
 
 @contextmanager
 def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
-    """With instances on these ports, which it asks in turn."""
+    """Run HAProxy in front of instances on these ports, which it tries in turn."""
     stack = _make_stack(folder)
     text = (DEPLOYMENT / "haproxy.cfg").read_text()
     changes = {
@@ -52,7 +52,7 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
         "bind :443 ": f"bind 127.0.0.1:{stack.https_port} ",
         "scheme https ": f"prefix https://localhost:{stack.https_port} ",
         "log /dev/log local0\n": "log stderr format raw local0\n",
-        "timeout check 3s\n": f"timeout check {MAX_WAIT_SECONDS:g}s\n",  # a test holds one back
+        "timeout check 3s\n": f"timeout check {MAX_WAIT_SECONDS:g}s\n",  # a test delays a check
     }
     for shipped, here in changes.items():
         assert shipped in text
@@ -68,7 +68,7 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
     command = (haproxy, "-db", "-C", str(folder), "-f", "haproxy.cfg")
     with running("HAProxy", command, os.environ, signal.SIGUSR1, 20) as proxy:
         with _client_of(stack) as client:
-            wait_until(lambda: _is_up(client), "HAProxy")
+            wait_until(lambda: _is_up(client), "HAProxy to start")
             yield client
         proxy.check()
 

@@ -1,4 +1,4 @@
-"""scripts/stack as a process of the tests, and how they speak to what it starts."""
+"""scripts/stack as a process of the tests, and HTTP clients of what it starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.servers import CHECKOUT, free_port, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 STACK = (sys.executable, "-P", "-m", "deployment.stack")
-# Linux takes any of these for its own, so a test can come from another address than the one that is trusted.
+# Linux accepts all of 127.0.0.0/8, so a test can connect from an address that is not trusted.
 ELSEWHERE = "127.0.0.2"
 
 
@@ -48,7 +48,7 @@ class RunningStack:
         return (self.folder / "stderr").read_text()
 
     def trust(self) -> ssl.SSLContext:
-        """The certificate of the stack, as strictly as newer Pythons look at one."""
+        """Return a TLS context that trusts the stack's certificate, as strict as newer Pythons are by default."""
         context = ssl.create_default_context(cafile=str(self.folder / "stack" / "tls" / "certificate.pem"))
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
@@ -61,7 +61,7 @@ class RunningStack:
         return (self.folder / "stack" / name).read_text()
 
     def service_requests(self) -> list[dict[str, Any]]:
-        """What the service says of them; whole lines only."""
+        """Return the service's complete log lines of requests."""
         whole, _, _ = self.log.rpartition("\n")
         events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [event for event in events if event["event"] == "request"]
@@ -95,7 +95,7 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
         )
     stack = RunningStack(process, folder, **ports)
     try:
-        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack")
+        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack to start")
         assert process.poll() is None, stack.log
         yield stack
     finally:

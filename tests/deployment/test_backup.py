@@ -1,4 +1,4 @@
-"""A backup, made and restored word for word as the guide says, and what it does not bring back."""
+"""A backup that is made and restored with the commands of the guide, and its documented gaps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pytestmark = [
 
 
 class Machine:
-    """One on which everything stands where the guide says."""
+    """A machine with the files where the guide expects them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class Machine:
         self.stopped: list[str] = []
 
     def follow(self, commands: str) -> None:
-        """Line by line; fails with the first that fails."""
+        """Run the lines of a block of the guide. Fails with the first line that fails."""
         folder = self._folder
         for line in commands.splitlines():
             if line.startswith("cd "):
@@ -116,9 +116,11 @@ async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored
 
         machine.follow(before)
         with machine.redis.connect() as store:
-            for tokens in (revoked, bobs, shops):  # else there would be nothing to be afraid of
+            for tokens in (revoked, bobs, shops):  # the backup still has the revoked tokens
                 assert store.exists(access_key_of(tokens["access_token"]))
-            wait_until(lambda: store.time()[0] > made_at, "another second: the guide's command has whole ones")
+            wait_until(
+                lambda: store.time()[0] > made_at, "another second, since the guide's command uses whole seconds"
+            )
             machine.follow("./scripts/admin" + after)
             assert machine.stopped == ["token-service", "token-service-redis"]
 
@@ -128,7 +130,7 @@ async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored
                     await assert_dead(http, tokens, WEB_SHOP if tokens is shops else PHONE_APP)
                 assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
                 assert is_login_page(await browser.open(SESSIONS))
-                # What the guide says that the operator has to do again.
+                # The operator repeats the steps that the guide names.
                 assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
                 assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
     finally:

@@ -1,6 +1,7 @@
-"""The files that are to be copied: as far as linters see, and as far as they have to agree with one another.
+"""Configuration files to copy: linters accept them, and their values agree with one another.
 
-No container engine is at hand, so nothing is built here; tests/deployment/test_stack.py runs the same configurations.
+These tests have no container engine, so they build nothing; tests/deployment/test_stack.py runs the same
+configurations.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def read_maxmemory(words: list[str]) -> int:
 
 
 def test_each_container_of_redis_and_the_service_has_a_limit_of_memory(compose: Any) -> None:
-    """Redis must reach its own limit first: it then refuses writes, and the kernel ends nothing."""
+    """Redis must reach its own limit first. It then refuses writes, and the kernel kills no process."""
     services = compose["services"]
     for name in ("instance-1", "instance-2"):
         assert read_bytes(services[name]["mem_limit"]) >= 1 << 30
@@ -175,7 +176,7 @@ def test_redis_does_not_start_where_its_password_would_not_count(
 
 
 def test_the_entrypoint_gives_the_secrets_to_what_it_starts_and_stops_without_them() -> None:
-    """Where it is no container there are none."""
+    """Outside a container there are no secrets."""
     answer = subprocess.run([DEPLOYMENT / "entrypoint", "env"], capture_output=True, text=True)
     assert answer.returncode != 0
     assert "SECRET_KEY" not in answer.stdout

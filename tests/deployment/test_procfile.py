@@ -1,4 +1,4 @@
-"""The Procfile, run by honcho as somebody would run it who develops a client."""
+"""The Procfile, run by honcho as a developer of a client would run it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
         )
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{web_port}", timeout=MAX_WAIT_SECONDS) as http:
-            wait_until(lambda: _is_ready(http) or process.poll() is not None, "the service")
+            wait_until(lambda: _is_ready(http) or process.poll() is not None, "the service to start")
             assert process.poll() is None, log.read_text()
             form = {"client_id": "phone-app"} | login_form(ALICE, "realm:main role:enduser")
             assert http.post(TOKEN, data=form).json()["token_type"] == "Bearer"

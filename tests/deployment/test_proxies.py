@@ -1,4 +1,4 @@
-"""deployment/nginx.conf and haproxy.cfg before instances of the service that are made up here, and go away."""
+"""deployment/nginx.conf and haproxy.cfg in front of simulated instances that fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Instance:
-    """Counts what it is sent, and then answers or hangs up. While `may_tell` is not set no check is answered."""
+    """A simulated instance, which counts its requests and then answers or hangs up.
+
+    It delays health checks until `may_tell`.
+    """
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
@@ -42,7 +45,7 @@ class Instance:
             connection, _ = self._listening.accept()
             request = connection.recv(1 << 16)
             if request.startswith(b"GET /readyz "):
-                # HAProxy asks before it sends anything; this is none of the requests.
+                # HAProxy's health checks are not counted as requests.
                 self.checks += 1
                 threading.Thread(target=self._tell_ready, args=(connection,)).start()
                 continue
@@ -73,7 +76,7 @@ def answering() -> Iterator[Instance]:
 
 @pytest.fixture
 def hanging_up() -> Iterator[Instance]:
-    """It dies after it has read the request, and may have done all of it."""
+    """An instance that dies after it has read a request, and may have executed it."""
     instance = Instance(b"")
     yield instance
     instance.stop()
@@ -94,7 +97,7 @@ def test_an_instance_that_restarts_costs_no_request(
 def test_a_post_that_was_sent_is_not_sent_again(
     running_proxy: RunningProxy, tmp_path: Path, hanging_up: Instance, answering: Instance
 ) -> None:
-    # On a connection that was kept HAProxy hangs up without a word, so that the client knows as much as itself.
+    # On a kept connection HAProxy closes without a response, so the client cannot know either.
     with running_proxy(tmp_path, hanging_up.port, answering.port) as client, suppress(httpx2.RemoteProtocolError):
         assert client.post(REVOKE, data={"token": "x"}).status_code == 503
     assert (len(hanging_up.requests), len(answering.requests)) == (1, 0)
@@ -102,7 +105,7 @@ def test_a_post_that_was_sent_is_not_sent_again(
 
 @pytest.fixture
 def slow() -> Iterator[Instance]:
-    """The instance does not answer yet whether it is ready."""
+    """An instance that has not answered its health check yet."""
     instance = Instance(ANSWER)
     instance.may_tell.clear()
     yield instance
@@ -112,11 +115,11 @@ def slow() -> Iterator[Instance]:
 
 @pytest.mark.clause("decided-restart-costs-no-request")
 def test_a_slow_answer_of_readyz_takes_no_instance_out(tmp_path: Path, slow: Instance, answering: Instance) -> None:
-    """The other instance is asked again and again, so that the period of the checks passes."""
+    """The checks of the other instance show that a whole period passes."""
     with running_haproxy(tmp_path, slow.port, answering.port) as client:
-        wait_until(lambda: slow.checks, "the check that is slow")
+        wait_until(lambda: slow.checks, "the slow check")
         before = answering.checks
-        wait_until(lambda: answering.checks >= before + 2, "another period of the checks")
+        wait_until(lambda: answering.checks >= before + 2, "another period of checks")
         assert [client.post(REVOKE, data={"token": "x"}).status_code for _ in range(4)] == [200] * 4
         assert slow.checks == 1
         slow.may_tell.set()
@@ -142,7 +145,9 @@ def test_one_address_that_sends_slowly_does_not_keep_the_others_out(tmp_path: Pa
             connection.sendall(head)
         transport = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
         with httpx2.Client(base_url=client.base_url, transport=transport) as same_address:
-            wait_until(lambda: same_address.post(REVOKE, data={"token": "x"}).status_code == 503, "the limit")
+            wait_until(
+                lambda: same_address.post(REVOKE, data={"token": "x"}).status_code == 503, "the limit to be reached"
+            )
         assert client.post(REVOKE, data={"token": "x"}).status_code == 200
 
 
@@ -166,5 +171,5 @@ def test_an_instance_is_sent_only_what_the_proxy_says_of_the_caller(
     head = answering.requests[0].partition(b"\r\n\r\n")[0].decode().lower().splitlines()
     assert {"x-forwarded-for: 127.0.0.1", "x-forwarded-proto: https"} <= set(head)
     (host,) = [line for line in head if line.startswith("host: localhost")]
-    head.remove(host)  # in its port any digits may stand
+    head.remove(host)  # a port may contain any digits
     assert not [line for line in head if "203" in line or line.startswith(("upgrade", "connection", "forwarded"))]

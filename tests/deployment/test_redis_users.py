@@ -1,7 +1,7 @@
-"""The Redis users of the service and its console: all that they do is granted, and nothing else is.
+"""The Redis users of the service and its console have every right that they use, and no other.
 
-Every server of the tests has these users. The console works as its own in all of its tests; the service does so here,
-on a cluster and behind Sentinel.
+All test servers have these users. Every test of the console uses its user. The service uses its own here, on a cluster
+and behind Sentinel.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ UNSEEN = {
     "cluster|nodes": "on a cluster, by sweeps",
     "wait": "where TOKEN_SERVICE_DURABILITY is `replica`",
 }
-"""Granted, and not used on a single server with the settings as they come."""
+"""Granted commands that a single server with default settings does not need."""
 
 DECLARED = {"guard"}
-"""Kinds of keys that scripts name and nobody writes, so that the table does not have them."""
+"""Kinds of keys that scripts declare and never write, so that the table of keys lacks them."""
 
 REALM = """
 realms:
@@ -69,7 +69,7 @@ pytestmark = [
 
 
 class Use:
-    """Commands in small letters, and the kinds of keys that they named; filled when the watch ends."""
+    """The commands, in lower case, and the kinds of keys that they named. Filled at the end of the watch."""
 
     def __init__(self) -> None:
         self.commands: set[str] = set()
@@ -79,7 +79,7 @@ class Use:
         name = words[0].lower()
         subcommand = f"{name}|{words[1].lower()}" if len(words) > 1 else ""
         self.commands.add(subcommand if subcommand in granted or name == "client" else name)
-        if name not in ("pttl", "memory"):  # which the console may ask of every key
+        if name not in ("pttl", "memory"):  # the console may use them on every key
             self.kinds |= {get_kind(word) for word in words[1:] if re.match(r"[a-z_:]+:\{", word)}
 
 
@@ -89,7 +89,7 @@ def get_kind(key: str) -> str:
 
 @contextmanager
 def watching(store: redis.Redis, user: str) -> Iterator[Use]:
-    """What is asked by those who work on the server as this user, and by their scripts."""
+    """Record the commands of connections with this user and of their scripts."""
     use, granted = Use(), read_rights(user).commands
     store.acl_log_reset()
     store.script_flush()
@@ -99,7 +99,7 @@ def watching(store: redis.Redis, user: str) -> Iterator[Use]:
         store.echo("the end of the watch")
         asking = ""
         while "the end of the watch" not in (said := monitor.next_command())["command"]:
-            if said["client_type"] != "lua":  # what a script does comes right behind its call
+            if said["client_type"] != "lua":  # commands of a script follow its call
                 asking = f"{said['client_address']}:{said['client_port']}"
             if asking not in others:
                 use.note(said["command"].split(" "), granted)
@@ -133,7 +133,7 @@ async def test_the_service_uses_all_that_it_was_granted(
 
 
 async def change_the_seed(worker: Worker) -> None:
-    """A realm that comes and loses a role, and a user and a client who lose one."""
+    """Apply a seed in which a realm is added and loses a role, and a user and a client lose one."""
     text = SEED.read_text()
     for changed in (
         REALM.format(roles="enduser") + text,
@@ -155,7 +155,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         return answers[-1]
 
     async def live() -> dict[str, str]:
-        """One of all that a user can have, and a session that the grace has merged and one that was ended."""
+        """Use every feature of a user once, with a session that a retry has merged and one that was revoked."""
         for person in (ALICE, BOB):
             await PHONE_APP.log_in(http, person)
             await browser.open_consent_page(authorization_url())
@@ -203,7 +203,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         await live()
         await admin("user", "delete", ALICE.username, "--yes")
         connection = StoreClient(parse_redis_url(environment["REDIS_URL"]))
-        assert await EventStream(connection).read()  # as `events --follow` does until Ctrl-C
+        assert await EventStream(connection).read()  # as `events --follow` does
         await leave_fences(connection, store)
         await connection.close()
 
@@ -213,9 +213,9 @@ async def test_the_console_uses_all_that_it_was_granted(
 
 
 async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
-    """As a revocation that finds nothing does where TOKEN_SERVICE_DURABILITY is not `memory`.
+    """Run revocations without a target with a TOKEN_SERVICE_DURABILITY other than `memory`.
 
-    Somebody empties the cache of scripts meanwhile.
+    The script cache is emptied in between.
     """
     for _ in range(2):
         assert await connection.run(OWN_SCRIPTS["leave_fence"], [keys.fence_key("0a3")], [1000]) == ["left"]
@@ -223,7 +223,7 @@ async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
 
 
 def assert_all_is_used(use: Use, user: str) -> None:
-    """The commands that it may give, and the kinds of keys that it may give them for."""
+    """Check that all granted commands and kinds of keys were used."""
     rights = read_rights(user)
     kinds = {get_kind(pattern.partition("~")[2]) for pattern in rights.keys} - {"*"}
     assert use.commands - WITHOUT_RIGHTS - rights.commands == set()
@@ -243,7 +243,7 @@ def test_the_services_keys_are_those_of_the_table() -> None:
 
 @pytest.mark.parametrize("user", ["service", "console"])
 def test_they_may_give_no_other_command(store: redis.Redis, user: str) -> None:
-    """Neither those that empty, stop, change, copy or listen to the server, nor any that a later one may have."""
+    """This covers commands that empty, stop, change, copy or monitor the server, and those of later versions."""
     granted = read_rights(user).commands
     found = find_allowed(store, user, keys.user_key(identify_user("main", ALICE.username)))
     allowed = found
@@ -275,7 +275,7 @@ def test_they_reach_no_keys_of_others(redis_server: RedisServer, store: redis.Re
 
 @pytest.mark.parametrize("key", ["login:{0a3}:x", "address:{0a3}:x", "external:{0a3}:x"])
 def test_the_console_cannot_touch_what_only_requests_need(redis_server: RedisServer, key: str) -> None:
-    """It counts them and looks whether they expire, and no more."""
+    """The console may count these keys and read their expiry."""
     with redis.Redis.from_url(redis_server.url_of("console")) as console:
         assert console.pttl(key) == -2
         for command in (("GET", key), ("DEL", key), ("SET", key, "x")):
@@ -287,7 +287,7 @@ def test_the_console_cannot_touch_what_only_requests_need(redis_server: RedisSer
 
 
 def test_each_file_holds_its_user_alone_and_all_can_be_loaded_as_one() -> None:
-    """They can be taken as they are into an ACL file that has users of its own; `start_redis` does just that."""
+    """An ACL file with other users can include them unchanged, as in `start_redis`."""
     for file in USER_FILES:
         names = [line.split()[1] for line in file.read_text().splitlines()]
         assert names in ([file.stem.removeprefix("redis-")], ["replica", "sentinel"])

@@ -1,4 +1,4 @@
-"""What docs/operations/deploy.md promises of a restart of one instance after another, here to change the secret key."""
+"""The rolling restart of docs/operations/deploy.md, here with a change of the secret key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLENTY = "1000000/minute"
 
 
 class Load:
-    """Users that never pause, each in a thread; whatever is not answered by 200 is kept."""
+    """Users that send requests without pause, each in a thread. Every response other than 200 is recorded."""
 
     def __init__(self, url: httpx2.URL, trust: ssl.SSLContext) -> None:
         self.answered: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class Load:
         return httpx2.Client(base_url=self._url, verify=self._trust, timeout=MAX_WAIT_SECONDS)
 
     def _keep_session(self) -> None:
-        """One session from the first key to the last, and its access token at every gateway."""
+        """Use one session from the first key to the last, and check its access token at every gateway."""
         with self.client() as http:
             tokens = http.post(TOKEN, data=LOGIN).json()
             while not self._ends.is_set():
@@ -67,7 +67,7 @@ class Load:
                 self._ask(http, "login", "POST", TOKEN, data=LOGIN)
 
     def _come_anew(self) -> None:
-        """On a connection of its own each time."""
+        """Log in on a new connection each time."""
         while not self._ends.wait(0.02):
             with self.client() as http:
                 self._ask(http, "introspect", "POST", INTROSPECT, data={"token": "x"}, headers=GATEWAY.basic)
@@ -113,25 +113,25 @@ def test_restarts_of_one_instance_after_the_other_cost_no_request_and_no_session
         instances = tuple(zip((first, second), ports, strict=True))
         for instance, port in instances:
             start(instance, port, STEPS[0])
-        wait_until(lambda: http.get("/.well-known/oauth-authorization-server").status_code == 200, "the proxy")
+        wait_until(lambda: http.get("/.well-known/oauth-authorization-server").status_code == 200, "the proxy to start")
         trust = ssl.create_default_context(cafile=str(tmp_path / "proxy" / "tls" / "certificate.pem"))
         load = Load(http.base_url, trust)
         with load.running():
             for keys in STEPS[1:]:
                 for instance, port in instances:
-                    # By SIGTERM, as whoever runs the service does.
+                    # SIGTERM, as an operator's service manager sends it
                     assert stop(services[port].process) == 0
                     instance.close()
                     start(instance, port, keys)
                     new = services[port]
-                    wait_until(lambda new=new: load.failures or gets_requests(new), "the proxy to use the new one")
+                    wait_until(lambda new=new: load.failures or gets_requests(new), "the proxy to use the new instance")
 
     assert load.failures == []
     assert min(load.answered[what] for what in ("refresh", "verify", "login", "introspect")) > 20
 
 
 def gets_requests(service: ServiceProcess) -> bool:
-    """Return whether this instance has served each kind of request; only the proxy sends it any."""
+    """Return True if this instance has served each kind of request. Only the proxy sends it any."""
     scrape = Scrape(httpx2.get(f"{service.url}/metrics").text)
     kinds = ({"grant": "refresh_token"}, {"grant": "password"}, {"endpoint": "verify"}, {"endpoint": "introspect"})
     return all(scrape.sum("token_service_requests_total", outcome="ok", **kind) >= 5 for kind in kinds)

@@ -1,4 +1,4 @@
-"""Secrets that come from files reach every process: the supervisor, its workers and the console."""
+"""Secrets from files reach every process: the supervisor, its workers and the console."""
 
 from __future__ import annotations
 

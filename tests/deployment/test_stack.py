@@ -1,4 +1,4 @@
-"""The deployment as it is shipped: Redis, two workers, and nginx with TLS, by scripts/stack."""
+"""The shipped deployment, started by scripts/stack: Redis, two workers, and nginx with TLS."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def https(stack: RunningStack) -> Iterator[httpx2.Client]:
 
 @pytest.fixture(scope="module")
 def elsewhere(stack: RunningStack) -> Iterator[httpx2.Client]:
-    """A client that nobody trusts."""
+    """A client at an address that is not trusted."""
     with stack.client(address=ELSEWHERE) as client:
         yield client
 
@@ -114,11 +114,11 @@ def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written
     }
     assert elsewhere.post(TOKEN, data=LOGIN | {"password": "wrong"}, headers=forged).status_code == 400
 
-    # Other lines of the log name the address, too, and the line of the request may be written after them.
+    # Other log lines contain the address too, and the line of the request may come after them.
     def find_addresses() -> set[str]:
         return {event["address"] for event in stack.service_requests()}
 
-    wait_until(lambda: ELSEWHERE in find_addresses(), "the line of the request")
+    wait_until(lambda: ELSEWHERE in find_addresses(), "the log line of the request")
     assert find_addresses() == {"127.0.0.1", ELSEWHERE}
     assert "203.0.113." not in stack.log + stack.written("access.log")
 
@@ -139,7 +139,7 @@ def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written
     ],
 )
 def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) -> None:
-    """As bytes: a client library would tidy the path up."""
+    """The path is sent as raw bytes, since a client library would normalize it."""
     with (
         socket.create_connection(("127.0.0.1", stack.https_port), MAX_WAIT_SECONDS) as plain,
         stack.trust().wrap_socket(plain, server_hostname="localhost") as connection,
@@ -173,7 +173,7 @@ def test_a_state_of_8_kib_passes_even_where_it_is_encoded(https: httpx2.Client) 
 def test_no_log_holds_a_query_string_a_password_or_a_token(stack: RunningStack, https: httpx2.Client) -> None:
     token = https.post(TOKEN, data=LOGIN).json()["access_token"]
     https.get("/authorization/", params=AUTHORIZATION, headers={"Referer": f"{stack.url}/?state={token}"})
-    wait_until(lambda: '"path":"/authorization/"' in stack.written("access.log"), "the line of the request")
+    wait_until(lambda: '"path":"/authorization/"' in stack.written("access.log"), "the log line of the request")
     logs = stack.log + stack.written("access.log") + stack.written("error.log")
     for secret in (AUTHORIZATION["state"], token, ALICE.password, stack.written("secret_key")):
         assert secret not in logs
@@ -212,7 +212,7 @@ def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_pa
         ):
             connection.sendall(head.encode() + body[:20])
             stack.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: not stack.listens(stack.https_port), "nginx takes nothing new")
+            wait_until(lambda: not stack.listens(stack.https_port), "nginx to stop listening")
             assert stack.process.poll() is None
             connection.sendall(body[20:])
             assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
@@ -222,7 +222,7 @@ def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_pa
 
 
 def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningStack, tmp_path: Path) -> None:
-    """Here that of Redis, where another one answers."""
+    """The occupied port is that of Redis, and another Redis answers there."""
     ports = {"https": free_port(), "http": free_port(), "service": free_port(), "redis": stack.redis_port}
     arguments = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
     answer = subprocess.run(
@@ -237,15 +237,15 @@ def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningSta
 
 
 def test_what_a_process_leaves_of_its_group_ends_with_it(tmp_path: Path) -> None:
-    """As an nginx may leave a worker that holds its port."""
+    """A killed nginx, for example, may leave a worker that holds its port."""
     file = tmp_path / "child"
     command = ("/bin/sh", "-c", f"sleep 600 & echo $! > {file}; wait")
     with running("a shell", command, os.environ, signal.SIGTERM, 5):
-        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the child")
+        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the child to start")
     child = Path("/proc") / file.read_text().strip() / "cmdline"
 
     def is_over() -> bool:
-        """Return whether the child has ended. The text is empty where nobody has asked yet how it ended."""
+        """Return True if the child has ended. Its command line is empty while its exit status is unread."""
         try:
             return not child.read_bytes()
         except OSError:

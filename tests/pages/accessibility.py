@@ -1,4 +1,4 @@
-"""Whether everybody can use a page: axe-core's rules, and what the width of a small screen asks."""
+"""Accessibility of a page: the rules of axe-core, and its layout on small screens."""
 
 from __future__ import annotations
 
@@ -29,32 +29,35 @@ HITS = """elements => elements.map(element => {
 
 
 async def assert_usable(page: Page) -> None:
-    """By axe-core in the light and in the dark, and by a finger on screens of three widths."""
+    """Check a page with axe-core in light and dark mode, and by touch on screens of three widths."""
     await assert_accessible(page)
     light = await page.evaluate(LOOKS)
     await page.emulate_media(color_scheme="dark")
     assert not set(light) & set(await page.evaluate(LOOKS))
     await assert_accessible(page, OF_COLOURS)
 
-    # The answers of the consent page ignore the pointer while theirs run.
+    # The buttons of the consent page ignore the pointer during their animations.
     await page.evaluate(END_OF_ANIMATIONS)
     for width, height in WIDTHS:
         await page.set_viewport_size({"width": width, "height": height})
         await assert_fits(page)
         for target in await page.locator(CONTROLS).evaluate_all(HITS):
             assert target["height"] >= LEAST_TARGET, target
-            assert target["hit"], f"something lies over it: {target}"
+            assert target["hit"], f"something covers it: {target}"
             assert 0 <= target["left"] < target["right"] <= width, target
 
 
 async def assert_accessible(page: Page, rules: object = TAGS) -> None:
-    """No rule of WCAG 2.2, levels A and AA, that a program can check is broken; or none of some rules."""
+    """Check that the page breaks no rule of WCAG 2.2, levels A and AA, that axe-core can test.
+
+    `rules` selects some of them.
+    """
     violations = await find_violations(page, rules)
     assert not violations, "\n".join([f"{page.url} is not accessible:", *map(_describe, violations)])
 
 
 async def find_violations(page: Page, rules: object = TAGS) -> list[dict[str, Any]]:
-    """Each with its rule as `id`. The policy of a page does not stop axe-core, but a device without JavaScript does."""
+    """Return violations, each with its rule as `id`. axe-core needs JavaScript, and ignores the policy of a page."""
     async with asyncio.timeout(MAX_WAIT_SECONDS):
         if not await page.evaluate("() => 'axe' in window"):
             await page.evaluate(AXE.read_text())
@@ -63,7 +66,7 @@ async def find_violations(page: Page, rules: object = TAGS) -> list[dict[str, An
 
 
 async def assert_fits(page: Page) -> None:
-    """Nothing has to be scrolled sideways."""
+    """Check that the page needs no horizontal scrolling."""
     needed, shown = await page.evaluate(
         "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )

@@ -1,4 +1,4 @@
-"""A web application that sends people to the service and gets them back, on a port of its own."""
+"""A web application that redirects users to the service and receives the callback, on its own port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WELCOME = """<!doctype html>
 
 @dataclass(frozen=True)
 class Visit:
-    """A request that came to the application; names of headers are in small letters."""
+    """A request to the application. Header names are in lower case."""
 
     method: str
     target: str
@@ -35,7 +35,7 @@ class Visit:
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters, none of which may come twice."""
+        """Return the parameters. Fails if one stands twice."""
         pairs = parse_qsl(urlsplit(self.target).query, keep_blank_values=True)
         parameters = dict(pairs)
         assert len(parameters) == len(pairs), self.target
@@ -43,12 +43,12 @@ class Visit:
 
 
 class Application:
-    """Answers every request with a page of welcome, unless told otherwise, and remembers it."""
+    """A server that records every request, and answers with a welcome page by default."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.other_site = f"http://localhost:{port}"
-        """The same server under a name that browsers take for another site than the service's."""
+        """The address of the same server under a host name that browsers take for another site."""
         self.callback = f"{self.url}/callback"
         self.visits: list[Visit] = []
         self._pages: dict[str, str] = {}
@@ -56,15 +56,15 @@ class Application:
         self._gates: dict[str, threading.Event] = {}
 
     def serve(self, path: str, html: str) -> None:
-        """Has a page of the test's own there, until the test is over."""
+        """Serve a page of the test at this path, until the end of the test."""
         self._pages[path] = html
 
     def redirect(self, path: str, to: str) -> None:
-        """Sends people on from there."""
+        """Redirect requests for this path."""
         self._redirects[path] = to
 
     def hold(self, path: str) -> threading.Event:
-        """Keeps people waiting there until the event is set."""
+        """Delay requests for this path until the event is set."""
         return self._gates.setdefault(path, threading.Event())
 
     def forget(self) -> None:
@@ -74,16 +74,16 @@ class Application:
             told.clear()
 
     def answer(self, visit: Visit) -> tuple[str, str | None]:
-        """A page, and perhaps where to go instead."""
+        """Send a page, and a redirect if one is given."""
         self.visits.append(visit)
         gate = self._gates.get(visit.path)
         assert gate is None or gate.wait(MAX_WAIT_SECONDS), visit
         return self._pages.get(visit.path, WELCOME), self._redirects.get(visit.path)
 
     async def arrival_of(self, page: Page) -> Visit:
-        """Waits until the page has come to the callback, and tells with what.
+        """Wait for a callback in the page. Returns its visit.
 
-        A second click breaks off a navigation that the first one began, and begins the same anew.
+        A second click cancels the navigation of the first one, and starts the same one again.
         """
         callback = re.compile(re.escape(self.callback) + r"(\?|#|$)")
         try:
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
     def _answer(self) -> None:
         assert isinstance(self.server, _Server)

@@ -1,4 +1,4 @@
-"""A real browser: which program it is, how people hold it, and what it complains about."""
+"""A real browser: its program, the devices it imitates, and the errors it reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Respon
 from tests.support.waiting import MAX_WAIT_SECONDS, until
 
 PATIENCE_MS = MAX_WAIT_SECONDS * 1000
-# The same names as in scripts/install.
+# The same names as in scripts/install
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox",
@@ -33,7 +33,7 @@ ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Device:
-    """How somebody looks at a page."""
+    """A kind of screen and input."""
 
     width: int = 1280
     height: int = 800
@@ -63,7 +63,7 @@ def find_chromium() -> str:
 
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
-    # The node that playwright brings along asks for a library that a bare machine has not.
+    # The node of playwright needs a library that a minimal machine lacks.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLAYWRIGHT_NODEJS_PATH", f"{NODE}/bin/node")
         async with async_playwright() as playwright:
@@ -75,7 +75,7 @@ async def running_browser() -> AsyncIterator[Browser]:
 
 
 async def new_context(browser: Browser, device: Device, base_url: str) -> BrowserContext:
-    """A person's browser: no cookies, no history."""
+    """Open an isolated browser profile, without cookies or history."""
     context = await browser.new_context(
         base_url=base_url,
         viewport={"width": device.width, "height": device.height},
@@ -90,9 +90,9 @@ async def new_context(browser: Browser, device: Device, base_url: str) -> Browse
 
 
 class Complaints:
-    """Errors of scripts, violated content security policies and failed loads, of all browsers of a test.
+    """Script errors, violations of the content security policy and failed loads, of all browsers of a test.
 
-    A test that provokes some asks for the fixture and calls `take` once it has seen what it wanted.
+    A test that provokes some uses the fixture, and calls `take` when it has checked them.
     """
 
     def __init__(self) -> None:
@@ -105,12 +105,15 @@ class Complaints:
         context.on("response", self._see_response)
 
     def take(self) -> list[str]:
-        """What there was until now, which is forgotten."""
+        """Return all complaints so far, and forget them."""
         texts, self._texts = self._texts, []
         return texts
 
     async def heard(self, *words: str) -> None:
-        """Wait until each of these stands in a complaint. They come after the answer to what provoked them."""
+        """Wait until each of these texts stands in a complaint.
+
+        Complaints arrive after the response that causes them.
+        """
         await until(lambda: all(any(word in text for text in self._texts) for word in words), ", ".join(words))
 
     def _hear(self, message: ConsoleMessage) -> None:
@@ -125,7 +128,7 @@ class Complaints:
             self._refused_pages.add(response.url)
 
     def _is_harmless(self, message: ConsoleMessage) -> bool:
-        """A page with an error status is for the test to judge, and an answer that is no page brings no icon."""
+        """Return True for an error status, which tests check themselves, and for a missing icon."""
         url = message.location["url"]
         is_expected = url in self._refused_pages or urlsplit(url).path == "/favicon.ico"
         return is_expected and message.text.startswith("Failed to load resource")

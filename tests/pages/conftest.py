@@ -1,7 +1,7 @@
-"""The pages in a real browser: the service as a process, an application beside it, and people with their devices.
+"""Fixtures of the pages in a real browser: the service as a process, a web application, and browsers.
 
-Servers are started once for all of these tests, and each test finds them as if just seeded. The browser is started once
-for a file: its event loop is that of the file's tests, and may not outlive them into other folders.
+Servers are started once for the folder, and each test finds only the seed in Redis. The browser is started once for
+each file. Its event loop is that of the file's tests, and must end with them.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def shared_application() -> Iterator[Application]:
 
 @pytest.fixture(scope="session")
 def shared_stage(shared_application: Application, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A file whose service has to be another one has a fixture of this name."""
+    """The shared deployment. A file that needs another service overrides this fixture."""
     with running_stage(tmp_path_factory.mktemp("pages"), shared_application.callback) as stage:
         yield stage
 
 
 @pytest.fixture
 def application(shared_application: Application) -> Application:
-    """The application of the clients `shop` and `phone-app`, which nobody has visited yet."""
+    """The application of the clients `shop` and `phone-app`, without recorded visits."""
     shared_application.forget()
     return shared_application
 
 
 @pytest.fixture
 def store(shared_stage: Stage) -> Iterator[redis.Redis]:
-    """A plain client to look into the service's Redis, which holds what is registered and nothing else."""
+    """A plain client of the service's Redis, which holds only the registry."""
     client = shared_stage.redis.connect()
     forget_all_but_the_registry(client)
     yield client
@@ -58,13 +58,13 @@ def store(shared_stage: Stage) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def service(shared_stage: Stage, store: redis.Redis) -> ServiceProcess:
-    """The service with its default settings; nobody is logged in there."""
+    """The service with its default settings and without logins."""
     return shared_stage.service
 
 
 @pytest.fixture
 def start_service(shared_stage: Stage, store: redis.Redis, tmp_path: Path) -> Iterator[StartService]:
-    """Starts further ones, beside `service` on the same Redis; keyword arguments are environment variables."""
+    """Return a function that starts further services on the same Redis. Keyword arguments are environment variables."""
     with ExitStack() as stack:
 
         def start(**variables: str) -> ServiceProcess:
@@ -75,7 +75,7 @@ def start_service(shared_stage: Stage, store: redis.Redis, tmp_path: Path) -> It
 
 @pytest.fixture
 async def worker(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Worker]:
-    """A worker on the same Redis, to register clients and users that are not in the seed."""
+    """A worker on the same Redis, to register clients and users that the seed does not have."""
     worker = Worker(load_settings(shared_stage.environment))
     yield worker
     await worker.close()
@@ -83,7 +83,7 @@ async def worker(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[
 
 @pytest.fixture
 async def http(service: ServiceProcess) -> AsyncIterator[httpx2.AsyncClient]:
-    """What an application's own server says to the service."""
+    """An HTTP client of the service, for calls of an application's server."""
     async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=MAX_WAIT_SECONDS) as client:
         yield client
 
@@ -103,9 +103,11 @@ def complaints() -> Complaints:
 async def open_page(
     browser: Browser, service: ServiceProcess, application: Application, complaints: Complaints
 ) -> AsyncIterator[OpenPage]:
-    """Opens a page in a browser of its own, `await open_page(PHONE)`; paths are those of `service`.
+    """Return a function that opens a page in an isolated browser, as in `await open_page(PHONE)`.
 
-    The test fails where a browser complained (see Complaints). A second tab is `await page.context.new_page()`.
+    Paths are those of `service`.
+
+    The test fails if a browser reports an error (see Complaints). A second tab is `await page.context.new_page()`.
     """
     async with AsyncExitStack() as stack:
 

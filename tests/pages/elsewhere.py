@@ -1,6 +1,6 @@
-"""Another provider that people come from: a second instance of this very service, and what they do there.
+"""A second instance of this service as the identity provider, and the actions of users there.
 
-It is `localhost` and the service `127.0.0.1`, which browsers take for two sites, and for two jars of cookies.
+Its host is `localhost` and the service's is `127.0.0.1`, so browsers keep their cookies apart.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tests.support.servers import RedisServer, free_port, running_service, start
 OUR_NAME: Final = "The Token Service"
 PROVIDER: Final = "Example Organisation"
 US: Final = OAuthClient("token-service", "a secret: with 100% + signs")
-"""The client that the service is there."""
+"""The service's registration as a client of the provider."""
 ZOE: Final = UserCredentials("zoe@org.example", "a password elsewhere")
 YVES: Final = UserCredentials("yves@org.example", "another one elsewhere")
 
 CEP: Final = "realm:cep role:enduser"
 EITHER: Final = "role:enduser"
-"""A scope that leaves open where one logs in."""
+"""A scope that leaves the choice of the realm open."""
 
 
 class IdentityProvider(NamedTuple):
-    """`url` is also its issuer."""
+    """A running provider. `url` is also its issuer."""
 
     url: str
     redis: RedisServer
@@ -80,7 +80,7 @@ def _make_seed(callback: str) -> dict[str, object]:
 
 
 def realm_of(provider: IdentityProvider) -> dict[str, object]:
-    """The realm's entry in a seed file: where all of its addresses are is what its metadata says."""
+    """Return the realm's entry in a seed file. The service reads the endpoints from the provider's metadata."""
     return {
         "name": PROVIDER,
         "issuer": provider.url,
@@ -93,7 +93,7 @@ def realm_of(provider: IdentityProvider) -> dict[str, object]:
 
 
 def ask_for(scope: str, callback: str) -> str:
-    """What the application sends people with."""
+    """Return the address of the application's authorization request."""
     return authorization_url(SHOP, callback, scope=scope, state="a state")
 
 
@@ -102,12 +102,12 @@ def provider_button(page: Page, name: str = PROVIDER) -> Locator:
 
 
 async def expect_at(page: Page, url: str) -> None:
-    """Whose page it is that stands there."""
+    """Check that the page belongs to this server."""
     await expect(page).to_have_url(re.compile(re.escape(url) + "/"))
 
 
 async def expect_person(page: Page, username: str, realm_label: str) -> None:
-    """Who the consent page takes somebody for, and from where."""
+    """Check the user and the provider that the consent page names."""
     person = page.locator(".person")
     await expect(person.get_by_text(username, exact=True)).to_be_visible()
     await expect(person.get_by_text(realm_label, exact=True)).to_be_visible()

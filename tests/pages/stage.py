@@ -1,4 +1,4 @@
-"""The service of these tests: who is registered there beside the cast, and what a test finds in its Redis."""
+"""The deployment of these tests: a service, its Redis, and its clients beside those of tests/seed.yaml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PKCE_ONLY = OAuthClient("pkce-only")
 
 
 class Stage(NamedTuple):
-    """`environment` is what it takes to start one more service on the same Redis."""
+    """A service and its Redis. `environment` starts another service on the same Redis."""
 
     redis: RedisServer
     environment: Mapping[str, str]
@@ -30,9 +30,9 @@ class Stage(NamedTuple):
 def running_stage(
     folder: Path, callback: str, *, port: int | None = None, realms: Mapping[str, object] | None = None
 ) -> Iterator[Stage]:
-    """A service with a Redis of its own. Realms are entries of a seed file; usually there is but main.
+    """Run a service with its own Redis. Realms are entries of a seed file; by default there is only main.
 
-    A code lives for ten minutes, however long a browser takes.
+    A code lives for ten minutes, for slow browsers.
     """
     server = start_redis(folder)
     try:
@@ -45,7 +45,7 @@ def running_stage(
 
 
 def write_seed(file: Path, callback: str, realms: Mapping[str, object] | None = None) -> Path:
-    """The cast, a confidential client with this callback, and a public one that must use PKCE."""
+    """Write tests/seed.yaml with two more clients: a confidential one, and a public one that must use PKCE."""
     seed: dict[str, Any] = yaml.safe_load(SEED.read_text())
     seed["realms"] = dict(realms or {})
     seed["clients"] += [
@@ -73,7 +73,7 @@ def write_seed(file: Path, callback: str, realms: Mapping[str, object] | None = 
 
 
 def forget_all_but_the_registry(store: redis.Redis) -> None:
-    """Logins, consents and counters end some day; what is registered lives for good."""
+    """Delete logins, consents and counters. All of them expire, and registry entries do not."""
     for key in store.scan_iter(count=1000):
         if store.ttl(key) >= 0:
             store.delete(key)

@@ -1,4 +1,4 @@
-"""What a person does on the pages, and what they read there."""
+"""Actions of users on the pages, and checks of what the pages show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 def button(page: Page, text: str) -> Locator:
-    """By the key of its text."""
+    """Return the button whose text has this key."""
     return page.get_by_role("button", name=page_text(text), exact=True)
 
 
@@ -49,26 +49,26 @@ async def log_in(page: Page, credentials: UserCredentials = ALICE, *, stay: bool
 
 
 async def guess_until_throttled(http: httpx2.AsyncClient, store: redis.Redis, credentials: UserCredentials) -> None:
-    """No password of this user is checked any more, however long the test takes from here on."""
+    """Guess until this user is throttled, and extend the throttle beyond the test."""
     await until_status(lambda: PHONE_APP.log_in(http, UserCredentials(credentials.username, "a guess")), 429)
     for counter in store.scan_iter("login:*"):
         store.expire(counter, HOUR_SECONDS)
 
 
 async def spoil_login_form(page: Page) -> None:
-    """Change the hidden field that holds the sealed login, as a form of a key that is gone would have it."""
+    """Change the hidden field of the sealed login, as if its key were gone."""
     await page.locator("input[name=request]").evaluate("element => element.value = 'x' + element.value")
 
 
 async def sign_in(page: Page, credentials: UserCredentials = ALICE, *, stay: bool = False) -> None:
-    """For its own sake; ends on the page of the sessions."""
+    """Log in at the page of sessions."""
     await page.goto("/sessions/")
     await log_in(page, credentials, stay=stay)
     await expect_heading(page, "sessions.heading")
 
 
 async def be_signed_in(page: Page, worker: Worker, credentials: UserCredentials = ALICE) -> None:
-    """As after a login that is no subject of the test, and that it need not wait for."""
+    """Set the cookies of a login, for tests that are not about logging in."""
     user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
     session = make_browser_session(user.identity.shard)
@@ -89,7 +89,7 @@ async def be_signed_in(page: Page, worker: Worker, credentials: UserCredentials 
 
 
 async def open_consent_page(page: Page, address: str, credentials: UserCredentials = ALICE) -> None:
-    """Opens an authorization request in a browser where nobody is signed in."""
+    """Open an authorization request in a browser without a login, and log in."""
     await page.goto(address)
     await log_in(page, credentials)
     await expect_consent(page)
@@ -104,7 +104,7 @@ async def deny(page: Page) -> None:
 
 
 async def find_middle(of: Locator) -> tuple[float, float]:
-    """Where to click while a page is about to go: what Playwright calls a click waits for a page that stays."""
+    """Return where to click during a navigation. Playwright's `click` waits for a page that stays."""
     await of.scroll_into_view_if_needed()
     box = await of.bounding_box()
     assert box is not None
@@ -126,14 +126,14 @@ async def expect_consent(page: Page, client_name: str = "Example Shop") -> None:
 
 
 async def expect_refusal(page: Page, kind: str) -> None:
-    """A page that says why it goes no further, with nothing to press."""
+    """Check for an error page with this reason and without buttons."""
     await expect_heading(page, f"refused.{kind}_heading")
     await expect(page.get_by_text(page_text(f"refused.{kind}_message"))).to_be_visible()
     await expect(page.get_by_role("button")).to_have_count(0)
 
 
 async def register_person(worker: Worker, username: str, **changes: object) -> UserCredentials:
-    """Somebody with Alice's password, and her roles unless the changes say otherwise."""
+    """Register a user with Alice's password, and her roles unless the changes say otherwise."""
     alice = await worker.logins.find_user(ALICE.realm, ALICE.username)
     assert alice is not None
     await worker.registry.put_users([msgspec.structs.replace(alice, username=username, **changes)])

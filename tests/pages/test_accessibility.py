@@ -1,4 +1,4 @@
-"""Every page in every state, for everybody: read aloud, in the dark, on a small screen, with a finger or with keys."""
+"""Accessibility of every page in every state: for screen readers, dark mode, small screens, touch and keyboards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style 
 
 @dataclass(frozen=True)
 class Scene:
-    """All that a state of a page may need."""
+    """The objects that the state of a page may need."""
 
     page: Page
     worker: Worker
@@ -114,7 +114,7 @@ async def consent_to_several_roles_over_http(scene: Scene) -> None:
 
 
 async def consent_of_long_names(scene: Scene) -> None:
-    """As long as a registration may have them, without a place to break a line."""
+    """Open a consent page with names of the maximum length, without a place to break a line."""
     name = "Donaudampfschifffahrtsgesellschaft" * 6
     client = await register(scene.worker, "long" * 60, scene.application.callback, client_name=name)
     person = await register_person(scene.worker, "w" * 240 + "@example.com", name="M" * 200)
@@ -138,7 +138,7 @@ async def answered(scene: Scene) -> None:
 
 
 async def refused(scene: Scene) -> None:
-    """With what its developers want to know."""
+    """Open an error page with details for developers."""
     await scene.page.goto(authorization_url(OAuthClient("unknown"), scene.application.callback))
     await expect_refusal(scene.page, "unverified")
 
@@ -158,7 +158,7 @@ async def refused_signed_out(scene: Scene) -> None:
 
 
 async def busy(scene: Scene) -> None:
-    """Redis does not answer."""
+    """Open a page while Redis does not answer."""
     with scene.stage.redis.frozen():
         await scene.page.goto(SESSIONS)
         await expect_refusal(scene.page, "busy")
@@ -175,7 +175,7 @@ async def login_busy(scene: Scene) -> None:
 
 
 async def unforeseen(scene: Scene) -> None:
-    """What no script of ours writes, and a script stumbles over."""
+    """Provoke an unexpected error by a value that no script of ours writes."""
     alice = identify_user(ALICE.realm, ALICE.username)
     await scene.page.goto(SESSIONS)
     scene.store.set(mark_key(alice.shard, alice.subject), "no time", ex=60)
@@ -228,7 +228,7 @@ LIKE_OTHERS: list[Callable[[Scene], Awaitable[None]]] = [
     busy,
     unforeseen,
 ]
-"""Less of what stands in those above, or other words where `login_wrong` and `refused` have theirs."""
+"""States that are parts of those above, or differ from `login_wrong` and `refused` in their texts only."""
 
 
 @pytest.mark.parametrize("reach", [*STATES, *(pytest.param(like, marks=pytest.mark.long) for like in LIKE_OTHERS)])

@@ -1,4 +1,4 @@
-"""From the application to the service and back: allow, deny, and everything that people click twice."""
+"""The flow from the application to the service and back: allowing, denying, and double clicks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def request_address(application: Application) -> str:
 
 @pytest.fixture
 async def asked(page: Page, worker: Worker, request_address: str) -> Page:
-    """Alice, signed in some time ago, at the consent page."""
+    """Alice at the consent page, with a login of some time ago."""
     await be_signed_in(page, worker)
     await page.goto(request_address)
     await expect_consent(page)
@@ -55,7 +55,7 @@ async def asked(page: Page, worker: Worker, request_address: str) -> Page:
 
 
 def codes_at(application: Application) -> set[str]:
-    """Those that the application was ever sent."""
+    """Return all codes that the application received."""
     return {visit.query["code"] for visit in application.visits if "code" in visit.query}
 
 
@@ -223,7 +223,7 @@ async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
 
 @asynccontextmanager
 async def held_animations(page: Page) -> AsyncIterator[None]:
-    """Stop the clock of all animations of a tab, those of documents that are still to come included."""
+    """Stop the clock of all animations of a tab, also those of later documents."""
     session = await page.context.new_cdp_session(page)
     await session.send("Animation.enable")
     await session.send("Animation.setPlaybackRate", {"playbackRate": 0})
@@ -276,7 +276,7 @@ async def test_a_pointer_that_comes_from_another_window_answers_only_after_a_pau
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
 async def test_a_press_without_a_movement_before_it_answers_nothing(asked: Page, application: Application) -> None:
-    """A window that closes under a pointer at rest leaves the next press as the first event of this page."""
+    """If a window closes under a resting pointer, the next press is the first event of this page."""
     x, y = await find_middle(button(asked, "consent.allow"))
     await asked.evaluate(END_OF_ANIMATIONS)
     async with held_animations(asked):
@@ -420,7 +420,7 @@ async def test_a_code_that_was_not_exchanged_yet_dies_with_revoke_all(
 async def test_a_login_page_left_open_across_revoke_all_still_works(
     page: Page, http: httpx2.AsyncClient, request_address: str
 ) -> None:
-    """Whoever logs in after it has proved who they are."""
+    """A login after revokeAll is a new proof of identity."""
     await page.goto(request_address)
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     assert (await revoke_all(http, tokens["access_token"])).status_code == 200
@@ -465,7 +465,7 @@ async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
 async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it_chose(
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    """Registered is port 9000."""
+    """The registered redirect URI has port 9000."""
     await page.goto(authorization_url(PHONE_APP, application.callback))
     await log_in(page)
     await expect_consent(page, "Phone App")
@@ -478,7 +478,7 @@ async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it
 async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
     page: Page, worker: Worker, service: ServiceProcess, http: httpx2.AsyncClient
 ) -> None:
-    """No such app is installed here, so Chromium gives up once it knows where to go."""
+    """No such app is installed here, so Chromium stops when it knows the address."""
     callback = "com.example.app:/callback"
     native = await register(worker, "native", callback, client_name="Native App")
     await page.goto(authorization_url(native, callback, state="s"))
@@ -495,7 +495,7 @@ async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
 async def test_the_application_may_send_people_on_to_another_site(
     page: Page, application: Application, request_address: str
 ) -> None:
-    """Chromium holds each redirect after a form against form-action of the page with the form."""
+    """Chromium checks each redirect after a form against the form-action policy of the form's page."""
     application.redirect("/callback", f"{application.other_site}/home")
     for answer in ("consent.allow", "consent.deny"):
         await page.goto(request_address)
@@ -507,7 +507,7 @@ async def test_the_application_may_send_people_on_to_another_site(
 
 
 async def test_who_has_nothing_to_grant_is_sent_on_as_well(page: Page, application: Application) -> None:
-    """There the redirects follow the form of the login."""
+    """The redirects follow the login form here."""
     application.redirect("/callback", f"{application.other_site}/home")
     await page.goto(authorization_url(SHOP, application.callback, scope="realm:main role:partner"))
     await log_in(page)

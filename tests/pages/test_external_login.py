@@ -1,4 +1,4 @@
-"""Who belongs to another provider signs in at its pages and comes back: it runs an instance of ours as well."""
+"""Logins at an identity provider's pages and the way back. The provider is a second instance of this service."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.support.servers import ServiceProcess, free_port
 
 @pytest.fixture(scope="module")
 def service_port() -> int:
-    """Chosen before either starts: each is told where the other is."""
+    """A port chosen before either server starts, since each needs the other's address."""
     return free_port()
 
 
@@ -67,7 +67,7 @@ def shared_stage(
     shared_application: Application,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """The service of these tests: realm cep is the provider's."""
+    """The service of these tests, with the provider as realm `cep`."""
     folder, callback = tmp_path_factory.mktemp("external"), shared_application.callback
     realms = {"cep": realm_of(shared_provider)}
     with running_stage(folder, callback, port=service_port, realms=realms) as stage:
@@ -76,14 +76,14 @@ def shared_stage(
 
 @pytest.fixture
 def provider(shared_provider: IdentityProvider) -> IdentityProvider:
-    """Nobody is logged in there."""
+    """The provider, without logins."""
     with shared_provider.redis.connect() as store:
         forget_all_but_the_registry(store)
     return shared_provider
 
 
 async def enter_by_provider(page: Page, provider: IdentityProvider, credentials: UserCredentials = ZOE) -> None:
-    """From its login page through its consent."""
+    """Log in at the provider, from its login page through its consent page."""
     await expect_at(page, provider.url)
     await expect_login(page)
     await log_in(page, credentials)
@@ -95,7 +95,7 @@ async def enter_by_provider(page: Page, provider: IdentityProvider, credentials:
 async def assert_tokens_of(
     http: httpx2.AsyncClient, application: Application, visit: Visit, username: str, scope: str
 ) -> None:
-    """What the application gets for the code that it was brought, and whose that is."""
+    """Check the user of the tokens that the application gets for its code."""
     assert visit.query.keys() == {"code", "state", "iss"}
     tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
     assert tokens["scope"] == scope
@@ -114,7 +114,7 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
     provider: IdentityProvider,
     http: httpx2.AsyncClient,
 ) -> None:
-    """Where only realm cep is asked for, nobody meets a page of ours before they are back."""
+    """If only realm `cep` is requested, no page of ours appears before the callback."""
     await page.goto(ask_for(CEP, application.callback))
     await enter_by_provider(page, provider)
 
@@ -193,7 +193,7 @@ async def test_who_denies_at_the_provider_sends_the_application_away_without_a_c
 async def test_who_denies_at_the_provider_gets_back_to_an_app_on_their_phone_by_a_link(
     page: Page, worker: Worker, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
-    """Chromium holds the redirects after the provider's form against its policy, which does not know the app."""
+    """Chromium checks the redirects after the provider's form against its policy, which lacks the app's scheme."""
     callback = "com.example.app:/callback"
     native = await register(worker, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
     await page.goto(authorization_url(native, callback, state="a state"))
@@ -214,7 +214,7 @@ async def test_who_denies_at_the_provider_gets_back_to_an_app_on_their_phone_by_
 async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
     page: Page, application: Application, provider: IdentityProvider
 ) -> None:
-    """In one browser, one after the other: the later login takes the place of the former."""
+    """The later login replaces the earlier one in one browser."""
     await page.goto(SESSIONS)
     await log_in(page, ALICE)
     await expect_heading(page, "sessions.heading")
@@ -230,7 +230,7 @@ async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
 async def test_who_is_not_the_one_that_the_provider_remembers_signs_in_there_as_somebody_else(
     page: Page, application: Application, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
-    """The provider has its own memory of the browser, and a way out of it."""
+    """The provider has its own session in the browser, and its own way to end it."""
     await page.goto(ask_for(CEP, application.callback))
     await enter_by_provider(page, provider)
     await expect_person(page, ZOE.username, PROVIDER)
@@ -318,7 +318,7 @@ async def test_a_password_that_is_none_at_the_provider_is_wrong(
 async def test_browsers_take_the_provider_and_the_service_for_two_sites(
     service: ServiceProcess, provider: IdentityProvider
 ) -> None:
-    """Or these tests would not see what cookies do on the way back."""
+    """The effect of cookies on the way back would not show otherwise."""
     assert (urlsplit(service.url).hostname, urlsplit(provider.url).hostname) == ("127.0.0.1", "localhost")
 
 
@@ -346,5 +346,5 @@ async def test_keys_are_enough_to_go_to_the_provider(
 async def test_everybody_can_use_a_page_that_offers_a_provider(page: Page, application: Application, name: str) -> None:
     await page.goto(ask_for(EITHER, application.callback))
     await provider_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
-    assert await provider_button(page, name).inner_text() == f"Sign in with {name}", "it does not stand in one line"
+    assert await provider_button(page, name).inner_text() == f"Sign in with {name}", "the button has more than one line"
     await assert_usable(page)

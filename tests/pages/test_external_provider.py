@@ -1,4 +1,4 @@
-"""Who belongs to an OpenID Connect provider that nobody here wrote signs in at its pages, and comes back."""
+"""Logins at the pages of an independent OpenID Connect provider, and the way back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "Example Provider"
 
 @pytest.fixture(scope="module")
 def service_port() -> int:
-    """Chosen before either starts: each is told where the other is."""
+    """A port chosen before either server starts, since each needs the other's address."""
     return free_port()
 
 
@@ -41,7 +41,7 @@ def shared_stage(
     shared_application: Application,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """The service of these tests: its realm cep learns who somebody is from a signed ID token and nothing else."""
+    """The service of these tests. Its realm `cep` identifies users by a signed ID token only."""
     folder, callback = tmp_path_factory.mktemp("provider"), shared_application.callback
     realm = realm_of_provider(provider, name=NAME, jwks_uri=f"{provider.url}/jwks")
     with running_stage(folder, callback, port=service_port, realms={"cep": realm}) as stage:
@@ -101,7 +101,7 @@ async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_
 async def test_who_is_not_the_one_that_the_provider_remembers_is_asked_there_again(
     page: Page, application: Application, provider: Provider
 ) -> None:
-    """As long as nobody says so, the provider sends its user back without a word."""
+    """The provider returns its signed-in user without a page by default."""
     await page.goto(ask_for(CEP, application.callback))
     await log_in_there(page, provider)
     await expect_consent(page)

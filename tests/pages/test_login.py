@@ -1,4 +1,4 @@
-"""The login page: what people type wrong, how long the browser remembers them, and hands that know only keys."""
+"""The login page: wrong input, how long a browser stays signed in, and use by keyboard."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ AT_LEAST_2_PIXELS = re.compile(r"([2-9]|[1-9][0-9])(\.[0-9]+)?px")
 
 
 async def cookies_of(context: BrowserContext) -> dict[str, float]:
-    """Each by its name, with its end; -1 is the end of the browser."""
+    """Return each cookie's expiry by name. -1 is the end of the browser."""
     return {cookie.get("name", ""): cookie.get("expires", 0) for cookie in await context.cookies()}
 
 
 async def follow_focus(page: Page, stops: Sequence[Locator]) -> None:
-    """The Tab key leads to each of these in turn, and each is seen to have the focus."""
+    """Check that the Tab key focuses these elements in turn, with a visible focus."""
     for stop in stops:
         await expect(stop).to_be_focused()
         await expect(stop).not_to_have_css("outline-style", "none")
@@ -173,7 +173,7 @@ async def test_keys_are_enough_from_the_login_to_the_application(
 
 
 async def test_the_enter_key_sends_the_login_and_allows_nothing(page: Page, application: Application) -> None:
-    """Whoever holds it down meets a page on which nothing is chosen for them."""
+    """The page after the login has no default choice, so a key that is held down allows nothing."""
     await page.goto(authorization_url(SHOP, application.callback))
     await username_field(page).fill(ALICE.username)
     await password_field(page).fill(ALICE.password)

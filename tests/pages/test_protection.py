@@ -1,4 +1,4 @@
-"""What other sites can do to somebody who uses the pages: nothing."""
+"""Attacks of other sites on users of the pages, none of which succeeds."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SAME_SITE, OTHER_SITE = "same site", "other site"
 
 
 def address_of(application: Application, where: str) -> str:
-    """Browsers take other ports for the same site, to which they send our cookies."""
+    """Return an address at another site. Browsers take another port for the same site, and send our cookies to it."""
     return application.url if where == SAME_SITE else application.other_site
 
 
 async def lure(page: Page, application: Application, where: str, action: str, fields: dict[str, str]) -> None:
-    """To a page that sends a form of its own making, as soon as somebody looks at it."""
+    """Open an attacker's page, which sends a form as soon as it loads."""
     inputs = "".join(f'<input type="hidden" name="{name}" value="{value}">' for name, value in fields.items())
     application.serve(
         "/lure", f'<form method="post" action="{action}">{inputs}</form><script>document.forms[0].submit()</script>'
@@ -45,7 +45,7 @@ async def lure(page: Page, application: Application, where: str, action: str, fi
 async def test_no_page_can_be_framed(
     browser: Browser, worker: Worker, service: ServiceProcess, application: Application, where: str
 ) -> None:
-    """Chromium shows an error of its own instead, and says why once or twice, which nobody here counts."""
+    """Chromium shows its own error page, and logs the reason once or twice."""
     context = await new_context(browser, DESKTOP, service.url)
     page = await context.new_page()
     for signed_in in (False, True):
@@ -65,7 +65,7 @@ async def test_no_page_can_be_framed(
 async def test_nobody_is_logged_in_by_a_form_of_another_site(
     page: Page, http: httpx2.AsyncClient, service: ServiceProcess, application: Application, where: str
 ) -> None:
-    """Bob has a login page of his own, and wants somebody else to send its form with his password."""
+    """Bob wants another user's browser to send his own login form with his password."""
     bob = BrowserWithoutScreen(http)
     form = PageWithoutScreen(await bob.open(authorization_url(SHOP, application.callback))).find_form(LOGIN)
     await page.goto(SESSIONS)
@@ -95,7 +95,7 @@ async def test_nobody_consents_by_a_form_of_another_site(
     where: str,
     kind: str,
 ) -> None:
-    """Not even where the name of the open page is known; from another site the browser sends no cookie along."""
+    """Even with the name of the open page the form fails, since the browser sends no cookie from another site."""
     bob = BrowserWithoutScreen(http)
     own = PageWithoutScreen(await bob.open_consent_page(authorization_url(SHOP, application.callback), BOB)).find_form(
         CONSENT
@@ -146,7 +146,7 @@ async def test_nobody_is_signed_out_by_a_form_of_another_site(
 async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
     page: Page, worker: Worker, service: ServiceProcess, application: Application, store: redis.Redis
 ) -> None:
-    """Whoever is signed in stays so: the cookies come along where somebody follows a link."""
+    """Users stay signed in, since a browser sends the cookies when they follow a link."""
     await be_signed_in(page, worker)
     application.serve(
         "/", f'<a href="{service.url}{authorization_url(SHOP, application.callback)}&decision=allow">a link</a>'
@@ -186,7 +186,7 @@ async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_repor
 
 
 async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Page) -> None:
-    """Chromium warns in the console of names that it does not know."""
+    """Chromium warns in the console about feature names that it does not know."""
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     await page.goto("/")
@@ -227,7 +227,7 @@ async def test_no_script_runs_on_a_page_whoever_puts_it_there(
 
 
 async def assert_inert(page: Page, complaints: Complaints) -> None:
-    """Nothing stands in the page that a policy would have to allow; what is put there is refused."""
+    """Check that the page needs no exception from the policy, and that injected content is blocked."""
     await expect(page.locator("script, style, [style], [onclick], [onload], base, iframe, object")).to_have_count(0)
     assert complaints.take() == []
     await page.evaluate(
@@ -246,7 +246,7 @@ async def assert_inert(page: Page, complaints: Complaints) -> None:
 async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
     page: Page, worker: Worker, application: Application, complaints: Complaints
 ) -> None:
-    """Markup that somebody could smuggle into the page of sessions sends nothing away."""
+    """Markup that an attacker injects into the page of sessions sends nothing to another address."""
     await be_signed_in(page, worker)
     await page.goto(SESSIONS)
     async with page.expect_console_message(lambda message: "form-action" in message.text):
@@ -263,7 +263,7 @@ async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
 
 
 async def test_pages_are_not_kept_by_the_browser(page: Page, worker: Worker, application: Application) -> None:
-    """Whoever uses the machine next, and goes back, reads nothing."""
+    """Another user of the same machine who goes back sees no page."""
     await be_signed_in(page, worker)
     await page.goto(f"{SESSIONS}?{urlencode({'signed_out': 'here'})}")
     await expect_heading(page, "sessions.heading")

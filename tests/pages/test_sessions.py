@@ -1,4 +1,4 @@
-"""The page of the user's sessions: what they end there is dead, and nothing else is."""
+"""The page of the user's sessions: it ends the chosen session, and no other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def shop(http: httpx2.AsyncClient) -> Tokens:
 
 @pytest.fixture
 async def listed(page: Page, worker: Worker, phone: Tokens, shop: Tokens) -> Page:
-    """Alice at her page, where two applications stand."""
+    """Alice at her page, which lists two applications."""
     await be_signed_in(page, worker)
     await page.goto(SESSIONS)
     await expect_heading(page, "sessions.heading")
@@ -57,7 +57,7 @@ async def test_who_ends_one_session_ends_no_other(
     tokens_of(await WEB_SHOP.refresh(http, shop["refresh_token"]))
     await listed.reload()
     await expect(row_of(listed, "Web Shop")).to_be_visible()
-    # Both clicks before the page goes: a second one might meet what stands there on the next page.
+    # Both clicks come before the navigation. A later click could meet another button on the next page.
     await row_of(listed, "Web Shop").get_by_role("button").evaluate("button => { button.click(); button.click() }")
     await expect(listed.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 

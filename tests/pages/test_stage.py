@@ -1,4 +1,4 @@
-"""The detectors of these tests detect: what a browser complains about, and what keeps people out."""
+"""The checks of these tests themselves: each browser error and each obstacle is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several tabs of one browser: what one of them does must not spoil the other, nor answer for it."""
+"""Several tabs of one browser: no tab invalidates another or answers for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
 async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    """The session of the second login takes the place of the first one's, and what the first tab asks stays open."""
+    """The session of the second login replaces that of the first, and the request of the first tab stays open."""
     other = await page.context.new_page()
     await page.goto(authorization_url(SHOP, application.callback, state="shop"))
     await other.goto(authorization_url(PHONE_APP, application.callback, state="phone"))
@@ -65,7 +65,7 @@ async def test_a_login_in_one_tab_is_of_use_in_the_other(page: Page, application
 
 
 async def test_of_two_tabs_that_opened_before_any_cookie_one_starts_again(page: Page, application: Application) -> None:
-    """Both requests were under way before either answer came, so the second cookie took the place of the first."""
+    """Both requests were under way before either response arrived, so the second cookie replaced the first."""
     address = authorization_url(SHOP, application.callback)
     other = await page.context.new_page()
     await page.goto(address)
@@ -117,7 +117,7 @@ async def test_what_was_denied_in_one_tab_cannot_be_allowed_in_the_other(
 async def test_a_question_to_one_person_is_never_answered_by_the_next(
     page: Page, application: Application, store: redis.Redis
 ) -> None:
-    """Bob signs in, in another tab, while Alice's question is still open."""
+    """Bob signs in, in another tab, while Alice's request is still open."""
     address = authorization_url(SHOP, application.callback)
     other = await page.context.new_page()
     await other.goto(address)

@@ -1,4 +1,4 @@
-"""The access log of a whole process: what came, from where, and why it was refused; never a secret."""
+"""The access log of a whole process: each request with its address and the reason of a refusal, and never a secret."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def service(redis_server: RedisServer, store: redis.Redis, registry: None, tmp_p
 
 
 def read_requests(log: Path) -> list[dict[str, Any]]:
-    """The lines about POST requests; what is being written is no line yet."""
+    """Return the log lines of POST requests. An incomplete last line is left out."""
     whole, _, _ = log.read_text().rpartition("\n")
     events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
     return [event for event in events if event["event"] == "request" and event["method"] == "POST"]
@@ -76,7 +76,7 @@ async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
         await PHONE_APP.exchange(http, secret, "http://127.0.0.1:9000/callback")
         await http.post(REVOKE_ALL, headers=bearer(secret))
         await WEB_SHOP.revoke(http, tokens["refresh_token"])
-        # The last one, since after it the server closes the connection.
+        # The last request, since the server closes the connection after it.
         (session,) = store.scan_iter("family:*")
         store.hset(session, "h", "no generation")
         await PHONE_APP.refresh(http, tokens["refresh_token"])
@@ -170,11 +170,11 @@ async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.R
     assert (request["status"], request["reason"]) == (503, "store_unavailable")
 
 
-# However long what was sent
+# Requests with very long texts
 
 
 async def send_raw(service: ServiceProcess, request: bytes) -> None:
-    """Send a request as it stands here, and wait for the first bytes of the answer."""
+    """Send these bytes as a request, and wait for the first bytes of the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(request)
     await reader.read(1)
@@ -219,14 +219,14 @@ async def test_no_request_makes_a_line_longer_than_a_kibibyte(
     assert len([line for line in lines if "…" in line]) >= len(paths)
 
 
-# Behind a unix socket
+# A unix socket
 
 
 @asynccontextmanager
 async def on_a_unix_socket(
     folder: Path, redis_server: RedisServer, **variables: str
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Path]]:
-    """The service at a socket of its own, and its log."""
+    """A service at its own unix socket, and its log."""
     path = folder / "service.sock"
     environment = environment_of(redis_server, LOG_LEVEL="info", **variables)
     with running_service(folder, environment, "--uds", str(path), wait_for=None) as service:

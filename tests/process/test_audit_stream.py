@@ -1,4 +1,4 @@
-"""The way of security events to their stream: bounded, off the way of every request, and honest about what it lost."""
+"""The buffer in front of the event stream: bounded, outside the path of requests, with a count of lost events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.waiting import until_reachable
 
 
 class Stream:
-    """Takes batches, unless it is away or hangs."""
+    """A stream that stores batches, fails or hangs."""
 
     def __init__(self) -> None:
         self.batches: list[list[dict[str, Any]]] = []
@@ -191,7 +191,7 @@ async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: AuditSt
 async def test_strangers_fill_no_room_in_which_events_of_users_wait(
     trail: AuditStream, stream: Stream, now: Now
 ) -> None:
-    """While Redis hangs, clients that anybody can name have their first event each minute."""
+    """Clients that anybody can name have their first event of each minute, while Redis hangs."""
     for _ in range(4):
         for number in range(MAX_NAMED):
             record_event("client_throttled", client_id=f"client{number}", address="::1")
@@ -246,7 +246,7 @@ async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_writ
 async def test_more_than_can_wait_is_counted(
     trail: AuditStream, stream: Stream, now: Now, json_logs: io.StringIO
 ) -> None:
-    """While Redis hangs there is a bound to what waits, and nobody waits for it."""
+    """The buffer is bounded while Redis hangs, and no request waits for it."""
     stream.may_answer.clear()
     for _ in range(4):
         for _ in range(LIMIT_600):

@@ -1,4 +1,7 @@
-"""The numbers, judgements, bounds and report that scripts/bench makes of measured values. Nothing is measured here."""
+"""The statistics, verdicts, bounds and report that scripts/bench makes of measured values.
+
+These tests measure nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ MACHINE = Machine("2026-01-31", "A Processor", 2, 0.1, "Redis 7.0.15", "3.11.7",
 
 
 def make_round(server_us: float, *, rate: float = 1000, load_seconds: float = 0.1) -> Round:
-    """A round of a second."""
+    """Return a round that lasted one second."""
     return Round(int(rate), 1.0, server_us * rate / 1e6, 0.1, load_seconds, p50_ms=1.0, p99_ms=3.0)
 
 
@@ -34,7 +37,7 @@ def make_results(server_us: float = 200, *, peers: Peers | None = None) -> Resul
 
 
 def make_rows(step_ms: float = 1.0) -> Rows:
-    """The rows of two groups; in the middle round of `a form` the longest step takes so long."""
+    """Return the rows of two groups. `a form` has this longest step in its middle round."""
     return {
         steps.HOSTILE: {"a form": [0.5, step_ms, 9.0], "a cookie": [0.2, 0.2, 0.2]},
         outages.BACK: {"killed": [0.1]},
@@ -84,7 +87,7 @@ def test_a_round_tells_rates_and_shares() -> None:
 
 
 def test_a_ratio_is_the_median_of_its_turns() -> None:
-    """In the second turn the machine was slow for both, in the third for one of them only."""
+    """The machine slows down both in the second turn, and only one of them in the third."""
     floor = [make_round(100, rate=1000), make_round(300, rate=300), make_round(100, rate=1000)]
     ours = [make_round(200, rate=500), make_round(600, rate=150), make_round(900, rate=100)]
 

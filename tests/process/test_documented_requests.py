@@ -1,4 +1,4 @@
-"""The requests of README.md and docs/api.md work as they stand there, and print what is shown below them."""
+"""The requests of README.md and docs/api.md work as written, and print what the documents show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END_OF_BLOCK = "\x1e"
 
 @pytest.fixture
 def service(redis_server: RedisServer, store: object, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """One that begins as `./scripts/serve` does for the reader: with the example seed."""
+    """A service with the example seed, as `./scripts/serve` starts it."""
     environment = {
         "REDIS_URL": redis_server.url,
         "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
@@ -33,7 +33,7 @@ def service(redis_server: RedisServer, store: object, tmp_path: Path) -> Iterato
 
 
 def test_requests_print_what_is_shown(service: ServiceProcess, tmp_path: Path) -> None:
-    """Of both in one go, since starting the service takes longer than most of them."""
+    """Both documents share one start of the service, which takes longer than most requests."""
     blocks = find_blocks("README.md", "## First requests") + find_blocks("docs/api.md", "# The interface")
 
     printed = run([commands for commands, _ in blocks], service, tmp_path)
@@ -46,7 +46,7 @@ def test_requests_print_what_is_shown(service: ServiceProcess, tmp_path: Path) -
 
 
 def find_blocks(document: str, heading: str) -> list[tuple[str, str | None]]:
-    """Those that speak to the service: the first one sets BASE, and the others need it or what it defines."""
+    """Return the shell blocks that call the service. The first sets BASE, and later ones use it or what they define."""
     text = (CHECKOUT / document).read_text().partition(f"{heading}\n")[2]
     found = [(match["commands"], match["answer"]) for match in BLOCK.finditer(text)]
     first = next(number for number, (commands, _) in enumerate(found) if commands.startswith("BASE="))
@@ -54,7 +54,7 @@ def find_blocks(document: str, heading: str) -> list[tuple[str, str | None]]:
 
 
 def run(blocks: list[str], service: ServiceProcess, folder: Path) -> list[str]:
-    """What each block prints, one shell running all of them."""
+    """Run all blocks in one shell. Returns the output of each."""
     curl = folder / "curl"
     curl.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {CHECKOUT / "tests" / "support" / "curl.py"} "$@"\n')
     curl.chmod(0o700)
@@ -71,7 +71,7 @@ def run(blocks: list[str], service: ServiceProcess, folder: Path) -> list[str]:
 
 
 def assert_alike(shown: str, printed: str) -> None:
-    """Apart from tokens, numbers and the order of headers; an ellipsis stands for anything."""
+    """Compare two outputs, except for tokens, numbers and the order of headers. An ellipsis matches any text."""
     expected, found = normalise(shown), normalise(printed)
     pattern = ".*".join(re.escape(part) for part in expected.split("…"))
     assert re.fullmatch(pattern, found, re.DOTALL), f"shown:\n{expected}\nprinted:\n{found}"

@@ -1,4 +1,4 @@
-"""The embedded store: a real server that is ours alone, and ends when we do."""
+"""The embedded store: a real server of our own, which ends with its owner."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def connect(store: EmbeddedStore) -> redis.Redis:
 
 
 def server_is_gone(data_dir: Path) -> bool:
-    """The server holds this lock as long as it lives."""
+    """Return True if the server has ended. It holds this lock while it lives."""
     with (data_dir / "store.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,7 +195,7 @@ def test_kill_9_of_its_owner_leaves_no_orphan(start: Start, tmp_path: Path) -> N
             assert owner.stdout.readline() == "started\n"
         finally:
             owner.kill()
-    # The next start need not wait for that: it does so by itself.
+    # The next start waits for the old server itself.
     with connect(start(tmp_path)) as client:
         assert client.ping()
 

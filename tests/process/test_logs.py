@@ -81,7 +81,7 @@ def test_no_value_looks_like_further_fields_on_the_console(capsys: pytest.Captur
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_trace_shows_no_values(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
-    """They are passwords and tokens."""
+    """The values of variables can be passwords and tokens."""
 
     def check(password: str) -> None:
         raise RuntimeError("broken")
@@ -151,7 +151,7 @@ def test_what_is_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]
 
 
 class Broken(io.StringIO):
-    """As a full disk, or a reader that went away."""
+    """A stream that fails like a full disk or a closed pipe."""
 
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""The metrics of whole processes: workers read as one, one that is killed, and an address of their own."""
+"""The metrics of whole processes: the sum over workers, a killed worker, and a separate address."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scrape(port: int, host: str = "127.0.0.1") -> Scrape:
 
 
 def send_malformed_refreshes(service: ServiceProcess, number: int) -> None:
-    """Each by a connection of its own, so that all workers get some."""
+    """Send each request on its own connection, so that all workers get some."""
     for _ in range(number):
         form = f"grant_type=refresh_token&refresh_token=x&client_id={PHONE_APP.client_id}".encode()
         with pytest.raises(urllib.error.HTTPError):
@@ -60,13 +60,13 @@ def count_refused(scrape: Scrape) -> float:
 
 
 def wait_until_refused(port: int, number: int, host: str = "127.0.0.1") -> Scrape:
-    """Workers tell what they counted many times a second, not at each request."""
+    """Wait for this number of refusals. Workers write their counts many times a second, not at each request."""
     wait_until(lambda: count_refused(scrape(port, host)) == number, f"{number} that were refused")
     return scrape(port, host)
 
 
 def worker_pids(service: ServiceProcess) -> list[int]:
-    """In the order of their start, those that have gone included."""
+    """Return the process ids of all workers in the order of their start, ended ones included."""
     lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
     events = [line["event"] for line in lines if line["event"].startswith("Started server process")]
     return [int(event.partition("[")[2].rstrip("]")) for event in events]
@@ -74,7 +74,7 @@ def worker_pids(service: ServiceProcess) -> list[int]:
 
 @pytest.fixture
 def folder_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the service makes the folder that its workers share."""
+    """The folder in which the service makes the folder that its workers share."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -150,7 +150,7 @@ def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
         LOG_LEVEL="info",
     )
     with running_service(tmp_path, environment) as service:
-        wait_until(lambda: service.log.read_text().count("Application startup complete") == 2, "both workers")
+        wait_until(lambda: service.log.read_text().count("Application startup complete") == 2, "both workers to start")
         (shared,) = folder_of_folders.iterdir()
         assert shared != left
         assert stat.S_IMODE(shared.stat().st_mode) == 0o700
@@ -161,7 +161,9 @@ def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
 
         os.kill(worker_pids(service)[0], signal.SIGKILL)
         assert count_refused(scrape(own_port)) == REQUESTS
-        wait_until(lambda: service.log.read_text().count("Application startup complete") == 3, "another worker")
+        wait_until(
+            lambda: service.log.read_text().count("Application startup complete") == 3, "another worker to start"
+        )
         assert count_refused(scrape(own_port)) == REQUESTS
         send_malformed_refreshes(service, REQUESTS)
         after = wait_until_refused(own_port, 2 * REQUESTS)
@@ -209,7 +211,7 @@ def assert_refused_where_the_address_is_in_use(environment: dict[str, str]) -> N
 
 @pytest.fixture
 def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
-    """Of a Redis user who may not ask how many keys there are."""
+    """The URL of a Redis user who may not count the keys."""
     store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "&*", "+@all", "-dbsize")  # type: ignore[no-untyped-call]
     yield redis_server.url.replace("//", "//blind:word@")
     store.acl_deluser("blind")
@@ -237,7 +239,7 @@ def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_
 def bare_workers(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> Iterator[ServiceProcess]:
-    """Two, started by uvicorn's own command and without our supervisor."""
+    """Two workers, started by uvicorn's own command and without our supervisor."""
     port, log, shared = free_port(), tmp_path / "log", tmp_path / "shared"
     variables = environment_of(redis_server, LOG_LEVEL="info", LOG_FORMAT="json", PROMETHEUS_MULTIPROC_DIR=str(shared))
     command = ["uvicorn", "--factory", "service.app:create_app", "--workers", "2", "--port", str(port)]
@@ -246,7 +248,7 @@ def bare_workers(
             [sys.executable, "-m", *command], cwd=CHECKOUT, env=os.environ | variables, stdout=output, stderr=output
         )
     service = ServiceProcess(process, port, log)
-    wait_until(lambda: log.read_text().count("Application startup complete") == 2, "both workers")
+    wait_until(lambda: log.read_text().count("Application startup complete") == 2, "both workers to start")
     yield service
     stop(process)
 

@@ -1,4 +1,4 @@
-"""The listener of the metrics by itself: what those who connect and say nothing can do to it."""
+"""The metrics listener alone: what idle connections can do to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_answered(port: int) -> bool:
 
 
 def test_who_connects_and_says_nothing_takes_no_more_threads_than_there_is_room_for() -> None:
-    # No patience ends with the silent ones.
+    # No time limit ends the idle connections.
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         answering_metrics([listening], read_timeout_seconds=3600),

@@ -1,4 +1,4 @@
-"""What the log hears of an outage that thousands of requests meet."""
+"""The log of an outage that thousands of requests meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/procfile in a checkout of links: its own service, another scripts/install and scripts/serve."""
+"""scripts/procfile in a checkout of links, with its own service and with replacements of install and serve."""
 
 import os
 import socket

@@ -7,7 +7,7 @@ import redis
 
 from service.embedded.server import EmbeddedStore
 
-# Command lines as tuples: some words contain spaces.
+# Command lines are tuples, since some words contain spaces.
 NEEDED: list[tuple[str, ...]] = [
     ("PING",),
     ("HELLO", "3"),
@@ -85,7 +85,7 @@ def test_what_the_service_needs_is_allowed(store: redis.Redis, command: tuple[st
 
 @pytest.mark.parametrize("command", FORBIDDEN, ids=" ".join)
 def test_what_could_harm_is_refused(store: redis.Redis, command: tuple[str, ...]) -> None:
-    # DEBUG is switched off by itself on newer servers, which say so in other words.
+    # Newer servers disable DEBUG by default, with another message.
     with pytest.raises(redis.ResponseError, match=r"permission|not allowed"):
         run(store, command)
 
@@ -105,7 +105,7 @@ def test_nothing_is_evicted_and_everything_is_written_down(store: redis.Redis) -
 
 
 def test_who_asks_and_never_reads_is_cut_off(store: redis.Redis) -> None:
-    """At 64 MB at once, at 16 MB after half a minute."""
+    """The limit is 64 MB at once, or 16 MB for half a minute."""
     assert f"normal {64 << 20} {16 << 20} 30" in str(_settings(store)["client-output-buffer-limit"])
 
 

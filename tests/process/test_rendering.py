@@ -1,4 +1,4 @@
-"""What pages look like and say: escaping, the words, the colours. How they are reached is tested over HTTP."""
+"""The content of rendered pages: escaping, texts and colours. Other tests reach the pages over HTTP."""
 
 import re
 import string
@@ -89,13 +89,13 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 NAMES = frozenset(
     {"realm", "roles", "now", "since", "last_used", "has_passwords", "remember_me", "insecure", "retry", "more"}
 )
-"""What is a date, a flag or a word of ours, and cannot be hostile."""
+"""Values that are a date, a flag or a text of ours, so that they cannot be hostile."""
 
 renderer = Renderer(Branding("Token Service", "#1f5fa8", has_logo=False), "")
 
 
 class Page(HTMLParser):
-    """The elements of a page, with their attributes, and its words."""
+    """The elements of a page with their attributes, and its texts."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def _make_hostile(value: Any) -> Any:
 
 @pytest.mark.parametrize("template", PAGES)
 def test_no_value_can_leave_its_place(template: str) -> None:
-    """Hostile values everywhere give the very elements and attributes that harmless ones give."""
+    """Hostile values give the same elements and attributes as harmless ones."""
     hostile = Page(renderer.render(template, **make_hostile(CONTEXTS[template])))
 
     assert hostile.shape() == render(template).shape()
@@ -173,10 +173,10 @@ def test_a_page_holds_nothing_that_its_policy_forbids(template: str) -> None:
     assert "@import" not in renderer.stylesheet.decode()
 
 
-# What a caller must pass
+# Values that a caller must pass
 
 USED = [(template, name) for template in PAGES for name in CONTEXTS[template] if name != "realm"]
-"""The realm is told by its label."""
+"""The template shows the realm by its label."""
 
 
 @pytest.mark.parametrize(("template", "name"), USED)
@@ -187,12 +187,12 @@ def test_a_value_that_is_forgotten_is_an_error_not_a_gap(template: str, name: st
         renderer.render(template, **context)
 
 
-# The words
+# Texts
 
 TEXTS = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))["texts"]
 KEYS = {f"{table}.{name}" for table, texts in TEXTS.items() for name in texts}
 JINJA = re.compile(r"{#.*?#}|{%.*?%}|{{.*?}}", re.DOTALL)
-# A key as it stands in a template or in Python; what is put together has a gap, which is read as anything.
+# A key in a template or in Python code. A computed part of it counts as a gap, which matches any text.
 KEY = re.compile(r"""f?"([a-z_]+\.[a-z_{}.]*)"((?:\s*~\s*[a-z_]+)?(?:\s*~\s*"([a-z_]+)")?)""")
 
 
@@ -232,12 +232,12 @@ def test_a_template_has_no_words_of_its_own(template: str) -> None:
 
 
 def test_placeholders_are_plain_names() -> None:
-    """Nothing but a name: no attribute and no index that could reach into a value."""
+    """A placeholder has no attribute and no index, which could reach into a value."""
     for text in (text for texts in TEXTS.values() for text in texts.values()):
         assert all(name is None or name.isidentifier() for _, name, _, _ in string.Formatter().parse(text))
 
 
-# What every page has
+# All pages
 
 
 @pytest.mark.parametrize("template", PAGES)
@@ -339,7 +339,7 @@ def test_what_is_asked_stands_before_the_answers() -> None:
 
 
 def test_switching_the_user_sends_no_decision() -> None:
-    """All answers are buttons of one form, whose fields they share."""
+    """All answers are buttons of one form, so that they share its fields."""
     page = render("consent.html")
     (switch,) = page.find("button", formaction="/authorization/switch")
 
@@ -439,7 +439,7 @@ def test_a_colour_that_can_be_seen_is_left_alone(theme: Theme, colour: str) -> N
 @settings(deadline=None, max_examples=50)
 @given(COLOURS)
 def test_what_the_stylesheet_says_can_be_read(accent: str) -> None:
-    """Whatever the operator picks, in both themes: text on the accent, links, and the accent's own shape."""
+    """This holds for every accent colour in both themes: text on the accent, links, and the accent's own shape."""
     stylesheet = Renderer(Branding("Token Service", accent, has_logo=False), "").stylesheet.decode()
     themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", line)) for line in stylesheet.splitlines()[:2]]
 

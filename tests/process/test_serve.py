@@ -33,13 +33,13 @@ SCRIPT = (str(CHECKOUT / "scripts" / "serve"),)
 
 
 class Service:
-    """A start of the service in a process of its own, which ends with the tests at the latest."""
+    """A service process, which ends with the tests at the latest."""
 
     def __init__(self, folder: Path, command: tuple[str, ...], environment: dict[str, str]) -> None:
         self.data_dir = folder / "data"
         self.output = folder / "stdout"
         self.log = folder / "stderr"
-        # The folder is shared by successive starts; each has its own output.
+        # Successive starts share the folder, and each has its own output.
         with self.output.open("w") as output, self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command],
@@ -90,12 +90,12 @@ class Service:
         return redis.Redis(unix_socket_path=str(socket_path(self.data_dir)), decode_responses=True)
 
     def store_is_gone(self) -> bool:
-        """The server holds this lock as long as it lives."""
+        """Return True if the server has ended. It holds this lock while it lives."""
         file = self.data_dir / "store.lock"
         return not file.exists() or can_lock(file)
 
     def port_is_free(self, address: str) -> bool:
-        """Nobody listens there any more: no worker is left."""
+        """Return True if nothing listens on the port, so that no worker is left."""
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
             return probe.connect_ex((host, int(port))) != 0
@@ -115,7 +115,7 @@ Start = Callable[..., Service]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts the service with nothing of our own environment but what programs need to run."""
+    """Return a function that starts the service. Its environment has only what programs need to run."""
     started: list[Service] = []
 
     def start_service(*arguments: str, command: tuple[str, ...] = SERVICE, **variables: str) -> Service:
@@ -138,7 +138,7 @@ def start_ready(start: Start) -> Start:
     return start_and_wait
 
 
-# Starting
+# Starts
 
 
 def test_the_printed_curl_line_works(start_ready: Start) -> None:
@@ -191,7 +191,7 @@ def test_logs_are_json_lines_where_there_is_no_terminal(start_ready: Start) -> N
 
 
 def read_events(service: Service, name: str) -> list[dict[str, Any]]:
-    """The whole lines of the log with this event; what is being written is no line yet."""
+    """Return the log lines of this event. An incomplete last line is left out."""
     whole, _, _ = service.log.read_text().rpartition("\n")
     events = [json.loads(line) for line in whole.splitlines()]
     return [event for event in events if event["event"] == name]
@@ -208,7 +208,7 @@ def test_a_client_that_goes_away_amid_its_request_is_a_line_in_the_log_and_no_fa
     assert '"exception"' not in service.log.read_text()
 
 
-# Refusals: one line each, and nothing is started
+# Refused starts: one line each, and no process
 
 
 def assert_refused(service: Service, *lines: str) -> None:
@@ -318,7 +318,7 @@ def test_a_port_in_use_is_refused(start: Start, workers: str) -> None:
         assert_refused(start("--port", port, "--workers", workers), f"port {port}: the port is in use")
 
 
-# Ending
+# Ends
 
 
 HALF_A_REQUEST = (
@@ -333,7 +333,7 @@ HALF_A_REQUEST = (
 
 
 def send_half_a_request(address: str) -> socket.socket:
-    """A request that is under way: the service has read its head and waits for the rest of its body."""
+    """A request in progress: the service has read its head and waits for the rest of its body."""
     host, _, port = address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=MAX_WAIT_SECONDS)
     connection.sendall("\r\n".join(HALF_A_REQUEST).encode())
@@ -394,7 +394,7 @@ def test_a_restart_keeps_the_data(start_ready: Start, number: signal.Signals) ->
         store.set("test:survivor", "alive")
     first.signal(number)
     first.wait()
-    # Not waiting for the old server: the new start has to do that by itself.
+    # The new start waits for the old server itself.
     second = start_ready()
     with second.store() as store:
         assert store.get("test:survivor") == "alive"
@@ -410,7 +410,7 @@ def test_the_store_is_started_again_when_it_dies(start_ready: Start) -> None:
 
 
 def find_workers(service: Service) -> list[int]:
-    """The process ids of all that were ever started, in the order of their start."""
+    """Return the process ids of all workers that were ever started, in the order of their start."""
     return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", service.log.read_text())]
 
 
@@ -422,7 +422,7 @@ def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
 
 
 def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start) -> None:
-    """As where a terminal ends: all of a group of processes are told, at once."""
+    """When a terminal ends, all processes of its group get the signal at once."""
     service = start_ready("--workers", "2")
     before = find_workers(service)
     wait_until(lambda: all(has_say_in(worker, signal.SIGHUP) for worker in before))

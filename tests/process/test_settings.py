@@ -383,7 +383,7 @@ def test_a_key_with_few_distinct_bytes_is_refused(key: str) -> None:
 
 @pytest.mark.clause("decided-secret-key-distinct")
 def test_random_keys_are_taken_however_they_are_written() -> None:
-    """Text in hexadecimal has few distinct characters, and often not even all sixteen."""
+    """Hexadecimal text has few distinct characters, and often fewer than sixteen."""
     for _ in range(1000):
         for key in (secrets.token_hex(32), secrets.token_urlsafe(48), secrets.token_hex(32).upper()):
             assert load(TOKEN_SERVICE_SECRET_KEY=key).secret_keys == (key.encode(),)

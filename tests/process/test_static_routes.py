@@ -1,4 +1,4 @@
-"""The addresses that are found without the router: errors are answered as the router's are."""
+"""Addresses that are found without the router: their errors equal those of the router."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of an authorization request without HTTP: reading a query, comparing addresses, making the answer's."""
+"""The rules of an authorization request without HTTP: parsing, redirect URIs, and the address of the response."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ask(**changes: str) -> str:
 
 
 def judge(text: str, client: Client | None = CLIENT) -> AuthorizationRequest:
-    """As the endpoint does, in its order."""
+    """Judge a request with the steps of the endpoint, in its order."""
     query = parse_query(text.encode())
     read_client_id(query)
     client = require_registered(client)
@@ -119,7 +119,7 @@ def test_an_encoded_name_is_the_same_name() -> None:
     assert (set(query.repeated), query.values["state"]) == ({"state"}, "b")
 
 
-# The client and its address
+# The client and its redirect URI
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_client_or_address_that_is_gone_is_told_nothing(client: Client | None)
         recheck_registration(REQUEST, "realm:main role:enduser", client)
 
 
-# The answer's address
+# The address of the response
 
 
 @given(texts, st.sampled_from([CALLBACK, CALLBACK + "?keep=this", "com.example.app:/x", "http://[::1]:1"]))

@@ -1,4 +1,4 @@
-"""The exchange of a code as a judgement over a record, a client and a form."""
+"""The judgement of a code exchange over a record, a client and a form."""
 
 from __future__ import annotations
 

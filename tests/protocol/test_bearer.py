@@ -1,4 +1,4 @@
-"""A bearer in the Authorization header, as text, and the scope that is needed of it."""
+"""Parsing of a bearer in the Authorization header, and the check of a required scope."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_token_passes_where_it_has_every_item(scope: str) -> None:
     ],
 )
 def test_what_the_token_lacks_is_named_in_the_challenge(scope: str, reason: str) -> None:
-    """The log tells a rule that lets nobody pass from a token that lacks something; the caller hears the same."""
+    """The log and the challenge distinguish a rule that admits no token from a token that lacks something."""
     with pytest.raises(InsufficientScope) as caught:
         check_scope(GRANT, scope)
 

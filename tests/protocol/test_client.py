@@ -1,4 +1,4 @@
-"""A client's registration: what it may ask for, and which sessions outlive a change of it."""
+"""A client's registration: what the client may request, and which sessions outlive a change of it."""
 
 from __future__ import annotations
 

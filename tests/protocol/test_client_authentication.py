@@ -1,4 +1,4 @@
-"""Client credentials as text: how many ways there are to read a request, and when there are too many."""
+"""Parsing of client credentials: the possible readings of a request, and when there are too many."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_names_that_are_too_long_and_secrets_of_other_characters_never_authentic
 
 @pytest.mark.clause("6749-a.1-client-id-characters")
 def test_the_longest_client_id_is_read_in_each_of_its_readings() -> None:
-    """Counted after decoding: an escaped one may be longer as it is sent."""
+    """The limit counts decoded characters, so an escaped client_id may be longer."""
     assert parse_client_credentials([], {"client_id": LONGEST}) == (ClientCredentials(LONGEST, None),)
     assert parse_basic(header(f"{LONGEST}:s")) == (ClientCredentials(LONGEST, "s"),)
     assert parse_basic(header(f"%69{LONGEST[1:]}:s")) == (ClientCredentials(LONGEST, "s"),)

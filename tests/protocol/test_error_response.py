@@ -1,4 +1,4 @@
-"""Errors as they are sent."""
+"""The response of an OAuth error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error table: each exception has one standard code, one status, and a sentence that may be sent."""
+"""The error table: each exception has one standard code, one status, and a description for the response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.protocol.errors import OAuthError
 
 NQSCHAR = re.compile(r"[\x20\x21\x23-\x5B\x5D-\x7E]+")
 
-# RFC 6749 §4.1.2.1, §5.2 and RFC 6750 §3.1.
+# RFC 6749 §4.1.2.1, §5.2 and RFC 6750 §3.1
 STANDARD_CODES = {
     "invalid_request",
     "invalid_client",

@@ -1,4 +1,4 @@
-"""The character sets of the standards, held against the first and last character of each range."""
+"""The character sets of the standards, compared with the first and last character of each range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told about a token, as JSON."""
+"""The JSON of an introspection response."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_of_a_token_that_is_not_live_nothing_but_that_is_said() -> None:
 
 @pytest.mark.clause("7662-2.2-members", "decided-introspection-members")
 def test_times_are_whole_seconds_rounded_down() -> None:
-    """So that nobody keeps an answer beyond the token's end."""
+    """A cached response must not outlive the token."""
     description = describe("access_token")
 
     assert (description.iat, description.exp) == (1_000, 1_600)

@@ -1,4 +1,4 @@
-"""The form body as text: which parameters are read out of it."""
+"""Parsing of the form body into parameters."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_too_many_parameters_are_refused_before_they_are_decoded() -> None:
 @given(bent_bytes(b"%C3%A9%F0%9F%97%9D+a=b%2Bc%00%5C%5Cx41", b"=41=3D=0A=\n=", b"%3D%0D%0A"))
 @example(bytes(range(256)))
 def test_texts_are_decoded_as_the_standard_library_does(encoded: bytes) -> None:
-    """`unquote_plus` leaves a broken escape as it is; here the text is refused."""
+    """`unquote_plus` keeps an invalid escape, and the service refuses the text."""
     text = encoded.replace(b"&", b"").decode("latin-1")
     try:
         expected = None if re.search("%(?![0-9A-Fa-f]{2})|[^\0-\x7f]", text) else unquote_plus(text, errors="strict")

@@ -1,4 +1,4 @@
-"""What is believed of a provider's answers, and where it is found."""
+"""Parsing and validation of a provider's responses."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ NAMING_ITSELF = SERVER._replace(names_itself=True)
 
 
 def read_document(issuer: str = ISSUER, /, **changes: object) -> ProviderMetadata:
-    """None leaves a member out."""
+    """Parse a metadata document with these changes. None leaves a member out."""
     document = {name: value for name, value in {**DOCUMENT, "issuer": issuer, **changes}.items() if value is not None}
     return parse_metadata(json.dumps(document).encode(), issuer)
 
 
-# Where it is found
+# Discovery
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_openid_connect_is_spoken_where_the_scope_says_so(scope: str, speaks_ope
     assert IdentityProvider(client_id="us", scope=scope).speaks_openid == speaks_openid
 
 
-# Its metadata
+# Metadata
 
 
 def test_metadata_are_read_as_they_stand() -> None:
@@ -155,7 +155,7 @@ def test_no_address_is_used_that_secrets_must_not_be_sent_to(name: str, address:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]"])
 def test_without_tls_a_provider_on_this_machine_can_be_spoken_to(host: str) -> None:
-    """As its record said already: its issuer has none either."""
+    """The record already allows it, since its issuer has no TLS either."""
     metadata = read_document(f"http://{host}", **{name: f"http://{host}/x" for name in ADDRESSES if name != "jwks_uri"})
 
     assert metadata.token_endpoint == f"http://{host}/x"
@@ -171,7 +171,7 @@ def test_metadata_that_are_none_are_a_misanswer(body: bytes) -> None:
         parse_metadata(body, ISSUER)
 
 
-# What the record says, and what the metadata say
+# The record and the metadata
 
 
 def test_metadata_fill_in_what_the_record_leaves_open() -> None:
@@ -283,7 +283,7 @@ def test_who_is_not_listed_has_the_roles_of_the_realm() -> None:
     assert nobody_gets_any.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe")
 
 
-# What a browser brings back
+# The callback
 
 
 def bring(query: str, server: ProviderEndpoints = SERVER) -> str:
@@ -390,7 +390,7 @@ def test_the_log_hears_an_error_only_where_it_has_the_form_of_a_code(error: str,
     assert str(trouble.value) == f"it redirects with the error {told}"
 
 
-# Its token answer
+# The token response
 
 TOKENS: Mapping[str, Any] = {"access_token": "abc", "token_type": "Bearer"}
 
@@ -483,7 +483,7 @@ def test_a_provider_that_is_asked_too_often_has_said_nothing_about_the_password(
     assert refusal.value.error == "too_many_requests"
 
 
-# Who it is
+# Identification of the user
 
 
 @pytest.mark.clause("decided-external-username")
@@ -543,7 +543,7 @@ def test_an_email_that_is_not_said_to_be_verified_is_marked(verified: dict[str, 
     assert read_person(claims, "email", needs_verified_email=False) == ("z@x", "", False)
 
 
-# The rest
+# Other responses
 
 
 def test_claims_are_an_object_with_status_200() -> None:
@@ -587,7 +587,7 @@ def test_a_provider_that_is_away_is_told_with_the_time_to_try_again() -> None:
 @pytest.mark.parametrize("issuer", ["https://login.example", "HTTPS://login.example"])
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri"])
 def test_metadata_that_came_over_tls_lead_to_no_plain_address(issuer: str, name: str) -> None:
-    """This machine's own least of all, where plain http is allowed to an issuer of this machine."""
+    """Plain http on this machine is allowed to an issuer only, and never to endpoints of an issuer with TLS."""
     body = json.dumps({"issuer": issuer, name: "http://127.0.0.1:6379/"}).encode()
     with pytest.raises(InvalidProviderResponse, match=name):
         parse_metadata(body, issuer)

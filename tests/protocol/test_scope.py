@@ -1,4 +1,4 @@
-"""Scopes as values: parsed, spelled canonically, compared."""
+"""Scopes as values: parsing, canonical spelling and comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token answer as a value."""
+"""The token response as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's identity: the same for every spelling of one address, another in every realm."""
+"""A user's identity: equal for all spellings of one address, and different in each realm."""
 
 from __future__ import annotations
 

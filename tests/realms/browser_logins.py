@@ -15,7 +15,7 @@ SUB = str(CLAIMS["sub"])
 
 
 async def describe(http: httpx2.AsyncClient, page: httpx2.Response, browser: Browser) -> dict[str, Any]:
-    """What introspection says of the access token that comes of allowing what the page asks."""
+    """Allow what the consent page asks. Returns the introspection response for the resulting access token."""
     assert is_consent_page(page), page.text or page.headers
     code = authorization_response(await browser.allow(page))["code"]
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]

@@ -1,4 +1,4 @@
-"""The cast's service with a realm cep, whose provider each test may bend."""
+"""Fixtures: the service of tests/seed.yaml with a realm `cep`, whose identity provider each test may change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def provider() -> AsyncIterator[FakeProvider]:
 
 @pytest.fixture
 async def giving_up(provider: FakeProvider, held_time: LoopTime) -> AsyncIterator[None]:
-    """Time passes for as long as the provider keeps a call waiting, and not otherwise."""
+    """Let time pass while the provider delays a call, and only then."""
 
     async def pass_time() -> None:
         while True:
@@ -61,7 +61,7 @@ async def giving_up(provider: FakeProvider, held_time: LoopTime) -> AsyncIterato
 
 @pytest.fixture
 def enlist(worker: Worker, provider: FakeProvider) -> Enlist:
-    """Registers the provider as realm cep, with what a test has to change in its entry, and users of the test's."""
+    """Return a function that registers the provider as realm `cep`, with changed entries and users of the test."""
 
     async def enlist(*users: dict[str, object], **changes: object) -> None:
         entry = {"realms": {"cep": realm_of(provider, **changes)}, "users": list(users)}
@@ -73,7 +73,7 @@ def enlist(worker: Worker, provider: FakeProvider) -> Enlist:
 
 @pytest.fixture
 async def cep(enlist: Enlist) -> None:
-    """Realm cep as it stands in most seed files: by its issuer."""
+    """Register realm `cep` with its issuer only, as most seed files do."""
     await enlist()
 
 
@@ -86,9 +86,9 @@ def browser(http: httpx2.AsyncClient) -> Browser:
 def no_secret_is_told(
     provider: FakeProvider, browser: Browser, store: redis.Redis, json_logs: io.StringIO
 ) -> Iterator[None]:
-    """Not in Redis, and not in the log at level debug: neither ours nor what the provider has handed out."""
+    """Check that neither Redis nor the log at level debug holds a secret of ours or of the provider."""
     yield
-    # The client of this test writes its own lines there.
+    # The HTTP client of this test also logs.
     lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
     secrets = {CLIENT_SECRET, *provider.issued, *browser.cookie_values.values()}
     for request in provider.requests:
@@ -108,7 +108,7 @@ def assert_trouble(
     enlist: Enlist,
     json_logs: io.StringIO,
 ) -> AssertTrouble:
-    """A login with this trouble comes to nothing, for the reason that is told, and the next one is right."""
+    """Check that a login with this fault fails for the logged reason, and that the next login succeeds."""
 
     async def assert_trouble(trouble: Trouble) -> None:
         places = {"userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}

@@ -1,4 +1,4 @@
-"""Logins in a browser that fail at the identity provider."""
+"""Logins in a browser that fail because of the identity provider."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Bend: TypeAlias = Callable[[FakeProvider], None]
 
 
 async def assert_healthy(enlist: Enlist, provider: FakeProvider, browser: Browser) -> None:
-    """As soon as the provider is right again, the same browser gets in."""
+    """Check that the same browser can log in as soon as the provider works again."""
     provider.claims = dict(CLAIMS)
     provider.id_token_claims, provider.id_token_header = {}, {}
     provider.userinfo, provider.introspection = {}, {}
@@ -53,7 +53,7 @@ async def assert_healthy(enlist: Enlist, provider: FakeProvider, browser: Browse
 
 
 async def try_to_log_in(browser: Browser, provider: FakeProvider) -> httpx2.Response:
-    """As far as it goes: the provider may not even be found."""
+    """Log in until the first failure. The service may not even find the provider."""
     response = await browser.open(ASK)
     if not response.headers["location"].startswith(provider.url):
         return response
@@ -70,13 +70,13 @@ def assert_came_to_nothing(response: httpx2.Response, browser: Browser, error: s
 
 
 def troubles_of(json_logs: io.StringIO) -> str:
-    """What the log says of the provider."""
+    """Return the log lines about the provider."""
     events = [json.loads(line) for line in json_logs.getvalue().splitlines()]
     return "\n".join(event["event"] for event in events if event["logger"] == "service.realms")
 
 
 class Trouble(NamedTuple):
-    """`told` is what the log must say, so that no test passes for another reason than its own."""
+    """A fault of the provider. `logged` must stand in the log, so that no test passes for another reason."""
 
     bend: Bend
     told: str

@@ -37,7 +37,7 @@ CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 @functools.cache
 def make_key(kind: str) -> Key:
-    """One of each kind for all tests, since an RSA key takes time; kinds are algorithms, but for `another`."""
+    """Return the shared key of an algorithm. Any other kind names one more RSA key."""
     if kind.startswith("ES"):
         return ECKey.generate_key(CURVES[kind], {"kid": kind})
     if kind.startswith("Ed"):
@@ -50,7 +50,7 @@ def key_for(algorithm: str) -> Key:
 
 
 def publish(*keys: Key, **parameters: str) -> KeySet:
-    """As a provider shows them, without the private parts, and as they are read here."""
+    """Return the keys without their private parts, as a provider publishes them and as they are parsed here."""
     return parse_keys({"keys": [dict(key.as_dict(private=False)) | parameters for key in keys]})
 
 
@@ -58,7 +58,7 @@ KEYS = publish(make_key("RSA"))
 
 
 def sign(claims: dict[str, Any] | None = None, **header: object) -> str:
-    """By the key RSA, unless the header says otherwise; None in it leaves a part out."""
+    """Sign with the RSA key unless the header names another. None leaves a header out."""
     whole = {name: value for name, value in ({"alg": "RS256", "kid": "RSA"} | header).items() if value is not None}
     algorithm = str(whole["alg"])
     registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
@@ -66,7 +66,7 @@ def sign(claims: dict[str, Any] | None = None, **header: object) -> str:
 
 
 def sign_raw(header: bytes, payload: bytes) -> str:
-    """Whatever bytes under a right RS256 signature."""
+    """Sign arbitrary bytes with a valid RS256 signature."""
     signed = f"{encode(header)}.{encode(payload)}".encode()
     signature = jws.JWSRegistry.algorithms["RS256"].sign(signed, make_key("RSA"))
     return f"{signed.decode()}.{encode(signature)}"

@@ -1,4 +1,4 @@
-"""The way of a browser to a provider and back."""
+"""Steps of a browser's login at an identity provider."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ASK_CEP: Final = authorization_url(scope=CEP_SCOPE)
 
 
 async def set_out(browser: Browser, address: str = ASK_CEP) -> str:
-    """Where the service sends a browser that asks for a login of realm cep and nothing else."""
+    """Return the address that the service redirects a login request for realm `cep` to."""
     return place_of(await browser.open(address))
 
 
 async def choose_cep(browser: Browser, page: httpx2.Response) -> str:
-    """Where the button of the provider leads."""
+    """Press the button of the provider. Returns the address that it leads to."""
     return place_of(await browser.submit(page, LOGIN, {"realm": "cep", "username": "", "password": ""}))
 
 
@@ -32,7 +32,7 @@ def place_of(response: httpx2.Response) -> str:
 
 
 async def log_in_there(place: str) -> str:
-    """What the provider sends the browser back with, where it does so without a page."""
+    """Open the provider's address. Returns the path of its redirect back, which needs no page here."""
     async with httpx2.AsyncClient(verify=False) as there:
         response = await there.get(place)
     assert response.status_code == 302, response.text
@@ -44,12 +44,12 @@ async def come_back(browser: Browser, path: str) -> httpx2.Response:
 
 
 async def log_in_by_way_of_cep(browser: Browser, address: str = ASK_CEP) -> httpx2.Response:
-    """The whole way, to whatever page or redirect it ends at."""
+    """Log in at the provider. Returns the page or redirect at the end."""
     return await come_back(browser, await log_in_there(await set_out(browser, address)))
 
 
 def path_of(address: str) -> str:
-    """Without the host, as a browser of this service opens it."""
+    """Return path and query, as a browser of this service opens them."""
     parts = urlsplit(address)
     return f"{parts.path}?{parts.query}"
 
@@ -61,7 +61,7 @@ def query_of(address: str) -> dict[str, str]:
 
 
 def bend(path: str, **changes: str | None) -> str:
-    """The same address with other parameters; None leaves one out."""
+    """Return the address with changed parameters. None leaves one out."""
     query = {**query_of(path), **changes}
     left = {name: value for name, value in query.items() if value is not None}
     return f"{urlsplit(path).path}?{urlencode(left)}"
@@ -70,7 +70,7 @@ def bend(path: str, **changes: str | None) -> str:
 async def log_in_with_password(
     http: httpx2.AsyncClient, username: str, password: str, client: OAuthClient = PHONE_APP, scope: str = CEP_SCOPE
 ) -> httpx2.Response:
-    """The password grant of realm cep."""
+    """Send the password grant of realm `cep`."""
     return await client.log_in(http, UserCredentials(username, password, realm="cep"), scope)
 
 

@@ -19,7 +19,7 @@ WRONG_ALICE = replace(ALICE, password="wrong")
 
 
 async def log_in(http: httpx2.AsyncClient, scope: str = CEP_SCOPE) -> httpx2.Response:
-    """With the right pair."""
+    """Log in with the right user name and password."""
     return await log_in_with_password(http, USERNAME, PASSWORD, scope=scope)
 
 
@@ -28,7 +28,7 @@ async def guess(http: httpx2.AsyncClient, username: str = USERNAME, scope: str =
 
 
 def assert_away(response: httpx2.Response) -> None:
-    """Told as an outage, in JSON, with the time to try again."""
+    """Check for the JSON response of an outage, with the time of a retry."""
     assert_error(response, 503, "temporarily_unavailable")
     assert response.headers["content-type"] == "application/json"
     assert response.headers["retry-after"] == "1"
@@ -39,6 +39,6 @@ def count_sessions(store: redis.Redis) -> int:
 
 
 def sign(provider: FakeProvider, **changes: object) -> str:
-    """An ID token as the provider makes them, but known to the test."""
+    """Return an ID token like the provider's, whose content the test knows."""
     claims = {"iss": provider.url, "aud": CLIENT_ID, "sub": SUB, "iat": 0, "exp": 4_000_000_000} | changes
     return jwt.encode({"alg": "RS256", "kid": published_key().kid}, claims, published_key())

@@ -1,4 +1,4 @@
-"""An external provider that nobody here wrote: oidc-provider as a process of its own; see provider.mjs."""
+"""An independent identity provider: oidc-provider as a process of its own; see provider.mjs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NODE = Path(sys.executable).with_name("node")
 _SCRIPT = Path(__file__).with_suffix(".mjs")
 
 LOGIN = "zoe"
-"""Who has an account there; any password does that is not empty."""
+"""A user name at the provider, which accepts any password that is not empty."""
 SUB = "zoe-4711"
 
 
 class Provider(NamedTuple):
-    """`url` is also its issuer."""
+    """A running oidc-provider. `url` is also its issuer."""
 
     url: str
     client_id: str = "token-service"
@@ -33,7 +33,7 @@ class Provider(NamedTuple):
 
 @contextmanager
 def running_provider(redirect_uri: str, *, host: str = "127.0.0.1") -> Iterator[Provider]:
-    """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
+    """Run the provider at 127.0.0.1. Browsers take the name `localhost` for another site."""
     port = free_port()
     provider = Provider(f"http://{host}:{port}")
     settings = {
@@ -56,7 +56,7 @@ def running_provider(redirect_uri: str, *, host: str = "127.0.0.1") -> Iterator[
 
 
 def realm_of_provider(provider: Provider, **changes: object) -> dict[str, object]:
-    """The realm's entry in a seed file; None leaves a key out."""
+    """Return the realm's entry in a seed file. None leaves a key out."""
     usual = {
         "name": "Example Provider",
         "issuer": provider.url,
@@ -71,7 +71,7 @@ def realm_of_provider(provider: Provider, **changes: object) -> dict[str, object
 
 def _tell(process: subprocess.Popen[bytes], settings: object) -> None:
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # why it has ended already is in its log
+    with suppress(BrokenPipeError):  # the log says why it ended early
         process.stdin.write(json.dumps(settings).encode() + b"\n")
         process.stdin.flush()
 
@@ -83,7 +83,7 @@ def _is_ready(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The end of its standard input is its own end."""
+    """Close the standard input of the process, which ends it."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.close()

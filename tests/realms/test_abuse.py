@@ -1,4 +1,4 @@
-"""Who uses a realm's login for something else: guesses past the limits, memory without end."""
+"""Abuse of a realm's login: guesses past the limits, and unbounded use of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u
 async def test_writing_the_name_differently_gives_no_further_guesses_at_the_provider(
     provider: FakeProvider, http: httpx2.AsyncClient, cep: None, spellings: list[str]
 ) -> None:
-    """To most providers these are one name, whose password ten guesses a minute are too many for."""
+    """Most providers take these spellings for one name, and would allow ten guesses for each of them."""
     for number in range(10):
         spelling = spellings[number % len(spellings)]
         assert_error(await log_in_with_password(http, spelling, "wrong"), 400, "invalid_grant")
@@ -54,7 +54,7 @@ async def test_what_is_no_guess_reaches_the_provider_so_often_from_an_address(
     cep: None,
     refusal: Reply,
 ) -> None:
-    """It uses up nobody's attempts, but could get our own address shut out there."""
+    """Such requests use up no user's attempts, but could get our own address blocked at the provider."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="5/minute")
     provider.answer(TOKEN, refusal)
     async with serving(settings, clock) as http:
@@ -76,7 +76,7 @@ async def test_what_is_no_guess_reaches_the_provider_so_often_from_an_address(
 async def test_guesses_that_a_provider_refuses_oddly_are_limited_for_each_user_name(
     provider: FakeProvider, make_settings: MakeSettings, clock: Clock, cep: None
 ) -> None:
-    """A provider that calls a wrong password something else would let anybody guess on from other addresses."""
+    """If a provider reports a wrong password by another error, guesses from many addresses must still be limited."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="5/hour")
     provider.answer(TOKEN, Reply(400, {"error": "bad_credentials"}))
     for number in range(8):
@@ -90,7 +90,7 @@ async def test_guesses_that_a_provider_refuses_oddly_are_limited_for_each_user_n
 
 
 async def test_ways_to_the_provider_are_pages_of_an_address(browser: Browser, store: redis.Redis, cep: None) -> None:
-    """One page after "not you?" could lead to any number of them."""
+    """A page after "not you?" must not lead to the provider without a limit."""
     page = await log_in_by_way_of_cep(browser)
     form = Page(page).find_form(SWITCH)
     request = browser.http.build_request("POST", form.action, data=form.fields, headers=browser_headers(browser))
@@ -99,7 +99,7 @@ async def test_ways_to_the_provider_are_pages_of_an_address(browser: Browser, st
 
     assert responses[0].status_code == 303
     assert "error=temporarily_unavailable" in responses[-1].headers["location"]
-    # The one that came back at the beginning.
+    # The remaining one is that of the first login.
     assert len(list(store.scan_iter("external:*"))) == 1
 
 

@@ -1,4 +1,4 @@
-"""Callbacks that bring no login, or not that of this browser."""
+"""Callbacks that bring no login, or the login of another browser."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
 async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
-    """What a stranger can do who makes somebody's browser open an address: their own code, in that browser's login."""
+    """An attacker makes a user's browser open a callback with the attacker's own code."""
     stranger = Browser(browser.http)
     code = query_of(await log_in_there(await set_out(stranger, ASK)))["code"]
     path = await log_in_there(await set_out(browser, ASK))
@@ -232,7 +232,7 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
 async def test_people_who_change_their_mind_keep_nobody_out(
     make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
-    """Of all who share an address."""
+    """Cancelled logins do not throttle the other users of an address."""
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"), clock) as http:
         provider.redirect = {"code": None, "error": "access_denied"}
         for _ in range(3):
@@ -259,7 +259,7 @@ async def test_of_many_who_need_what_the_provider_publishes_one_asks(
 @pytest.mark.clause("decided-external-state")
 @pytest.mark.parametrize("is_right", [True, False])
 async def test_a_callback_works_once(provider: FakeProvider, browser: Browser, cep: None, is_right: bool) -> None:
-    """After a failure, too: nobody tries codes with one state."""
+    """A callback also works only once after a failure, so a state serves for one code."""
     provider.token_response = {} if is_right else {"token_type": "mac"}
     path = await log_in_there(await set_out(browser, ASK))
     response = await come_back(browser, path)
@@ -289,7 +289,7 @@ async def test_of_many_callbacks_with_one_state_one_gets_through(
 async def test_many_logins_of_one_browser_at_once_are_each_their_own(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
-    """Tabs that a browser restores: each has its state, its nonce and its verifier."""
+    """Tabs that a browser restores each have their own state, nonce and verifier."""
     await set_out(browser, ASK)
     places = await asyncio.gather(*(set_out(browser, ASK) for _ in range(CONTENDERS // 2)))
     paths = [await log_in_there(place) for place in places]

@@ -1,4 +1,4 @@
-"""ID tokens that cannot be believed, and the keys that sign them."""
+"""ID tokens that must be refused, and the keys that sign them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def id_token_says(**changes: object) -> Bend:
 
 
 def id_token_times(**seconds_from_now: int) -> Bend:
-    """Counted from when the test runs, not from when it was collected."""
+    """Set times relative to the run of the test, not to its collection."""
 
     def bend(provider: FakeProvider) -> None:
         now = read_wall_clock()
@@ -131,7 +131,7 @@ async def test_an_id_token_that_is_not_to_be_believed(assert_trouble: AssertTrou
 
 @pytest.mark.parametrize("name", ["nonce", "sub", "aud", "iss", "azp"])
 async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(assert_trouble: AssertTrouble, name: str) -> None:
-    """JSON can spell half of a character, which UTF-8 cannot."""
+    """JSON can express half of a surrogate pair, which UTF-8 cannot encode."""
     await assert_trouble(Trouble(id_token_says(**{name: "\ud800"}), ""))
 
 
@@ -163,7 +163,7 @@ async def test_a_header_writes_nothing_of_its_own_into_the_log(
     json_logs: io.StringIO,
     header: dict[str, object],
 ) -> None:
-    """The console's form of the log has no other way to tell where an event ends."""
+    """A line break would start another event in the console's log format."""
     provider.id_token_header = header
     assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
 
@@ -244,7 +244,7 @@ async def test_keys_that_are_not_for_us_are_passed_over(provider: FakeProvider, 
 async def test_private_keys_are_passed_over(
     provider: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A library would look for the factors of each, which takes seconds for these, and forever for longer ones."""
+    """A library would factor each private key, which takes seconds for these keys and far longer for larger ones."""
     good = KeySet(provider.keys).as_dict(private=False)["keys"]
     number = urlsafe_b64encode(b"\xff" * 2048).decode().rstrip("=")
     private = {"kty": "RSA", "n": number, "e": "AQAB", "d": number}

@@ -1,4 +1,4 @@
-"""A login in a browser at the identity provider: the way there and back, and how the user is identified."""
+"""A login in a browser at the identity provider: both redirects, and the identification of the user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EMAIL = str(CLAIMS["email"])
 
 
 RANDOM = re.compile(r"[\w-]{43}", re.ASCII)
-"""256 bits."""
+"""A text of 256 random bits."""
 
 
 def paths_of(provider: FakeProvider) -> list[str]:
@@ -51,7 +51,7 @@ def paths_of(provider: FakeProvider) -> list[str]:
 
 
 def answer_tokens_to_anybody(provider: FakeProvider) -> None:
-    """Whatever the client sends to prove who it is; its user is told by userinfo."""
+    """Let the provider accept any client authentication. Userinfo then names the user."""
     provider.answer(TOKEN, Reply(200, {"access_token": "a-token", "token_type": "Bearer"}))
     provider.answer(USERINFO, Reply(200, CLAIMS))
 
@@ -237,7 +237,7 @@ async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
 async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider, source: str | None
 ) -> None:
-    """Named in the seed file, or found in the metadata."""
+    """The userinfo endpoint is named in the seed file or in the metadata."""
     await enlist(scope="email", **({source: provider.url + USERINFO} if source else {}))
     description = await log_in(http, browser)
     (request,) = provider.calls(USERINFO)
@@ -304,7 +304,7 @@ async def test_the_digits_of_a_number_are_a_name(
 async def test_names_of_the_provider_differ_by_their_capitals(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
-    """Only e-mail addresses may have been capitalised by a phone."""
+    """Case is ignored in e-mail addresses only, since phones capitalise them."""
     await enlist(username_claim="nickname")
     provider.claims["nickname"] = "zoe"
     small = await log_in(http, browser)
@@ -342,7 +342,7 @@ async def test_a_realm_may_trust_addresses_that_nobody_verified(
 async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_userinfo(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
-    """Address and verification are of one document: an address of the ID token is not vouched for by userinfo's."""
+    """Userinfo's `email_verified` does not vouch for the address in the ID token."""
     await enlist(username_claim="email")
     provider.id_token_claims = {"email": "victim@org.example", "email_verified": None}
     provider.userinfo = {"email": "Zoe@home.example", "email_verified": True}

@@ -1,4 +1,4 @@
-"""An identity provider that answers wrongly, late or not at all, and claims that are no name."""
+"""Wrong, late and missing responses of an identity provider, and claims that are not names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ASKED: Mapping[str, Mapping[str, object]] = {
     USERINFO: BY_USERINFO,
     INTROSPECT: BY_INTROSPECTION,
 }
-"""The provider's addresses, each with the entry that leads there."""
+"""The provider's endpoints, each with the entry that makes the service call it."""
 
 
 NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
@@ -125,7 +125,7 @@ async def test_an_answer_that_does_not_come_in_time(
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("status", [302, 307])
 async def test_no_redirect_is_followed(assert_trouble: AssertTrouble, path: str, status: int) -> None:
-    """It would take the code, the token or the secret elsewhere."""
+    """A redirect would send the code, the token or the secret to another address."""
     async with running_provider() as elsewhere:
         moved = Reply(status, headers={"location": elsewhere.url + path})
         await assert_trouble(Trouble(answers(path, moved), f"status {status}", entry=ASKED[path]))
@@ -298,7 +298,7 @@ async def test_an_address_that_the_provider_does_not_call_verified(
 async def test_a_doubt_counts_where_the_address_stands(
     provider: FakeProvider, browser: Browser, enlist: Enlist
 ) -> None:
-    """What the ID token vouches for is the address of the ID token, which here has none."""
+    """An ID token vouches only for its own address, which is missing here."""
     await enlist(username_claim="email")
     provider.id_token_claims = {"email": None, "email_verified": True}
     provider.userinfo = {"email": "somebody@else.example", "email_verified": False}

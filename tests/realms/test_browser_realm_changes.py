@@ -1,4 +1,4 @@
-"""Realms, clients and providers that change during a login, and a provider that keeps failing."""
+"""Changes of realms, clients and providers during a login, and a provider that keeps failing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_realm_that_another_provider_has_now(
     enlist: Enlist,
     names_itself: bool,
 ) -> None:
-    """Its code goes to nobody else, whether or not its redirect says whose it is."""
+    """The code is not sent to the other provider, with or without an `iss` in the redirect."""
     if not names_itself:
         provider.redirect = {"iss": None}
     await enlist()
@@ -68,7 +68,7 @@ async def test_a_realm_that_another_provider_has_now(
 async def test_a_realm_that_changes_while_the_provider_is_asked(
     provider: FakeProvider, browser: Browser, enlist: Enlist
 ) -> None:
-    """What it says then was said under a configuration that is no more."""
+    """The provider's response belongs to a configuration that no longer exists."""
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     changed = asyncio.Event()
@@ -150,7 +150,7 @@ def assert_refused_without_redirect(response: httpx2.Response) -> None:
 async def test_a_provider_that_keeps_failing_is_asked_no_more_and_then_once_again(
     provider: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
 ) -> None:
-    """Twenty in a row: who comes then hears at once that it is away, and after a second somebody tries."""
+    """Logins are refused at once after twenty failures in a row, and a second later one request tries again."""
     provider.answer(TOKEN, Reply(500))
     paths = [await log_in_there(await set_out(browser, ASK)) for _ in range(CONTENDERS + 5)]
     last = paths.pop()
@@ -166,7 +166,7 @@ async def test_a_provider_that_keeps_failing_is_asked_no_more_and_then_once_agai
 
 @pytest.mark.clause("decided-external-limits")
 async def test_denials_are_no_reason_not_to_ask(provider: FakeProvider, browser: Browser, cep: None) -> None:
-    """Nor are addresses that somebody made up: else anybody could shut the provider out."""
+    """Invented states do not count either. Otherwise an attacker could open the circuit for all users."""
     provider.redirect = {"iss": OTHER_ISSUER}
     for _ in range(CONTENDERS + 5):
         assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
@@ -188,7 +188,7 @@ async def test_denials_are_no_reason_not_to_ask(provider: FakeProvider, browser:
 async def test_one_person_cannot_shut_the_provider_out_for_all(
     provider: FakeProvider, browser: Browser, enlist: Enlist, bend: Bend
 ) -> None:
-    """Neither by the name that they have there, nor by what they send it."""
+    """Neither the user name at the provider nor the user's input can open the circuit for all users."""
     await enlist()
     bend(provider)
     for _ in range(CONTENDERS + 5):

@@ -102,7 +102,7 @@ async def test_who_has_none_of_the_roles_is_denied(
     answer = assert_sent_back(await log_in_by_way_of_cep(browser, f"{ASK_CEP}&state=a%20state"), "access_denied")
 
     assert answer["state"] == "a state"
-    assert query_of(await set_out(browser))["prompt"] == "login"  # or they would be sent back as who they are
+    assert query_of(await set_out(browser))["prompt"] == "login"  # otherwise single sign-on would return the same user
 
 
 async def test_who_is_listed_gets_in_where_nobody_else_does(
@@ -133,7 +133,7 @@ async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
     await change_user(worker, ZOE, disabled=True)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
-    assert query_of(await set_out(browser))["prompt"] == "login"  # or single sign-on would send them back
+    assert query_of(await set_out(browser))["prompt"] == "login"  # otherwise single sign-on would return the same user
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")

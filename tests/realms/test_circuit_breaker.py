@@ -1,4 +1,4 @@
-"""The gate in front of a provider. Tests about its times hold the time and move it."""
+"""The circuit breaker of a provider. Tests of its times hold the time and move it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def breaker() -> CircuitBreaker:
 
 
 class Crowd:
-    """Calls that are under way until they are told how to end."""
+    """Concurrent calls that wait until the test ends them."""
 
     def __init__(self, breaker: CircuitBreaker) -> None:
         self._gate = breaker
@@ -55,24 +55,24 @@ class Crowd:
                 self.inside -= 1
 
     async def come(self, count: int) -> list[asyncio.Task[None]]:
-        """So many more, each as far as it gets at once."""
+        """Start so many more calls, and let each run until it waits."""
         calls = [asyncio.create_task(self._call()) for _ in range(count)]
         self.calls += calls
         await settle()
         return calls
 
     async def end(self, error: Exception | None = None) -> list[BaseException | None]:
-        """What each of them ended with."""
+        """End all calls. Returns the result of each."""
         if error is None:
             self._end.set_result(None)
         else:
             self._end.set_exception(error)
-            self._end.exception()  # looked at, even where nobody was inside
+            self._end.exception()  # marked as retrieved, also if no call waited
         return await asyncio.gather(*self.calls, return_exceptions=True)
 
 
 async def settle() -> None:
-    """Whatever can go on by itself has gone on."""
+    """Let all tasks run until each of them waits."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -88,7 +88,7 @@ async def crowd_at(breaker: CircuitBreaker, count: int) -> AsyncIterator[Crowd]:
 
 
 async def call(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
-    """One conversation that ends at once; what it raises is what the provider led to."""
+    """Make one call that ends at once, and raises the given exception if there is one."""
     with suppress(type(error) if error else InvalidProviderResponse):
         async with breaker.guard():
             if error is not None:
@@ -106,7 +106,7 @@ async def close(breaker: CircuitBreaker) -> None:
 
 
 def is_closed(breaker: CircuitBreaker) -> bool:
-    """Whether a call would be refused at once."""
+    """Return True if the circuit is open, so that a call is refused at once."""
     try:
         breaker.check()
     except TemporarilyUnavailable:
@@ -121,7 +121,7 @@ def reason_of(call: asyncio.Task[None]) -> str:
     return error.reason
 
 
-# So many at once
+# Concurrent calls
 
 
 async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_room(breaker: CircuitBreaker) -> None:
@@ -157,7 +157,7 @@ async def test_no_more_than_a_hundred_wait_for_room(breaker: CircuitBreaker, hel
 
         assert [reason_of(one) for one in late] == ["organisation_busy"] * 5
         assert is_closed(breaker)
-        crowd.calls[-6].cancel()  # one of those who wait
+        crowd.calls[-6].cancel()  # one of the waiting calls
         await settle()
         assert not is_closed(breaker)
         ends = await crowd.end()
@@ -309,7 +309,7 @@ async def test_those_who_waited_for_room_are_refused_when_the_gate_closes(breake
     assert [reason_of(one) for one in crowd.calls[CALLS:]] == ["organisation_unavailable"] * 5
 
 
-# The trial
+# The trial call
 
 
 async def test_a_closed_gate_refuses_at_once_for_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
@@ -418,7 +418,7 @@ async def test_a_trial_that_takes_too_long_is_a_failure(breaker: CircuitBreaker,
 async def test_an_answer_to_an_older_call_opens_the_gate_and_its_failure_does_not_end_a_trial(
     breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
-    """Calls that began before the gate closed are still under way, and say something too."""
+    """Calls that began before the circuit opened are still under way, and their results count too."""
     async with crowd_at(breaker, 2) as old:
         await close(breaker)
         held_time.advance(OPEN_SECONDS)

@@ -1,4 +1,4 @@
-"""Security events of logins at a provider: who came back, and nobody's name where none did."""
+"""Security events of logins at a provider: the user of a successful login, and no user for a failed one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_login_that_the_provider_denies_is_told(
 async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
     cep: None, worker: Worker, browser: Browser, json_logs: io.StringIO
 ) -> None:
-    """Whom the provider named, and our record does not admit: nobody logged in."""
+    """The provider named a user whose record here is disabled, so no user logged in."""
     await worker.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
     await log_in_by_way_of_cep(browser)
 

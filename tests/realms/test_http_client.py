@@ -1,4 +1,4 @@
-"""HTTP to providers: certificates are checked, connections are kept while they live, and nothing else is."""
+"""The HTTP client for providers: certificates are checked, and live connections are kept."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ is_asking, ssl.create_default_context = False, make_context
 sys.addaudithook(hear)
 asyncio.run(main())
 """
-"""A new process, which prints its imports during the first request, and whether it reads certificates in a thread."""
+"""A program that prints its imports during the first request, and whether a thread reads the certificates."""
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")
 def test_the_first_request_reads_nothing_in_the_event_loop() -> None:
-    """A stranger may cause it, and certificates and modules take longer to read than the event loop may be held."""
+    """Any caller can cause the first request. Reading certificates and modules takes too long for the event loop."""
     command = [sys.executable, "-c", FIRST_REQUEST]
     told = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
 
@@ -82,7 +82,7 @@ def test_the_first_request_reads_nothing_in_the_event_loop() -> None:
 
 
 class Connections:
-    """A server that answers each request on a connection alike, and counts the connections."""
+    """A server that answers every request on a connection alike, and counts the connections."""
 
     def __init__(self, answer: bytes = OK, *, hangs_up: bool = False) -> None:
         self.answer = answer
@@ -112,14 +112,14 @@ async def serving(connections: Connections, context: ssl.SSLContext | None = Non
 
 
 class Certified(NamedTuple):
-    """A server's side of TLS, and the file with the authority that signed for it."""
+    """The TLS context of a server, and the file of the authority that signed its certificate."""
 
     context: ssl.SSLContext
     authority: Path
 
 
 def certify(folder: Path, name: str) -> Certified:
-    """A certificate for one host name or address, signed by itself."""
+    """Make a self-signed certificate for one host name or address."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     try:
@@ -155,7 +155,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(http_client: Ht
 
 @pytest.fixture
 def certificates_read_anew() -> Iterator[None]:
-    """A process reads them once, and the environment of this one changes."""
+    """Read the certificates again. A process reads them once, and this test changes its environment."""
     load_certificates.cache_clear()
     yield
     load_certificates.cache_clear()
@@ -176,7 +176,7 @@ async def test_an_authority_of_ones_own_is_named_by_the_environment(
 async def test_a_certificate_for_another_name_is_refused(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name is that of the address, though names are looked up by ourselves."""
+    """The certificate must match the name in the URL, although the client resolves names itself."""
     certified = certify(tmp_path, "login.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
     async with serving(Connections(), certified.context) as port:
@@ -200,13 +200,13 @@ async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(http_
             connections.ended.clear()
             assert (await http_client.post(f"http://127.0.0.1:{port}/", {}, b"")).status == 200
             await connections.ended.wait()
-            await asyncio.sleep(0)  # the end of the connection is in the event loop's hands
+            await asyncio.sleep(0)  # the event loop handles the end of the connection
 
             assert connections.accepted == number
 
 
 def test_idle_connections_are_given_up_before_servers_give_them_up() -> None:
-    """Of the usual ones uvicorn and Node have the shortest patience: five seconds."""
+    """Among common servers uvicorn and Node close idle connections first, after five seconds."""
     assert IDLE_SECONDS < 5
 
 
@@ -268,7 +268,7 @@ SHREDS = {
 @pytest.mark.clause("decided-external-answer-checked", "decided-external-isolated")
 @pytest.mark.parametrize("answer", SHREDS.values(), ids=SHREDS)
 async def test_an_answer_in_shreds_holds_nobody_else_up(http_client: HttpClient, answer: bytes) -> None:
-    """To take them apart costs far more than to read them: 250 000 bytes, one by one, took two seconds."""
+    """Parsing costs far more than reading: 250,000 bytes, sent one by one, took two seconds."""
     turns = 0
 
     async def work() -> None:
@@ -304,6 +304,6 @@ async def test_every_address_of_a_name_is_tried() -> None:
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example", ".example"])
 async def test_a_host_that_is_no_name_is_not_reached(http_client: HttpClient, host: str) -> None:
-    """A provider may write anything into its metadata."""
+    """Metadata of a provider may contain any text as a host."""
     with pytest.raises(InvalidProviderResponse, match="it cannot be reached"):
         await http_client.get(f"https://{host}/", {})

@@ -1,4 +1,4 @@
-"""The check of an ID token, by tokens and keys made for the purpose."""
+"""Validation of ID tokens, with tokens and keys made by the tests."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def check(text: str, keys: KeySet = KEYS, expected: Expectation = EXPECTED) -> N
 
 
 def refuse(text: str, keys: KeySet = KEYS, expected: Expectation = EXPECTED) -> str:
-    """What the log hears."""
+    """Return the reason for the log."""
     with pytest.raises(InvalidProviderResponse) as refusal:
         verify_id_token(text, keys, expected)
     return str(refusal.value)
 
 
-# Who signed it
+# Signatures
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -71,7 +71,7 @@ def test_a_token_without_a_signature_is_refused() -> None:
 
 
 def test_a_token_under_a_secret_that_others_know_is_refused() -> None:
-    """Neither the public key as a secret nor the client secret makes an ID token."""
+    """Neither the public key nor the client secret is accepted as an HMAC secret."""
     public, shared = make_key("RSA").as_pem(private=False), b"secret at the organisation"  # type: ignore[union-attr]
     keys = KeySet([make_key("RSA"), OctKey.import_key({"kty": "oct", "k": encode(shared), "kid": "shared"})])
     for secret, kid in ((public, "RSA"), (shared, "RSA"), (shared, "shared")):
@@ -157,7 +157,7 @@ def test_a_key_that_the_token_brings_along_is_not_used() -> None:
         refuse(jwt.encode(header | kid, CLAIMS, stranger, registry=registry))
 
 
-# Which of the keys
+# Choice of the key
 
 
 def test_a_key_that_is_not_published_may_be_a_new_one() -> None:
@@ -253,7 +253,7 @@ def test_a_set_without_a_key_is_a_misanswer(content: dict[str, Any]) -> None:
         parse_keys(content)
 
 
-# What it says
+# Claims
 
 
 @pytest.mark.parametrize("name", ["iss", "sub", "aud", "exp", "iat"])

@@ -1,4 +1,4 @@
-"""A provider that hangs takes up little here, and nothing of realm main."""
+"""A provider that hangs occupies bounded resources, and none of realm main."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ async def log_in_to_cep(http: httpx2.AsyncClient, username: str = USERNAME) -> h
 
 
 def start_crowd(http: httpx2.AsyncClient, count: int = CROWD) -> list[asyncio.Task[httpx2.Response]]:
-    """As many logins at once, each of another user, or the throttle would hold them up."""
+    """Start so many logins at once. Each has its own user, since the throttle would delay one user."""
     return [asyncio.create_task(log_in_to_cep(http, f"user {number}")) for number in range(count)]
 
 
 async def end_of(crowd: list[asyncio.Task[httpx2.Response]]) -> None:
-    """Each of them is told that the provider is away."""
+    """Check that each login gets the error of an outage."""
     for response in await asyncio.gather(*crowd):
         assert_error(response, 503, "temporarily_unavailable")
         assert response.headers["retry-after"] == "1"
 
 
 async def hang(provider: FakeProvider, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]) -> None:
-    """Let all of them hang at the provider, and then the time pass in which they are given up."""
+    """Let all logins hang at the provider, and advance the time until they are given up."""
     await until(lambda: provider.waiting == len(crowd))
     await held_time.advance_until_done(end_of(crowd))
 
@@ -68,7 +68,7 @@ async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notic
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     await held_time.advance_until_done(end_of(crowd))
 
-    # Whoever found no room was sent away before those who hung were given up.
+    # Logins without a slot were refused before the hanging ones were given up.
     assert len(provider.calls(TOKEN)) - before == circuit_breaker.CALLS
     await provider.await_idle()
 
@@ -90,7 +90,7 @@ async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_a
 async def test_a_provider_that_is_back_is_used_again(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
-    """More calls were given up than there is room for, and none of them is in the way of new ones."""
+    """More calls were given up than there are slots, and all slots are free for new calls."""
     provider.answer(TOKEN, Hang())
     await hang(provider, held_time, start_crowd(http, circuit_breaker.CALLS))
     held_time.advance(circuit_breaker.OPEN_SECONDS)
@@ -119,11 +119,11 @@ async def test_callers_who_hang_up_take_up_no_room(
     assert (await log_in_to_cep(http)).status_code == 200
 
 
-# Names
+# Name resolution
 
 
 class HangingNames:
-    """Lookups of one host that no name server answers, until it is released; all others are as they were."""
+    """Lookups of one host that hang until they are released. All other lookups work."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
@@ -153,7 +153,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingNames]:
 async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
     http: httpx2.AsyncClient, enlist: Enlist, held_time: LoopTime, names: HangingNames
 ) -> None:
-    """A connection to a Redis that has a name needs one of the event loop's few threads."""
+    """Connections to a Redis with a host name need the event loop's few threads."""
     named = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint")
     await enlist(issuer=None, **{name: f"https://{SLOW_HOST}/{name}" for name in named})
     crowd = start_crowd(http, circuit_breaker.CALLS)
@@ -165,7 +165,7 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     await held_time.advance_until_done(end_of(crowd))
 
-    # The threads still hang. Who waited for one of them is gone.
+    # The threads still hang. The callers that waited for one have given up.
     assert names.waiting == client.LOOKUPS
     names.released.set()
     await until(lambda: names.waiting == 0)
@@ -181,7 +181,7 @@ async def test_a_name_server_that_is_back_is_used_again(
 ) -> None:
     provider.url = f"http://localhost:{provider.port}"
     await enlist(issuer=provider.url)
-    # As if the name server hung for this name, too.
+    # Lookups of this name hang as well.
     names_of_this_machine = socket.getaddrinfo
     monkeypatch.setattr(
         socket,

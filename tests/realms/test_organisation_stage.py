@@ -1,4 +1,4 @@
-"""The stage itself: the provider is right by default, as a foreign client finds, and bent where a test bends it."""
+"""The fake provider itself: an independent client finds its defaults correct, and each change takes effect."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ask(**changes: str | None) -> Mapping[str, str]:
 
 
 async def come_back(http: httpx2.AsyncClient, **changes: str | None) -> dict[str, str]:
-    """What the provider adds to the callback."""
+    """Return the parameters that the provider adds to the callback."""
     answer = await http.get(AUTHORIZE, params=ask(**changes))
     assert answer.status_code == 302, answer.text
     address = urlsplit(answer.headers["location"])
@@ -100,7 +100,7 @@ async def id_token_of(http: httpx2.AsyncClient) -> str:
 
 
 async def read_id_token(http: httpx2.AsyncClient, id_token: str) -> dict[str, Any]:
-    """The claims, if a published key has signed them."""
+    """Return the claims, if a published key has signed them."""
     keys = KeySet.import_key_set((await http.get(KEYS)).json())
     return jwt.decode(id_token, keys, algorithms=["RS256"]).claims
 
@@ -114,7 +114,7 @@ async def test_a_foreign_client_finds_its_way_by_the_metadata_and_learns_who_it_
 ) -> None:
     metadata = (await http.get(OPENID_METADATA)).json()
     assert metadata["issuer"] == provider.url
-    secret = quote_plus(CLIENT_SECRET)  # authlib leaves it to its caller to encode the halves
+    secret = quote_plus(CLIENT_SECRET)  # authlib does not encode the two halves
     async with AsyncOAuth2Client(
         CLIENT_ID, secret, redirect_uri=CALLBACK, scope="openid email", code_challenge_method="S256"
     ) as oauth:
@@ -317,7 +317,7 @@ async def test_its_end_leaves_nobody_waiting(answer: Answer) -> None:
             provider.answer(KEYS, answer)
             asking = asyncio.create_task(http.get(provider.url + KEYS))
             await provider.await_requests(KEYS)
-        with suppress(httpx2.TransportError):  # an answer without a length ends well
+        with suppress(httpx2.TransportError):  # a body without a length is accepted
             await asking
     assert provider.waiting == 0
 

@@ -1,4 +1,4 @@
-"""The password grant in an external realm: right and wrong passwords, and answers that are no login."""
+"""The password grant in an external realm: right and wrong passwords, and responses without a login."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EMAIL = str(CLAIMS["email"])
 
 
 async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[str, str]:
-    """The realm and the user that an API hears of."""
+    """Return the realm and the user name that an API sees."""
     answer = await verify(http, tokens_of(response)["access_token"])
     return answer.headers["x-auth-realm"], answer.headers["x-auth-user"]
 
@@ -63,7 +63,7 @@ async def test_the_right_pair_gives_tokens_of_the_user_whom_the_provider_names(
 
 @pytest.mark.clause("decided-cep-password-grant")
 async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, provider: FakeProvider, cep: None) -> None:
-    """A provider that takes several spellings of a name still names one user."""
+    """A provider that accepts several spellings of a name still identifies one user."""
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
     provider.answer(TOKEN, Reply(200, tokens))
 
@@ -145,7 +145,7 @@ async def test_an_email_that_is_not_called_verified_is_nobody(
 async def test_capitals_do_not_lead_round_the_record_of_a_user(
     http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist, listed: str, named: str
 ) -> None:
-    """The default role would be there for a user whom the file does not list."""
+    """Otherwise another spelling would get the default role, as a user without an entry does."""
     await enlist({"username": listed, "realm": "cep", "roles": []}, username_claim="email")
     provider.claims["email"] = named
 
@@ -226,7 +226,7 @@ async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
 async def test_a_host_that_leads_nowhere_is_an_outage(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, host: str
 ) -> None:
-    """What a metadata document names need not be a name at all."""
+    """A metadata document may contain a host that is not a valid name."""
     scheme = "http" if host == "[::1]" else "https"
     provider.metadata["token_endpoint"] = f"{scheme}://{host}:{free_port()}/token"
 

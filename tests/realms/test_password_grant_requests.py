@@ -1,4 +1,4 @@
-"""What the identity provider is sent, and which attempts count."""
+"""Requests of the password grant to the identity provider, and which attempts count."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_no_proxy_of_the_environment_hears_of_a_login(
 async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_the_provider(
     provider: FakeProvider, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
-    """Not of a login that goes well, nor of one that fails in whatever way, nor what the provider repeats."""
+    """This covers successful logins, all failing ones, and secrets that the provider repeats."""
     seed = yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(provider)}}
     file = tmp_path / "seed.yaml"
     file.write_text(yaml.safe_dump(seed))
@@ -242,7 +242,7 @@ async def test_failures_of_the_provider_use_up_nobodys_attempts(
 async def test_guesses_in_one_realm_do_not_count_in_the_other(
     make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
-    """Neither for a name that both realms know, nor for the address that both come from."""
+    """This holds for a name that exists in both realms, and for an address that uses both."""
     settings = make_settings(
         TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"
     )

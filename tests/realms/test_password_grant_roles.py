@@ -26,7 +26,7 @@ PROVIDER_SCOPE = "realm:cep role:organisation"
 
 @asynccontextmanager
 async def held(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
-    """The login is under way at the provider, which has its answer ready at the end of the block."""
+    """Hold a login at the provider inside the block. Its response is released at the end."""
     released = asyncio.Event()
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
     provider.answer(TOKEN, Held(Reply(200, tokens), released))

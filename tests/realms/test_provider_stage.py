@@ -1,4 +1,4 @@
-"""The stage itself: oidc-provider runs, lets its user in by a page without scripts, and hands out what it should."""
+"""The independent provider itself: oidc-provider starts, logs its user in without scripts, and issues tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def metadata(http: httpx2.AsyncClient) -> dict[str, Any]:
 
 
 class Visitor:
-    """A browser at the provider, which redirects to addresses with its own name in them."""
+    """A browser at the provider, which redirects to addresses with its own host name."""
 
     def __init__(self, provider: Provider, http: httpx2.AsyncClient) -> None:
         self._url = provider.url

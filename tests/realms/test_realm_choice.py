@@ -1,4 +1,4 @@
-"""Which realm a user logs in to: the request says it, or the client, or the user at the page."""
+"""The choice of a realm for a login: by the request, by the client, or by the user on the page."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def login_forms_of(page: Page) -> list[HtmlForm]:
 
 
 async def scope_of(http: httpx2.AsyncClient, browser: Browser, page: httpx2.Response) -> str:
-    """What comes of allowing what the page asks."""
+    """Allow what the consent page asks. Returns the granted scope."""
     code = authorization_response(await browser.allow(page))["code"]
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"]
 
 
-# Both are open
+# Both realms are open
 
 
 @pytest.mark.clause("decided-realm-choice")
@@ -182,7 +182,7 @@ async def test_nobody_is_sent_to_the_provider_by_a_form_from_elsewhere(
     assert provider.requests == []
 
 
-# One is open
+# One realm is open
 
 
 @pytest.mark.clause("decided-realm-choice")
@@ -214,7 +214,7 @@ async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
 async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
-    """Such a request leads to the provider at once, also after "not you?", and no form of it is ever made."""
+    """Such a request leads to the provider at once, also after "not you?", and its password form never exists."""
     consent = await come_back(browser, await log_in_there(await set_out(browser)))
     form = Page(consent).find_form(SWITCH)
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())

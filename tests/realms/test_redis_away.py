@@ -1,4 +1,4 @@
-"""Without Redis nobody comes back from a provider, and nothing of the way there is lost."""
+"""An outage of Redis during a login at a provider: the login fails for now, and a retry of the callback succeeds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.waiting import until_status
 async def frail(
     own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, provider: FakeProvider
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service on a server that the test may stop, with realm cep."""
+    """The service with realm `cep`, on a Redis that the test may stop."""
     settings = make_settings(REDIS_URL=own_redis.url)
     worker = Worker(settings, lambda: clock.offset_ms)
     await worker.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(provider)}}).encode()))

@@ -1,8 +1,7 @@
-"""The room that requests without a login can take in Redis, at all limits together: 64 MiB for a hundred addresses.
+"""The memory that requests without a login can occupy in Redis, at all limits together: 64 MiB for a hundred addresses.
 
-Each kind of request is sent a few times. What a key takes, times how long it lives, times how often one address may
-send such a request, is the room that this kind takes for good. The two streams of security events are added at their
-full length.
+Each kind of request is sent a few times. Its steady memory is the size of a key, times the key's lifetime, times the
+limit of such requests per address. The two streams of security events are added at full length.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ADDRESSES: Final = 100
 MOST_BYTES: Final = 64 * 1024 * 1024
 TIMES: Final = 5
 TABLE_BYTES: Final = 48
-"""What Redis keeps of a key beside what MEMORY USAGE tells: its place in two tables, and its end."""
+"""Redis' overhead of a key beyond MEMORY USAGE: its entries in two tables, and its expiry."""
 
 LONG_STATE: Final = "s" * 8_000
 
@@ -42,7 +41,7 @@ async def leave_for_provider(browser: Browser) -> None:
 
 
 async def come_back_from_provider(browser: Browser) -> None:
-    """With a code that the provider never gave."""
+    """Open the callback with a code that the provider never issued."""
     path = await log_in_there(await set_out(browser))
     await come_back(browser, path.replace("code=", "code=x"))
 
@@ -80,11 +79,11 @@ A_MINUTE: Final[dict[Request, int]] = {
     guess_secret: 90,
     revoke_nothing: 1,
 }
-"""How often one address may send each of them."""
+"""The number of requests of each kind that one address may send in a minute."""
 
 
 def weigh(store: redis.Redis) -> float:
-    """The bytes of all keys that are there for a while, each times the seconds that it lives."""
+    """Return the sum over all keys that expire, each its bytes times its lifetime in seconds."""
     total = 0.0
     for key in store.scan_iter(count=1000):
         left_ms = int(store.pttl(key))

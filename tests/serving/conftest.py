@@ -1,4 +1,4 @@
-"""Our server in a thread of this process, with an application of three lines, and a peer that speaks bytes to it."""
+"""Fixtures: our server in a thread of this process, with a small application, and a raw connection to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TICK_SECONDS = 0.1
 
 @dataclass
 class Peer:
-    """One connection; every wait has an end."""
+    """A raw connection to the server. Every read has a time limit."""
 
     connection: socket.socket
 
@@ -37,14 +37,14 @@ class Peer:
         self.connection.sendall(data)
 
     def read(self, size: int = 1 << 16) -> bytes:
-        """What has come; empty where the server has closed or cut the connection."""
+        """Return the received bytes, or none if the server has closed or reset the connection."""
         try:
             return self.connection.recv(size)
         except ConnectionResetError:
             return b""
 
     def read_all(self) -> bytes:
-        """Until the server closes."""
+        """Read until the server closes the connection."""
         return b"".join(iter(self.read, b""))
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Peer:
 
 
 class WatchedConnections(Connections):
-    """Counts the bytes that were read."""
+    """Connections that count the bytes that were read."""
 
     received_bytes = 0
 
@@ -65,7 +65,7 @@ class WatchedConnection(HttpConnection):
 
 
 class WatchedServer(DrainingServer):
-    """Counts its looks at its connections."""
+    """A server that counts its checks of connections."""
 
     def __init__(self, configuration: uvicorn.Config, *, drains: bool) -> None:
         super().__init__(configuration, drains=drains)
@@ -108,7 +108,7 @@ class Serving:
         return bool(self.connections.connections)
 
     def let_pass(self, seconds: float) -> None:
-        """Move the held time, from one look at the connections to the next, until the server ends."""
+        """Advance the held time from one check of connections to the next, until the server ends."""
         assert self.held_time is not None
         server = self.server
         for _ in range(round(seconds / TICK_SECONDS)):
@@ -116,7 +116,7 @@ class Serving:
                 return
             with server.ticked:
                 awaited = server.ticks + 1
-                # In the thread of the loop, which sleeps for a tick whenever it runs this.
+                # The callback runs in the thread of the loop, which sleeps for one tick whenever it runs callbacks.
                 server.loop.call_soon_threadsafe(self.held_time.advance, TICK_SECONDS)
                 assert server.ticked.wait_for(lambda: server.ticks >= awaited, MAX_WAIT_SECONDS)  # noqa: B023
 
@@ -125,12 +125,12 @@ class Serving:
         wait_until(lambda: self.connections.received_bytes >= count, f"{count} bytes to be read")
 
     def answer_slow(self) -> None:
-        """Let one request for `/slow` be answered."""
+        """Release the response to one request for `/slow`."""
         self.application.may_answer.release()
 
 
 class Application:
-    """Answers `/slow` when the test lets it, and `/long` by 4 MiB; no body is read."""
+    """An ASGI application that reads no body. `/slow` waits for the test, and `/long` has a body of 4 MiB."""
 
     def __init__(self) -> None:
         self.may_answer = threading.Semaphore(0)
@@ -148,9 +148,9 @@ class Application:
 def running_server(
     app: ASGIApp | None = None, *, drains: bool = False, held_time: LoopTime | None = None, **options: Any
 ) -> Iterator[Serving]:
-    """The server with an application of the test, by default with `Application`.
+    """Run the server with this application, by default with `Application`.
 
-    With `held_time` it runs on a loop that keeps that time.
+    With `held_time` its event loop uses that time.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     usual = Application()
@@ -166,12 +166,12 @@ def running_server(
     def has_ended() -> bool:
         if held_time is not None:
             held_time.advance(TICK_SECONDS)
-            with suppress(RuntimeError):  # its loop has ended
+            with suppress(RuntimeError):  # the event loop has ended
                 server.loop.call_soon_threadsafe(lambda: None)
         return not thread.is_alive()
 
     try:
-        wait_until(lambda: server.started and server.ticks, "the server")
+        wait_until(lambda: server.started and server.ticks, "the start of the server")
         yield serving
     finally:
         server.should_exit = server.force_exit = True

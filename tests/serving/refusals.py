@@ -1,4 +1,4 @@
-"""Requests that the server refuses while it reads them."""
+"""Checks for requests that the server refuses while it reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How answers leave: head and body together, and nothing that is due is kept."""
+"""Writes of responses: head and body leave together, and no finished part is held back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """`/echo` answers with the body of the request, `/parts` in two parts, `/broken` never ends what it began."""
+    """`/echo` returns the request body, `/parts` sends two parts, and `/broken` never finishes its body."""
     start: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
     if scope["path"] == "/echo":
         body = (await receive())["body"]
@@ -94,5 +94,5 @@ def test_a_peer_that_leaves_in_the_middle_harms_nobody(answering: Serving) -> No
         peer.send(b"GET /parts HTTP/1.1\r\nHost: here\r\n\r\n")
         peer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         peer.close()
-    wait_until(lambda: not answering.is_open(), "the ends of all")
+    wait_until(lambda: not answering.is_open(), "the ends of all connections")
     test_head_and_body_leave_in_one_piece(answering)

@@ -1,4 +1,4 @@
-"""SIGTERM where a balancer is in front: not ready any more, then nobody new, then the end, and no request is lost."""
+"""SIGTERM behind a load balancer: first not ready, then no new connections, then the end. No request is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST = b"connection: close"
 
 
 def ask(port: int, path: str) -> tuple[int, str | None] | None:
-    """Ask on a new connection. Returns the status and the header Connection, or None if the port is closed."""
+    """Send a request on a new connection. Returns status and Connection header, or None if the port is closed."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_SECONDS)) as connection:
         try:
             connection.connect()
@@ -41,11 +41,11 @@ def ask(port: int, path: str) -> tuple[int, str | None] | None:
 def test_after_sigterm_an_instance_is_not_ready_but_serves_on_for_a_while(
     tmp_path: Path, own_redis: RedisServer, workers: str
 ) -> None:
-    """The tests below hold the time and prove how long it serves."""
+    """The duration is proved by other tests, which hold the time."""
     environment = environment_of(own_redis, WEB_CONCURRENCY=workers, LOG_LEVEL="info")
     with running_service(tmp_path, environment) as service:
         service.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: service.log.read_text().count("ending: not ready") == int(workers), "its last seconds")
+        wait_until(lambda: service.log.read_text().count("ending: not ready") == int(workers), "all workers to drain")
 
         while (answer := ask(service.port, "/readyz")) is not None:
             assert answer == (503, "close")
@@ -120,7 +120,7 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopT
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_whoever_connected_in_time_is_answered() -> None:
-    """They come as fast as they can until nobody listens any more; then they are refused, and never cut off."""
+    """Callers connect without pause until the port is closed. After that they are refused, and none is cut off."""
     cut_off: list[str] = []
     answered: list[str] = []
 
@@ -144,7 +144,7 @@ def test_whoever_connected_in_time_is_answered() -> None:
         threads = [threading.Thread(target=come, args=(serving.port,)) for _ in range(8)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: answered, "the first of them")
+        wait_until(lambda: answered, "the first answer")
         serving.server.handle_exit(signal.SIGTERM, None)
         for thread in threads:
             thread.join()
@@ -152,7 +152,7 @@ def test_whoever_connected_in_time_is_answered() -> None:
 
 
 def end_listening(serving: Serving) -> None:
-    """Let all the time pass for which the server listens after SIGTERM."""
+    """Advance the time by the whole period in which the server listens after SIGTERM."""
     serving.server.handle_exit(signal.SIGTERM, None)
     serving.let_pass(DRAIN_SECONDS + 1)
     with socket.socket() as probe:

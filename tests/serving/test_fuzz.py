@@ -1,4 +1,4 @@
-"""Bytes that are hardly HTTP, sent to a real instance: it answers or hangs up, never by a 500, and is well after it."""
+"""Random bytes sent to a real instance: it answers or closes, never with a 500, and stays healthy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SILENCE_SECONDS = 0.15
 """The silence after which the test stops reading. Later output of a busy machine is only in the log."""
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
-# Of many logins at once some are 503: a password's hash takes time.
+# With many concurrent logins some get 503, since hashing a password takes time.
 ALLOWED = {100, 200, 204, 302, 303, 400, 401, 403, 404, 405, 408, 413, 429, 431, 503}
 
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "CONNECT", "TRACE", "PRI", "get", "G\0ET", "", "X" * 300)
@@ -77,7 +77,7 @@ BODIES = (
 
 
 def make_request(dice: random.Random) -> bytes:
-    """Mostly nonsense, sometimes right by chance."""
+    """Return a random request, which is valid by chance only."""
     if dice.random() < 0.05:
         return dice.randbytes(dice.randrange(1, 2000))
     method = dice.choice(METHODS[:3]) if dice.random() < 0.7 else dice.choice(METHODS)
@@ -107,7 +107,7 @@ def mutate(dice: random.Random, request: bytes) -> bytes:
 
 
 def send(port: int, requests: Sequence[bytes], dice: random.Random) -> bytes:
-    """What came back, until the instance is done or silent; sometimes we are gone before."""
+    """Return the response, read until the end or a silence. Sometimes the test closes the connection early."""
     came = b""
     with socket.create_connection(("127.0.0.1", port), MAX_WAIT_SECONDS) as connection:
         try:
@@ -125,12 +125,12 @@ def send(port: int, requests: Sequence[bytes], dice: random.Random) -> bytes:
                     break
                 came += data
         except OSError:
-            pass  # hung up on while we were sending
+            pass  # the instance closed first
     return came
 
 
 def fuzz(port: int, seed: int, count: int) -> list[str]:
-    """What was answered that may not be, each with the bytes that led to it."""
+    """Return each response that is not allowed, with the bytes that caused it."""
     dice = random.Random(seed)
     offences = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""What the collector of a worker leaves alone."""
+"""The garbage collector's thresholds in a worker."""
 
 import gc
 

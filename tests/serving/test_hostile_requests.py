@@ -1,6 +1,6 @@
-"""No single request holds up the event loop: the largest step of the real application makes a bounded number of calls.
+"""The longest step of the event loop for any single request makes a bounded number of calls.
 
-How long such a step takes, five milliseconds at most, is measured by `scripts/bench`.
+`scripts/bench` measures the duration of such a step, which is five milliseconds at most.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tests.support.servers import start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 MOST_CALLS = 26_000
-"""Calls of functions of Python and C in one step of the loop. The most are made for 16 requests of 250 chunks."""
+"""The limit of calls of Python and C functions in one step. 16 requests of 250 chunks need the most."""
 
 MOST_CALLS_FOR = {
     "a long X-Forwarded-For at sessions": 62_000,
     "a long X-Forwarded-For at verify": 62_000,
 }
-"""A proxy adds to this header what it was sent, so that each of 60,000 empty hops is read."""
+"""A proxy appends to the header that it received, so each of 60,000 empty hops is parsed."""
 
 MOST_NORMALIZED = 18 * (MAX_USERNAME_CHARACTERS + 1)
-"""Characters of a text that is normalized, which takes a time that grows with their square. A ligature becomes 18."""
+"""The limit of characters of a normalized text, whose cost is quadratic. One ligature becomes 18 characters."""
 
 NormalizationForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -49,18 +49,18 @@ HOSTILE = [hostile.name for hostile in make_hostile_requests("")]
 
 @dataclass
 class Attacked:
-    """The service in a thread, and what its loop did since the last request began."""
+    """The service in a thread, and a record of its event loop since the last request."""
 
     port: int = 0
     hostile: dict[str, HostileRequest] = field(default_factory=dict)
     calls: list[int] = field(default_factory=list)
-    """The number of functions that each step of the loop called."""
+    """The number of function calls in each step of the loop."""
 
     normalized: list[int] = field(default_factory=list)
-    """The length of each text that was normalized."""
+    """The length of each normalized text."""
 
     def send(self, hostile: HostileRequest) -> Answer:
-        """Return the answer. What the loop did for it, also behind the answer, is in `calls` and `normalized`."""
+        """Send a request and return the response. `calls` and `normalized` then cover its whole handling."""
         caller = Caller(self.port)
         self.calls.clear()
         self.normalized.clear()
@@ -103,7 +103,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 
 
 def watch_steps(patch: pytest.MonkeyPatch, attacked: Attacked) -> None:
-    """Watch every callback of every loop; only one loop is running."""
+    """Watch every callback of every event loop. Only one loop is running."""
     run, normalize = asyncio.Handle._run, unicodedata.normalize
 
     def run_counted(handle: asyncio.Handle) -> None:

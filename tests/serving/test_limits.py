@@ -1,4 +1,4 @@
-"""Bounds of one request: headers, path, Host, chunks, trailers, and a body that goes on after its answer."""
+"""Limits of one request: headers, path, Host, chunks, trailers, and a body that continues after its response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def send_all(peer: Peer, data: bytes) -> None:
-    """The server may hang up before it has all of it."""
+    """Send all bytes. The server may close the connection before the end."""
     with contextlib.suppress(OSError):
         peer.send(data)
 
@@ -139,7 +139,7 @@ def test_the_rest_of_a_body_is_dropped_up_to_a_mebibyte(serving: Serving, size: 
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """The answer is the body of the request."""
+    """Answer with the body of the request."""
     body, is_whole = b"", False
     while not is_whole:
         message = await receive()
@@ -176,7 +176,7 @@ BODIES = {
 def test_the_body_behind_an_upgrade_is_a_body_and_no_request(
     protocol: bytes, framing: bytes, sent: bytes, split: int | None
 ) -> None:
-    """It is what the application gets, however it comes, and the next request is the next one."""
+    """The application receives it with any framing, and the following request is a separate one."""
     head = b"POST / HTTP/1.1\r\nHost: here\r\n" + UPGRADE % protocol + framing
     with running_server(echo) as serving:
         peer = serving.connect()

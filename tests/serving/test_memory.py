@@ -1,4 +1,4 @@
-"""What a connection without credentials can make a worker hold: four mebibytes, and less for half a request."""
+"""The memory that an unauthenticated connection can occupy in a worker: 4 MiB, and less for an incomplete request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 CONNECTIONS = 20
 MOST_KIB = 4 * 1024
 HALF_MOST_KIB = 512
-"""A connection was measured to take about 20 KiB, and 2.8 MiB before the number of headers was bounded."""
+"""A connection took about 20 KiB when measured, and 2.8 MiB before the number of headers was limited."""
 
 HALVES = {
     "half a head of tiny headers": get("/", *["a:b"] * 26_000)[:-2],
@@ -43,7 +43,7 @@ def service(tmp_path: Path, own_redis: RedisServer) -> Iterator[ServiceProcess]:
 
 
 def read_peak_kib(service: ServiceProcess) -> int:
-    """The most memory since `forget_peak`."""
+    """Return the peak memory since `forget_peak`."""
     status = Path(f"/proc/{service.process.pid}/status").read_text()
     (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     return int(peak)
@@ -61,7 +61,7 @@ def test_half_a_request_takes_half_a_mebibyte_at_most(service: ServiceProcess) -
         before = forget_peak(service)
         peers = [socket.create_connection(("127.0.0.1", service.port), MAX_WAIT_SECONDS) for _ in range(CONNECTIONS)]
         for peer in peers:
-            with suppress(ConnectionError):  # the service may refuse it before all of it is sent
+            with suppress(ConnectionError):  # the service may refuse before the end
                 peer.sendall(half)
         assert service.status("/healthz") == 200
         grown[name] = (read_peak_kib(service) - before) / CONNECTIONS

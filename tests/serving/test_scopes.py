@@ -1,4 +1,4 @@
-"""What our server tells the application beyond what the interface between them has."""
+"""Extensions of the ASGI scope that our server adds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def telling() -> Iterator[Serving]:
 
 
 def hear(peer: Peer, sent: bytes) -> bytes:
-    """The body of the answer."""
+    """Return the body of the response."""
     peer.send(sent)
     answer = b""
     while not answer.endswith(b"whole"):
@@ -57,7 +57,7 @@ def test_one_that_comes_later_says_nothing_of_the_next(telling: Serving) -> None
 
 @pytest.mark.parametrize("comes_later", [False, True])
 def test_what_comes_behind_a_body_is_no_header(comes_later: bool) -> None:
-    """RFC 9110 §6.5.1: whoever sends credentials there has sent none."""
+    """Credentials in a trailer are not credentials (RFC 9110 §6.5.1)."""
 
     async def tell_headers(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive()).get("more_body"):

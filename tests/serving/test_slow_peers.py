@@ -1,4 +1,4 @@
-"""Who sends slowly, by halves or without end, or reads nothing, holds a connection for seconds, and nobody else."""
+"""Connections that send slowly, in part or without end, or read nothing: each is closed, and blocks no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.loop_time import LoopTime
 from tests.support.waiting import wait_until
 
 LOOK_SECONDS = 1.0
-"""The interval at which the server looks for slow peers."""
+"""The interval at which the server checks for slow connections."""
 
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 
@@ -80,7 +80,7 @@ def test_a_request_that_takes_its_time_is_not_disturbed(serving: Serving) -> Non
         serving.let_pass(HEAD_SECONDS + 2 * LOOK_SECONDS)
         serving.answer_slow()
         assert peer.read().startswith(ANSWER)
-        wait_until(lambda: not serving.connections.tasks, "its end")
+        wait_until(lambda: not serving.connections.tasks, "the end of the request")
 
 
 @pytest.mark.clause("decided-unread-answer")
@@ -98,7 +98,7 @@ def test_who_reads_nothing_is_hung_up_on(serving: Serving) -> None:
 def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes) -> None:
     peer = serving.connect()
     peer.send(HALF_A_HEAD)
-    # A little over the limit, so that nothing is left that the server had not read when it closed.
+    # The test sends little more than the limit. Unread bytes at the close would reset the connection.
     for _ in range(MAX_UNFINISHED_HEAD_BYTES // len(piece) + 1):
         peer.send(piece)
     assert_refused(peer.read_all(), 431, "64 KiB")
@@ -146,7 +146,7 @@ def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(servi
         late[-1].send(GET)
         assert late[-1].read().startswith(ANSWER)
 
-    # Three silent ones had to go, the oldest; whoever was being answered stayed.
+    # The three oldest idle connections were closed. The one with a request in progress stayed.
     assert [peer.read() for peer in silent[:3]] == [b""] * 3
     serving.answer_slow()
     assert busy.read().startswith(ANSWER)
@@ -160,7 +160,7 @@ def test_a_peer_that_goes_while_requests_wait_in_line_is_no_failure(
 ) -> None:
     peer = serving.connect()
     peer.send(sent)
-    wait_until(lambda: len(serving.connections.tasks) == 1, "the first of them")
+    wait_until(lambda: len(serving.connections.tasks) == 1, "the first request")
     serving.await_reading(len(sent))
     peer.close()
     for _ in range(3):

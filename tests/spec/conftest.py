@@ -1,4 +1,4 @@
-"""What only the tests over HTTP ask for."""
+"""Fixtures of the tests over HTTP."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from tests.support.browser import Browser
 
 @pytest.fixture
 def browser(http: httpx2.AsyncClient) -> Browser:
-    """Of somebody at the service with the default settings."""
+    """A browser at the service with the default settings."""
     return Browser(http)

@@ -1,4 +1,4 @@
-"""What schemathesis cannot read in docs/openapi.yaml, because that form of file cannot say it."""
+"""Hooks of schemathesis for what docs/openapi.yaml cannot express."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from schemathesis.core.failures import Failure, MalformedJson
 
 @schemathesis.hook
 def filter_failure(context: HookContext, failure: Failure, case: Case[Any], response: Response) -> bool:
-    """A challenge without an error has an empty body, and OpenAPI has no words for "this or nothing"."""
+    """Accept the empty body of a challenge without an error. OpenAPI cannot describe "this body or none"."""
     is_bare = response.headers.get("www-authenticate") == ['Bearer realm="token-service"']
     return not (is_bare and isinstance(failure, MalformedJson) and not response.content)

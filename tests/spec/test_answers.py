@@ -1,4 +1,4 @@
-"""What answers look like over HTTP: fields, headers and error bodies."""
+"""The form of responses over HTTP: fields, headers and error bodies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NQSCHAR = re.compile(r"[\x20\x21\x23-\x5B\x5D-\x7E]+")
 
 
 def read_flat_object(response: httpx2.Response) -> dict[str, Any]:
-    """The body's members, of which none may stand twice or hold another object."""
+    """Return the body's members. Fails if a member stands twice or holds another object."""
     pairs: list[tuple[str, Any]] = json.loads(response.content, object_pairs_hook=list)
 
     assert len({name for name, _ in pairs}) == len(pairs)

@@ -1,4 +1,4 @@
-"""What Redis holds after a day of the service, and what it holds not."""
+"""The content of Redis after each kind of request: no token, code, secret or password in plain text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERIFIER = "v" * 64
 
 
 async def live_a_day(http: httpx2.AsyncClient, worker: Worker) -> list[str]:
-    """Every kind of request once; returns all that could be presented."""
+    """Send every kind of request once. Returns all secrets that a client or a browser could present."""
     pending = await make_code(worker, BOB)
     code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
     answers = [

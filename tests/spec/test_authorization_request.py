@@ -1,6 +1,6 @@
-"""GET /authorization/ over HTTP: whom the service redirects, and what it answers to a request that is not right.
+"""GET /authorization/ over HTTP: redirects of valid requests, and the responses to invalid ones.
 
-The client and its address come first: where they are wrong the user reads so on a page, and goes nowhere.
+The client and its redirect URI are checked first. If one is wrong, the user gets an error page and no redirect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tests.support.clients_and_users import (
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
 
 
-# What is right
+# Valid requests
 
 
 @pytest.mark.clause("6749-3.1-get", "6749-3.1-owner-verified-first", "spec-4.1-login-and-consent")
@@ -86,7 +86,7 @@ async def test_another_method_than_get_is_not_answered(browser: Browser) -> None
 async def test_the_pages_live_under_the_path_of_the_web_url(
     make_settings: MakeSettings, clock: Clock, registry: None, prefix: str
 ) -> None:
-    """And without it, where a proxy has taken it away."""
+    """The pages answer under the path of the web URL, and also without it, for a proxy that strips the path."""
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL="http://127.0.0.1:8000/people"), clock) as http:
         browser = Browser(http)
         page = await browser.open(prefix + authorization_url())
@@ -101,7 +101,7 @@ async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser)
     assert (await browser.open(authorization_url().replace("/?", "?"))).status_code == 404
 
 
-# The client and its address: no redirect
+# Client and redirect URI: no redirect
 
 
 @pytest.mark.clause("6749-4.1.1-client-id", "spec-4.1-client-id", "6749-4.1.2.1-no-redirect")
@@ -184,7 +184,7 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
         assert int(response.headers["retry-after"]) >= 1
 
 
-# What travels by redirect
+# Errors by redirect
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
@@ -325,7 +325,7 @@ async def test_what_was_sent_is_never_repeated_in_the_description(browser: Brows
 async def test_a_redis_that_fails_later_is_temporarily_unavailable_by_redirect(
     browser: Browser, store: redis.Redis
 ) -> None:
-    """It still knows the client and the user, and keeps no consent any more."""
+    """The lookup of client and user still succeeds here, and storing the consent fails."""
     await browser.sign_in()
     store.config_set("maxmemory", 1)
     try:
@@ -407,7 +407,7 @@ async def test_a_user_with_none_of_the_roles_is_access_denied(browser: Browser) 
 
 @pytest.mark.clause("decided-several-roles-at-the-page", "6749-3.1-owner-verified-first")
 async def test_who_is_signed_in_without_the_roles_may_be_somebody_else(browser: Browser) -> None:
-    """A redirect without a word would tell the client who this is not."""
+    """A redirect without a page would tell the client that the signed-in user lacks the role."""
     await browser.sign_in(METER)
     page = await browser.open(authorization_url(scope="role:enduser"))
 
@@ -415,7 +415,7 @@ async def test_who_is_signed_in_without_the_roles_may_be_somebody_else(browser: 
     assert is_consent_page(await browser.log_in(page, ALICE))
 
 
-# The address of the answer
+# The address of the response
 
 
 @pytest.mark.clause("6749-3.1.2-query-retained", "6749-4.1.2-code-in-redirect", "9207-2-iss-in-redirect")

@@ -1,4 +1,4 @@
-"""The bearer of revokeAll over HTTP: an access token in the Authorization header, and nothing else."""
+"""The bearer of revokeAll over HTTP: an access token in the Authorization header, and nowhere else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHALLENGE = re.compile(
 
 
 def assert_challenged(response: httpx2.Response, error: str | None) -> None:
-    """A Bearer challenge whose attributes stand once, with the error in it and in the body, or in neither."""
+    """Check a Bearer challenge: each attribute stands once, and the error is in challenge and body, or in neither."""
     challenge = response.headers["www-authenticate"]
     attributes = re.findall(r"(\w+)=", challenge)
 

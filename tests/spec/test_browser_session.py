@@ -1,4 +1,4 @@
-"""A login in a browser over HTTP: how long it lives, what ends it, and the cookies that carry it."""
+"""A login in a browser over HTTP: its lifetime, what ends it, and the cookies that carry it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ YEAR = 365 * 24 * HOUR
 
 
 def set_cookies(*responses: httpx2.Response) -> dict[str, Morsel[str]]:
-    """The cookies that these answers set, by name; the last word counts."""
+    """Return the cookies that these responses set, by name. A later one replaces an earlier one."""
     found: dict[str, Morsel[str]] = {}
     for response in responses:
         for header in response.headers.get_list("set-cookie"):
@@ -51,7 +51,7 @@ def set_cookies(*responses: httpx2.Response) -> dict[str, Morsel[str]]:
 
 
 async def log_in_step_by_step(http: httpx2.AsyncClient, **fields: str) -> tuple[httpx2.Response, httpx2.Response]:
-    """The answers to the request and to the login form, before any redirect is followed."""
+    """Return the responses to the request and to the login form, before any redirect is followed."""
     opened = await http.get(authorization_url())
     form = Page(opened).find_form(LOGIN)
     filled = form.fields | {"username": ALICE.username, "password": ALICE.password} | fields
@@ -59,7 +59,7 @@ async def log_in_step_by_step(http: httpx2.AsyncClient, **fields: str) -> tuple[
     return opened, await http.post(form.action, data=filled, headers={"Cookie": cookie})
 
 
-# How long it lives
+# Lifetime
 
 
 @pytest.mark.clause("decided-consent-every-time")
@@ -107,7 +107,7 @@ async def test_using_a_login_does_not_lengthen_it(browser: Browser, clock: Clock
     assert is_login_page(await browser.open(authorization_url()))
 
 
-# The cookies
+# Cookies
 
 
 async def test_our_cookies_are_found_among_others_and_the_last_one_counts(browser: Browser) -> None:
@@ -148,7 +148,7 @@ async def test_the_cookie_of_who_stays_outlives_the_browser(http: httpx2.AsyncCl
 async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    """Even where a proxy speaks http to us: what people see decides."""
+    """The scheme of the web URL decides, even if a proxy speaks plain http to the service."""
     settings = make_settings(TOKEN_SERVICE_WEB_URL="https://id.example/people")
     async with serving(settings, clock) as http:
         cookies = set_cookies(*await log_in_step_by_step(http))
@@ -214,7 +214,7 @@ async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(bro
     assert_refused(await browser.allow(asked_alice), 400, "expired")
 
 
-# What ends it
+# Ends of a session
 
 
 async def test_a_new_login_ends_the_one_before_it_in_this_browser(browser: Browser, store: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""The secret key changes, one instance after the other: whoever has begun under one goes on under the next."""
+"""A rotation of the secret key over several instances: whatever began under one key works under the next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.clause("decided-secret-key-rotation")
 
 
 class Balancer(httpx2.AsyncBaseTransport):
-    """Each request goes to the other of two instances."""
+    """A client that sends each request to the other of two instances."""
 
     def __init__(self, *instances: httpx2.AsyncClient) -> None:
         self._instances = itertools.cycle(instances)
@@ -42,7 +42,10 @@ async def side_by_side(
 
 
 class Everything:
-    """One of each thing that is made with a key: begun at some instance, to be gone on with at another."""
+    """A set with one of each thing that is made with a key.
+
+    `begin` makes them at one instance, and `finish` uses them at another.
+    """
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.browser = Browser(http)
@@ -68,7 +71,10 @@ class Everything:
 async def test_nothing_is_lost_by_restarts_with_other_keys(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    """Before each next step all instances have the last one, and have made anew what the dropped key had made."""
+    """Each step begins when all instances have the previous key.
+
+    Everything made with a dropped key was renewed before.
+    """
     async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=STEPS[0]), clock) as http:
         everything = Everything(http)
         await everything.begin()
@@ -76,7 +82,7 @@ async def test_nothing_is_lost_by_restarts_with_other_keys(
         async with side_by_side(make_settings, clock, keys) as http:
             for _ in range(2):
                 await everything.go_on(http)
-                # One request more, so that the other instance is asked for each of it the next time.
+                # One more request, so that the next round sends each request to the other instance.
                 await http.get("/healthz")
         async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=keys[1]), clock) as http:
             await everything.go_on(http)
@@ -86,13 +92,13 @@ async def test_nothing_is_lost_by_restarts_with_other_keys(
 async def test_every_form_of_one_instance_is_taken_by_the_other(
     make_settings: MakeSettings, clock: Clock, registry: None, keys: tuple[str, str]
 ) -> None:
-    """The login, the consent and the signing out, each sent to the instance that has not shown it."""
+    """The login form, the consent form and the sign-out form each work at the instance that did not render it."""
     async with side_by_side(make_settings, clock, keys) as http:
         browser = Browser(http)
         login = await browser.open(REQUEST)
         consent = await browser.log_in(login)
         assert is_consent_page(consent)
-        # Two pages were shown for one form; one request more, and the other instance is next.
+        # Each form took two page requests. One more request moves the next one to the other instance.
         await http.get(VERIFY)
         authorization_response(await browser.allow(consent))
         sessions = await browser.open(SESSIONS)

@@ -1,4 +1,4 @@
-"""A busy client's secret is asked room for again and again; nobody stands in line for that."""
+"""The permit for checks of a busy client's secret is renewed by one request, and the others do not wait for it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PAUSE_MS = 60_000
 async def test_one_asks_for_room_again_while_the_others_pass(
     http: httpx2.AsyncClient, http_worker: Worker, store: redis.Redis, held_time: LoopTime
 ) -> None:
-    """Introspection of a token without the form of ours asks Redis for nothing else."""
+    """Introspection of a token that does not have our form sends no other command to Redis."""
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
-    # So the time to ask again has come, and the time until which others may pass has not.
+    # The permit is due for renewal, and has not expired yet.
     http_worker.authenticator.renewed_seconds = 3600
     with recording_commands(store) as commands:
         store.client_pause(PAUSE_MS, all=False)

@@ -1,4 +1,4 @@
-"""Which client speaks, over HTTP: by Basic or in the body, and by one of them only."""
+"""Client authentication over HTTP: by Basic or in the body, and by exactly one of them."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_a_malformed_header_is_not_mended_by_a_client_id_in_the_body(http:
 async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
-    """Two clients with one secret, of whom only the one with the plus sign may log users in."""
+    """Two clients share one secret. Only the one with the plus sign in its id may use the password grant."""
     secret_hash = hash_generated_secret(SECRET)
     for client_id, grant_types in (("a b", ("refresh_token",)), ("a+b", ("password",))):
         client = Client(
@@ -243,7 +243,7 @@ async def test_a_reading_of_basic_that_the_body_does_not_name_authenticates_nobo
 async def test_a_client_id_over_255_characters_is_nobodys(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
-    """Registered or not: the registry is not asked for it."""
+    """The registry is not asked for such an id, so it makes no difference whether one is registered."""
     for length in (255, 256):
         client = Client(client_id="x" * length, client_secret_hash=hash_generated_secret(SECRET))
         await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)

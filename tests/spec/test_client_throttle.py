@@ -1,4 +1,4 @@
-"""Guessing of client secrets over HTTP: counted per client and address, and per address; never per client alone."""
+"""Guessing of client secrets over HTTP: counted per client and address and per address, and never per client alone."""
 
 from __future__ import annotations
 
@@ -41,13 +41,16 @@ async def fail(http: httpx2.AsyncClient, times: int, client: OAuthClient = WRONG
 
 
 async def guess(http: httpx2.AsyncClient, client_id: str, secret: str) -> httpx2.Response:
-    """By Basic, exactly as it stands here."""
+    """Send a guess by Basic, with the header exactly as given."""
     return await http.post(REVOKE, data={"token": "x"}, headers=basic(client_id, secret))
 
 
 @asynccontextmanager
 async def a_minute_later(settings: Settings, clock: Clock) -> AsyncIterator[httpx2.AsyncClient]:
-    """On another worker: how long it has to refuse one remembers by the clock on the wall, which cannot be moved."""
+    """Make a request a minute later, on another worker.
+
+    A worker measures a refusal by the wall clock, which a test cannot move.
+    """
     clock.advance(60)
     async with serving(settings, clock) as http:
         yield http
@@ -214,7 +217,7 @@ async def test_no_reading_is_checked_past_the_limit(make_settings: MakeSettings,
 
 
 TWO_READINGS = "p+q%41/r s%2B+20%"
-"""A secret that is another one when it is form-decoded."""
+"""A secret that has another value when it is form-decoded."""
 
 
 @pytest.mark.clause("decided-only-failures-count", "decided-basic-encoded-and-raw")
@@ -284,7 +287,7 @@ async def test_however_a_client_id_is_spelt_its_guesses_count_together(
 async def test_what_a_worker_knows_to_be_right_is_refused_while_guesses_at_another_fill_the_limit(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    """The worker itself has not seen a single failure."""
+    """The worker itself has seen no failure."""
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
     async with (
         serving(settings, clock) as knowing,

@@ -1,4 +1,4 @@
-"""The authorization_code grant over HTTP: a code for tokens, once, by whom it was made for."""
+"""The authorization_code grant over HTTP: a code buys tokens once, and only for the client that it was issued to."""
 
 from __future__ import annotations
 

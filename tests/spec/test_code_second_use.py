@@ -1,4 +1,4 @@
-"""A code that comes twice, over HTTP: the second use is refused, and ends what the first one gave."""
+"""A second use of a code over HTTP: it is refused, and revokes the tokens of the first use."""
 
 from __future__ import annotations
 

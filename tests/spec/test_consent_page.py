@@ -1,4 +1,4 @@
-"""GET and POST /authorization/consent over HTTP: the user reads who asks for what, and answers once."""
+"""GET and POST /authorization/consent over HTTP: the page names client and scope, and takes one answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def name_of(page: httpx2.Response) -> str:
     return Page(page).find_form(CONSENT).fields["request"]
 
 
-# What the user reads
+# Content of the page
 
 
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.1.3-owner-informed", "6819-5.2.4.2-informed-decision")
@@ -159,7 +159,7 @@ async def test_both_answers_at_once_are_none(browser: Browser, http: httpx2.Asyn
     assert_refused(response, 400, "unverified")
 
 
-# Asked every time
+# A question for each request
 
 
 @pytest.mark.clause("decided-consent-every-time", "6749-10.2-no-automatic-repeat", "6819-5.2.4.1-no-automatic-repeat")
@@ -183,7 +183,7 @@ async def test_no_parameter_spares_the_user_the_question(browser: Browser) -> No
         assert is_consent_page(await browser.open(f"{authorization_url()}&{more}"))
 
 
-# Once
+# One answer
 
 
 @pytest.mark.clause("decided-one-consent-one-code")
@@ -286,7 +286,7 @@ async def test_two_login_forms_in_one_browser_both_lead_on(browser: Browser) -> 
     assert authorization_response(await browser.allow(await browser.log_in(shop)), SHOP_CALLBACK)["state"] == "shop"
 
 
-# In time
+# Expiry
 
 
 async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: Clock) -> None:
@@ -318,7 +318,7 @@ async def test_a_question_that_was_never_asked_is_not_known(browser: Browser, na
     assert_refused(await browser.send(CONSENT, {"request": name, "decision": "allow"}), 400, "expired")
 
 
-# What is granted is what was shown
+# The grant equals what the page showed
 
 
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.2.4.2-informed-decision")
@@ -403,7 +403,7 @@ async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
     assert not [*store.scan_iter("code:*")]
 
 
-# Somebody else
+# Another user
 
 
 async def test_not_you_ends_the_login_and_leads_to_the_same_request(

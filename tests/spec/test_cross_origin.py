@@ -1,4 +1,4 @@
-"""CORS over HTTP: browser applications at registered origins may call token, revoke and metadata, no credentials."""
+"""CORS over HTTP: applications at registered origins may call token, revoke and metadata, without credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form body over HTTP: which parameters count, and how strictly they are read."""
+"""The form body over HTTP: which parameters count, and how strictly they are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One network floods logins; users elsewhere still log in."""
+"""A flood of logins from one network leaves logins from other networks working."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredent
 
 PROXY = "10.0.0.1"
 FLOOD = 50 * (os.cpu_count() or 1)
-"""Logins at once. The service runs and queues about 26 for each core."""
+"""Concurrent logins. The service runs and queues about 26 for each core."""
 
 LIMITS = {
     "TOKEN_SERVICE_TRUSTED_PROXIES": PROXY,
@@ -31,7 +31,7 @@ async def log_in(http: httpx2.AsyncClient, credentials: UserCredentials, address
 async def test_a_flood_of_logins_from_one_network_refuses_no_user_elsewhere(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    """Each guess comes from a /64 of its own within one /48, and the queue is full when the users come."""
+    """Each guess comes from its own /64 within one /48, and fills the queue before the users log in."""
     async with serving(make_settings(**LIMITS), clock, address=PROXY) as http:
         flood = [
             asyncio.create_task(

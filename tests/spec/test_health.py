@@ -1,4 +1,4 @@
-"""GET /healthz and /readyz over HTTP: the process lives; its Redis runs our scripts and evicts nothing."""
+"""GET /healthz and /readyz over HTTP: the process lives, and its Redis runs our scripts and evicts nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOREVER_SECONDS = 3600.0
 
 @asynccontextmanager
 async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIApp]:
-    """The service with another time for which it remembers an answer of /readyz."""
+    """Run the service with another time for which it remembers a result of /readyz."""
     worker = Worker(settings)
     worker.health = HealthEndpoint(
         worker.redis,
@@ -46,7 +46,7 @@ async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIA
 
 
 async def await_status(http: httpx2.AsyncClient, held_time: LoopTime, status: int) -> None:
-    """Wait until /readyz answers by this status, each time when what it remembers is over."""
+    """Wait until /readyz answers with this status. Each request comes after the remembered result has expired."""
 
     async def look() -> httpx2.Response:
         response = await held_time.advance_until_done(http.get("/readyz"))
@@ -111,7 +111,7 @@ async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
-# What probes cost
+# The cost of probes
 
 
 @ONE_SERVER

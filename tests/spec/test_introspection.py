@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/introspect over HTTP: what a token stands for, told to who has the right to know."""
+"""POST /oauth2/v1/introspect over HTTP: the state of a token, for clients that may read it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_inactive(response: httpx2.Response) -> None:
 
 
 async def describe(http: httpx2.AsyncClient, token: str, client: OAuthClient = AUDITOR) -> dict[str, Any]:
-    """The members of the answer about a live token, none of which may stand twice."""
+    """Return the members of the response for a live token. Fails if a member stands twice."""
     response = await client.introspect(http, token)
     pairs: list[tuple[str, Any]] = json.loads(response.content, object_pairs_hook=list)
 
@@ -61,7 +61,7 @@ async def describe(http: httpx2.AsyncClient, token: str, client: OAuthClient = A
 
 
 def read_seconds(store: redis.Redis) -> int:
-    """Return the time of Redis, which is that of the tokens."""
+    """Return the time of Redis, which token times use."""
     seconds, _ = store.time()
     return int(seconds)
 
@@ -73,7 +73,7 @@ def take_times(description: dict[str, Any]) -> tuple[int, int]:
 
 
 def dump_state(store: redis.Redis) -> tuple[dict[str, Any], list[int]]:
-    """All that belongs to users and their tokens, and how long each of it lives."""
+    """Return the value and the time to live of each key that belongs to users and their tokens."""
     keys = sorted(key for pattern in STATE for key in store.scan_iter(pattern))
     return {key: store.dump(key) for key in keys}, [store.pttl(key) for key in keys]
 
@@ -217,7 +217,7 @@ async def test_a_token_that_has_expired_is_not_active(http: httpx2.AsyncClient, 
 async def test_a_session_that_is_over_is_not_active_though_its_access_tokens_live(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, shorter: dict[str, str]
 ) -> None:
-    """The record of the family stays for as long as they do."""
+    """The record of the family lives as long as its access tokens."""
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     clock.advance(480)
@@ -268,7 +268,7 @@ async def test_a_revoked_token_is_not_active(http: httpx2.AsyncClient) -> None:
 async def test_what_a_mark_covers_is_not_active_though_it_is_not_deleted_yet(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    """A revokeAll that was cut short leaves it so."""
+    """A revokeAll that was interrupted leaves such a mark."""
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     shard = identify_user("main", ALICE.username).shard
     store.set(mark_key(shard, SUBJECT), (read_seconds(store) + 1) * 1000, px=60_000)
@@ -287,7 +287,7 @@ async def test_of_a_family_only_the_head_is_active(http: httpx2.AsyncClient, clo
     for spent in tokens[:-1]:
         assert_inactive(await AUDITOR.introspect(http, spent))
     assert (await describe(http, tokens[-1]))["active"]
-    # Within the grace a spent one still buys an access token, and the head stays the head.
+    # Within the grace period a spent refresh token still buys an access token, and the newest one stays the newest.
     assert (await PHONE_APP.refresh(http, tokens[-2])).status_code == 200
     assert_inactive(await AUDITOR.introspect(http, tokens[-2]))
     assert (await describe(http, tokens[-1]))["active"]
@@ -297,7 +297,7 @@ async def test_of_a_family_only_the_head_is_active(http: httpx2.AsyncClient, clo
 async def test_a_newest_refresh_token_that_redis_has_forgotten_is_active(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    """A gateway that took it for dead would end a session that a refresh goes on with."""
+    """A gateway that took the token for inactive would end a session that a refresh still continues."""
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
     (key,) = store.scan_iter("family:*", count=1000)
@@ -335,7 +335,7 @@ async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, 
 async def test_introspection_changes_nothing(http: httpx2.AsyncClient, store: redis.Redis, clock: Clock) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
-    clock.advance(400)  # past the grace: spending the first one would end the session
+    clock.advance(400)  # past the grace period, in which the first one may be spent again
     state, lives_ms = dump_state(store)
 
     for tokens in (first, second):

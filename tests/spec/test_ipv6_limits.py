@@ -1,4 +1,4 @@
-"""Limits per address count a network of IPv6 addresses as what its owner can use: /64, /56 and /48."""
+"""Limits per address count IPv6 addresses by the network that one subscriber controls: /64, /56 and /48."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ async def test_a_network_of_64_bits_has_the_limit_a_larger_one_four_and_sixteen_
     settings = make_settings(**(LIMITS | MANY | {setting: "2/hour"}))
     async with serving(settings, clock, address=PROXY) as http:
         one = [await attempt(http, f"2001:db8:1::{host}") for host in range(1, 4)]
-        # The /56 has had two of its eight.
+        # The /56 has used two of its eight.
         small = [await attempt(http, f"2001:db8:1:{network:x}::1") for network in range(1, 8)]
-        # The /48 has had eight of its thirty-two.
+        # The /48 has used eight of its thirty-two.
         large = [await attempt(http, f"2001:db8:1:{network:x}00::1") for network in range(1, 26)]
         elsewhere = await attempt(http, "2001:db8:2::1")
 
@@ -122,7 +122,7 @@ async def test_an_address_that_claims_to_hold_that_of_this_machine_is_not_on_it(
 async def test_the_counters_of_one_address_share_a_slot(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
 ) -> None:
-    # A counter lives for the window divided by its limit, which the usual limit makes a few milliseconds.
+    # A counter lives for the window divided by its limit: a few milliseconds with the default limit.
     settings = make_settings(TOKEN_SERVICE_PAGES_PER_ADDRESS="2/hour")
     async with serving(settings, clock, address="2001:db8:1::1") as http:
         await open_a_page(http, "")

@@ -1,6 +1,6 @@
-"""A worker that has not heard yet that a user changed, over HTTP: the old record gives nothing, and a retry is right.
+"""A worker with an outdated record of a changed user, over HTTP: it grants nothing, and a retry succeeds.
 
-Clients are looked at again after a login: see `test_login_meanwhile.py`.
+`test_login_meanwhile.py` tests changes of clients, which are checked again after a login.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEWER = replace(ALICE, password="another password")
 
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No news arrives, while the connection is as good as ever."""
+    """Discard all invalidations, while the connection stays healthy."""
     monkeypatch.setattr(RegistryCache, "invalidate_keys", lambda *_: None)
 
 

@@ -1,4 +1,4 @@
-"""A wrong login asks Redis the same, whether the user exists or not: its time must not tell who has an account."""
+"""A failed login sends Redis the same commands for known and unknown users, so its duration reveals no account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMITS = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "3/hour"}
 
 
 def words_of(commands: Sequence[str]) -> list[str]:
-    """The commands without what a worker asks by the way, and without the names of keys."""
+    """Return the commands without the names of keys, and without those of a worker's background tasks."""
     words = [command.split()[0].upper() for command in commands]
     return [word for word in words if word not in ("HELLO", "TIME", "XADD", "EVALSHA", "PEXPIRE", "XRANGE")]
 
@@ -59,7 +59,7 @@ async def test_a_login_on_the_page_asks_redis_alike_for_a_known_and_an_unknown_u
         elif device == "forged":
             browser.set_cookie("ts_device", FORGED_DEVICE)
         for _ in range(3):
-            # Bob is remembered by this worker, if anything remembers him.
+            # This worker has cached Bob, if it caches users at all.
             await PHONE_APP.log_in(http, BOB if not is_throttled else UNKNOWN)
             page = await browser.open(authorization_url())
         known = [await commands_of_login(browser, store, page, KNOWN) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What a client loses while a login of it is under way, over HTTP: it does not get it any more."""
+"""Rights that a client loses during a login, over HTTP: the login no longer grants them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count_script_calls(store: redis.Redis) -> int:
 
 
 def hold(store: redis.Redis) -> None:
-    """As many checks of alice's password seem to be under way as may be."""
+    """Occupy as many checks of Alice's password as are allowed at once."""
     store.set("lease:" + COUNTER, 1_000, px=60_000)
 
 

@@ -1,4 +1,4 @@
-"""GET and POST /authorization/login over HTTP: a person proves who they are, and a guesser learns nothing."""
+"""GET and POST /authorization/login over HTTP: logins of users, and throttling of guesses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wrong(credentials: UserCredentials) -> UserCredentials:
 
 
 async def fail(browser: Browser, times: int, credentials: UserCredentials = ALICE) -> httpx2.Response:
-    """Wrong passwords, each of which is checked; the page after the last of them."""
+    """Send wrong passwords, each of which is checked. Returns the last page."""
     page = await browser.open(authorization_url())
     for _ in range(times):
         page = await browser.log_in(page, wrong(credentials))
@@ -65,7 +65,7 @@ def assert_throttled(page: httpx2.Response, most_seconds: int = 60) -> None:
     assert 1 <= int(page.headers["retry-after"]) <= most_seconds
 
 
-# A person logs in
+# Logins
 
 
 @pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-10.2-owner-told")
@@ -217,7 +217,7 @@ async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_go
     assert is_consent_page(await browser.log_in(page))
 
 
-# While the page was open
+# Changes while the page is open
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
@@ -315,14 +315,14 @@ async def test_a_login_counts_as_a_page_and_is_no_way_around_their_limit(browser
     assert kept == len(list(store.scan_iter("browser:*"))) == 0
 
 
-# Browsers that are known
+# Known browsers
 
 
 @asynccontextmanager
 async def locked_out(
     make_settings: MakeSettings, clock: Clock, known: UserCredentials = ALICE
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Browser]]:
-    """A browser in which somebody has logged in before, and a stranger who then used up all guesses for Alice."""
+    """Yield a browser with an earlier login, after strangers at another address have used up all guesses for Alice."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="3/hour")
     async with serving(settings, clock) as http, serving(settings, clock, address="198.51.100.1") as strangers:
         browser = Browser(http)

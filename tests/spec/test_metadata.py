@@ -1,4 +1,4 @@
-"""The metadata document over HTTP: where it lies, what it says, and that all of it is true."""
+"""The metadata document over HTTP: its address and its content, each statement of which holds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def read_metadata(http: httpx2.AsyncClient, address: str = METADATA) -> Ma
 
 
 def insert_well_known(issuer: str) -> str:
-    """The address of an issuer's document, as a client finds it."""
+    """Return the address of an issuer's metadata document, as a client derives it."""
     parts = urlsplit(issuer)
     return f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path.rstrip('/')}"
 

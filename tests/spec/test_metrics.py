@@ -1,4 +1,4 @@
-"""GET /metrics: who may read it, and what it counts."""
+"""GET /metrics: access to it, and the values that it counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STRANGER = "203.0.113.7"
 
 @pytest.fixture
 async def local(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service with the default settings, asked by somebody on its machine."""
+    """The service with the default settings, called from its own machine."""
     async with serving(make_settings(), clock, address="127.0.0.1") as http:
         yield http
 
@@ -51,7 +51,7 @@ async def scrape(local: httpx2.AsyncClient) -> Scrape:
 
 
 class Difference:
-    """What a test adds to metrics that others in this process have counted before."""
+    """The increase of metrics during a test. Other tests in this process have counted before."""
 
     def __init__(self, before: Scrape, after: Scrape) -> None:
         self._before, self._after = before, after
@@ -60,7 +60,7 @@ class Difference:
         return self._after.sum(name, **labels) - self._before.sum(name, **labels)
 
 
-# Who may read it
+# Access
 
 
 @pytest.mark.clause("decided-metrics")
@@ -128,7 +128,7 @@ async def test_it_stands_below_the_path_of_the_base_url_too(
         assert (await http.get("/auth/metrics")).status_code == 200
 
 
-# What it counts
+# Counters
 
 
 async def test_requests_are_counted_by_endpoint_grant_and_outcome(local: httpx2.AsyncClient) -> None:
@@ -249,7 +249,7 @@ async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
 
 
 async def test_nothing_that_a_caller_sends_becomes_a_label(local: httpx2.AsyncClient) -> None:
-    """Or a stranger could fill the memory of the service, and that of Prometheus."""
+    """Labels chosen by callers could fill the memory of the service and of Prometheus."""
     await scrape(local)
     series_before = len((await scrape(local)).samples)
     for number in range(50):

@@ -1,4 +1,4 @@
-"""Two versions side by side: what a newer one wrote is an outage to this one, and never dead, a theft, or deleted."""
+"""Records of a newer version: this version answers with an outage, and never takes them for dead or stolen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.clients_and_users import (
 pytestmark = pytest.mark.clause("decided-newer-record", "decided-record-version", "decided-i10-outage-is-not-theft")
 
 Record = str | dict[str, str]
-"""Lines, or the fields of a hash."""
+"""The lines of a string, or the fields of a hash."""
 Newer = Callable[[Record], Record]
 
 
@@ -59,7 +59,7 @@ newer_family = pytest.mark.parametrize("newer", [later_version, later_version_of
 
 @contextmanager
 def replaced(store: redis.Redis, pattern: str, newer: Newer) -> Iterator[None]:
-    """While it lasts these records are those of a newer version; nothing may happen to them meanwhile."""
+    """Replace these records by those of a newer version inside the block. At its end they must be unchanged."""
     before = {str(key): read_record(store, key) for key in store.scan_iter(pattern)}
     assert before
     after = {key: newer(record) for key, record in before.items()}
@@ -75,7 +75,7 @@ def read_record(store: redis.Redis, key: str) -> Record:
 
 
 def write_records(store: redis.Redis, records: dict[str, Record]) -> None:
-    """They live as long as those that they replace."""
+    """Write records with the remaining lifetimes of those that they replace."""
     for key, record in records.items():
         left_ms = int(store.pttl(key))
         store.delete(key)
@@ -173,7 +173,7 @@ async def test_a_client_whose_record_cannot_be_read_is_not_unknown(
     written = str(store.get(key))
     store.set(key, record)
     assert_outage(await WEB_SHOP.log_in(http, ALICE))
-    # What a newer version has added is left out.
+    # An additional member of a newer version is left out.
     store.set(key, written.replace("{", '{"added":{"since":2},', 1))
     assert tokens_of(await WEB_SHOP.log_in(http, ALICE))
 

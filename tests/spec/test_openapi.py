@@ -1,6 +1,6 @@
-"""docs/openapi.yaml is what the service does: schemathesis tries it, and nothing that is served is missing in it.
+"""docs/openapi.yaml matches the service: schemathesis tries it, and it describes every route.
 
-That each answer of the other tests is described there is seen to in tests/conftest.py.
+tests/conftest.py checks that it also describes each response in the other tests.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ PAGES = {
     "/sessions/end-all",
     "/sessions/sign-out",
 }
-"""Described in prose only, since people look at them and no program calls them."""
+"""Pages for browsers, which the file describes in prose only."""
 
 ERRORS_OF_PAGES = {"access_denied", "unsupported_response_type"}
-"""Codes that travel by redirect only."""
+"""Error codes that are only sent by redirect."""
 
 EVERYWHERE = {("invalid_request", 404)}
-"""What no operation of the file can answer, since it is none."""
+"""A response that belongs to no operation of the file."""
 
 
 @pytest.fixture
 def service(own_redis: RedisServer, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """One where nobody is throttled."""
+    """A service without throttling."""
     limits = ("LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS", "CLIENT_ATTEMPTS")
     variables = {f"TOKEN_SERVICE_{name}": PLENTY for name in limits}
     with running_service(tmp_path, environment_of(own_redis, **variables)) as service:
@@ -99,10 +99,10 @@ def test_schemathesis_finds_nothing(service: ServiceProcess, tmp_path: Path) -> 
 
 
 def configure(service: ServiceProcess) -> str:
-    """Credentials that are right, most of the time, so that what lies behind them is tried, too.
+    """Send valid credentials in most requests, so that the checks behind authentication are tested too.
 
-    A spec-conforming request is no request for what exists: OAuth answers 400 to a code or a password that is wrong, so
-    that what schemathesis calls positive data may well be refused.
+    Data that fits the schema need not exist: OAuth answers 400 to an unknown code or a wrong password. Data that
+    schemathesis calls positive may therefore be refused.
     """
     alice, bob, other = (log_in(service, person) for person in (ALICE, BOB, ALICE))
     return f"""
@@ -169,7 +169,7 @@ def log_in(service: ServiceProcess, credentials: UserCredentials) -> dict[str, s
 
 
 def reached_by(report: Path) -> set[str]:
-    """What schemathesis got: endpoint, status, and what the body says."""
+    """Return what schemathesis reached: endpoint, status, and the error or kind of the body."""
     entries = json.loads(report.read_text())["log"]["entries"]
     return {describe(urlsplit(entry["request"]["url"]).path, entry["response"]) for entry in entries}
 
@@ -197,7 +197,8 @@ async def test_every_route_is_in_the_file_or_a_page(worker: Worker) -> None:
     assert served.keys() == described.keys() | PAGES
     for path, methods in described.items():
         taken = served[path]
-        # None: the handler looks at the method itself. HEAD goes with GET, and a preflight comes before the routes.
+        # None means that the handler checks the method itself. HEAD comes with GET, and a preflight is answered before
+        # routing.
         if taken is not None:
             assert methods - {"options"} == {method.lower() for method in taken} - {"head"}, path
 

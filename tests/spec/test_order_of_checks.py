@@ -1,6 +1,8 @@
-"""Which of two mistakes is told, over HTTP: the checks have one order, and each pair of neighbours is here.
+"""The order of checks over HTTP: of two mistakes the first in this order is reported.
 
-form, client, missing parameters, grant type, the client's right to it, the client's scope, throttle, password or code
+Each pair of neighbours has a test.
+
+Form, client, missing parameters, grant type, the client's right to it, the client's scope, throttle, password or code
 or refresh token, the user's scope.
 """
 

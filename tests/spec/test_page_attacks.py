@@ -1,4 +1,4 @@
-"""The login and consent page under attack, over HTTP: each test is one thing that somebody would try."""
+"""Attacks on the login and consent pages over HTTP, one in each test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WRONG = replace(ALICE, password="wrong")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}"
 
 
-# Codes in the wrong hands
+# Codes in other hands
 
 
 @pytest.mark.clause("6749-4.1.2-code-bound", "6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client")
@@ -79,7 +79,7 @@ async def test_a_code_of_one_redirect_uri_is_worth_nothing_at_another_of_the_sam
 async def test_a_stolen_code_cannot_be_injected_into_the_session_of_somebody_else(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
-    """The honest client sends the verifier of its own session, or one where the attacker's request had none."""
+    """The honest client sends the verifier of its own session, or one where the attacker's request had no challenge."""
     other = CHALLENGE[::-1]
     bound = await browser.get_code(code_challenge=other, code_challenge_method="S256")
     unbound = await browser.get_code()
@@ -89,7 +89,7 @@ async def test_a_stolen_code_cannot_be_injected_into_the_session_of_somebody_els
         assert_error(injected, 400, "invalid_grant")
 
 
-# What a client or an attacker puts into the request
+# Manipulated requests
 
 
 STATES = [
@@ -342,7 +342,7 @@ async def test_fields_in_the_address_or_twice_or_too_large_are_refused(browser: 
         assert_refused(await browser.http.post(address, content=body, headers=form), status, "unverified")
 
 
-# Stolen and planted
+# Stolen and planted cookies
 
 
 async def test_a_login_form_of_another_browser_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
@@ -380,7 +380,7 @@ async def test_the_name_of_a_consent_alone_opens_nothing(browser: Browser, http:
 async def test_a_session_that_was_planted_before_the_login_is_not_the_one_after_it(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
-    """Session fixation: neither the attacker's own nor a made-up session becomes the victim's."""
+    """Session fixation: neither the attacker's own session nor an invented one becomes the victim's."""
     attacker = Browser(http)
     await attacker.sign_in(BOB)
     for planted in (attacker.cookie_values["ts_session"], "tsbs1_000" + "A" * 44):
@@ -421,7 +421,7 @@ async def test_a_consent_that_was_answered_cannot_be_replayed_by_who_has_everyth
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-# What leaks
+# Leaks
 
 
 async def test_the_host_header_decides_nothing(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
@@ -452,7 +452,7 @@ async def test_no_log_line_holds_a_secret_of_the_pages(
     store.config_set("maxmemory", 1)
     assert_sent_back(await browser.open(authorization_url()), "temporarily_unavailable")
     store.config_set("maxmemory", 0)
-    # The client of this test writes its own lines there.
+    # The HTTP client of this test also logs.
     lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
     secrets = [
         *browser.cookie_values.values(),
@@ -466,13 +466,13 @@ async def test_no_log_line_holds_a_secret_of_the_pages(
     assert not [line for line in lines if ALICE.username in line and '"logger":"service.audit"' not in line]
 
 
-# Too much of it
+# Floods
 
 
 async def test_a_login_is_no_way_to_fill_redis_with_questions(
     browser: Browser, store: redis.Redis, clock: Clock
 ) -> None:
-    """Each open question is kept for half an hour, with a state of up to 8 KiB."""
+    """Each open authorization request is kept for half an hour, with a state of up to 8 KiB."""
     await browser.sign_in()
     for _ in range(320):
         response = await browser.open(authorization_url(state="x"))
@@ -484,12 +484,15 @@ async def test_a_login_is_no_way_to_fill_redis_with_questions(
 
 
 MAX_ADDRESS_KEYS = 10
-"""Counters of one address and its networks, the registry's own keys and the event stream. 320 pages would be more."""
+"""The counters of one address and its networks, the registry's own keys and the event stream.
+
+320 pages would be more.
+"""
 
 
 @pytest.mark.clause("decided-nothing-kept-for-strangers")
 async def test_one_address_cannot_fill_redis_with_login_pages(browser: Browser, store: redis.Redis) -> None:
-    """A login page leaves only the counters of its address, and most of these end soon."""
+    """A login page leaves only the counters of its address, and most of these expire soon."""
     before = {*store.scan_iter(count=1000)}
     for _ in range(320):
         response = await browser.open(SESSIONS)

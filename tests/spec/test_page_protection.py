@@ -1,4 +1,4 @@
-"""What goes with every page over HTTP: headers that keep it out of frames, caches, scripts and other sites' reach."""
+"""Headers of every page over HTTP: they keep it out of frames, caches and the reach of scripts and other sites."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_the_pages_behind_the_login_do_too(browser: Browser) -> None:
 
 
 async def visit_everything(http: httpx2.AsyncClient) -> list[httpx2.Response]:
-    """Return each answer, redirects included, that a browser gets on its way through all pages and their assets."""
+    """Return each response, redirects included, that a browser gets on a way through all pages and their assets."""
     answers: list[httpx2.Response] = []
 
     async def keep(response: httpx2.Response) -> None:
@@ -140,7 +140,7 @@ async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: B
 
 
 async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, worker: Worker) -> None:
-    """Browsers hold the redirects that follow a form against its page's policy."""
+    """Browsers apply the policy of the form's page to the redirects that follow the form."""
     await register(worker, "native", "com.example.app:/callback")
     page = await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK))
     native = await browser.open(
@@ -210,7 +210,7 @@ async def test_a_page_that_needs_no_cookie_sets_none(browser: Browser) -> None:
 
 
 async def test_the_secret_of_a_browser_stays_the_same_over_its_pages(browser: Browser) -> None:
-    """Or two tabs would take each other's forms away."""
+    """A new secret for each page would invalidate the forms of other tabs."""
     first = await browser.open(authorization_url())
     secret = browser.cookie_values["ts_browser"]
     second = await browser.open(SESSIONS)
@@ -221,7 +221,7 @@ async def test_the_secret_of_a_browser_stays_the_same_over_its_pages(browser: Br
     assert is_consent_page(await browser.log_in(first))
 
 
-# What is asked for
+# Requirements on requests
 
 
 @pytest.mark.parametrize("kind", ["image", "iframe", "empty", "script"])

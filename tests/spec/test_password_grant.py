@@ -1,4 +1,4 @@
-"""The password grant over HTTP: a user's name and password for tokens."""
+"""The password grant over HTTP: tokens for a user's name and password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof Key for Code Exchange over HTTP: a code with a challenge is good with its verifier only."""
+"""Proof Key for Code Exchange over HTTP: a code with a challenge needs the matching verifier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.worker import Worker
 from tests.conftest import make_code
 from tests.support.clients_and_users import PHONE_APP, PHONE_CALLBACK, assert_error
 
-# The example of RFC 7636, Appendix B.
+# The example of RFC 7636, Appendix B
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 

@@ -1,4 +1,4 @@
-"""Without Redis, over HTTP: nothing is granted, nothing is said to be revoked, and nobody waits for long."""
+"""An outage of Redis, over HTTP: no grant, no confirmed revocation, and a response before the deadline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.waiting import until_status
 async def frail(
     held_time: LoopTime, own_redis: RedisServer, make_settings: MakeSettings, clock: Clock
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service on that server."""
+    """The service on a Redis that the test may stop."""
     async with serving(make_settings(REDIS_URL=own_redis.url), clock) as http:
         yield http
 
@@ -103,7 +103,7 @@ async def test_a_session_outlives_the_outage(
 
 
 async def ask(held_time: LoopTime, asking: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
-    """Return the answer. Afterwards what /readyz remembers of Redis is over."""
+    """Return the response, and advance the time until the remembered result of /readyz has expired."""
     response = await held_time.advance_until_done(asking)
     held_time.advance(REMEMBERED_SECONDS)
     return response

@@ -1,4 +1,4 @@
-"""Which client may refresh, over HTTP: the one that the family belongs to, in the way it was made."""
+"""The client of a refresh over HTTP: it must own the family, and authenticate as when the family was made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.clients_and_users import (
 
 
 async def change_client(worker: Worker, app: OAuthClient, **changes: object) -> None:
-    """As the console will; a service that starts afterwards sees it at once."""
+    """Change a client's record as the console does. A service that starts afterwards sees the change at once."""
     client = await worker.registry.find_client(app.client_id)
     assert client is not None
     changed = msgspec.structs.replace(client, **changes)

@@ -1,4 +1,4 @@
-"""Spent refresh tokens over HTTP: a retry is safe inside the grace, and theft after it."""
+"""Spent refresh tokens over HTTP: a retry within the grace period is safe, and a later one is taken for theft."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.events import events_of
 
 
 def family_key(store: redis.Redis) -> str:
-    """The key of the only family there is."""
+    """Return the key of the only family."""
     (key,) = store.scan_iter("family:*")
     return str(key)
 
@@ -68,7 +68,7 @@ async def test_a_hundred_replays_take_no_honest_access_token(http: httpx2.AsyncC
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-replay-gets-the-head")
 async def test_fifty_who_share_a_refresh_token_all_use_their_answer(http: httpx2.AsyncClient) -> None:
-    """Workers or tabs that refresh at the same moment."""
+    """Many workers or tabs refresh at the same moment."""
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     async def refresh_fifty_times(refresh_token: str) -> list[Mapping[str, str]]:

@@ -1,4 +1,4 @@
-"""The refresh grant over HTTP: each refresh token is spent once and followed by the next."""
+"""The refresh grant over HTTP: each refresh token is spent once, and replaced by a new one."""
 
 from __future__ import annotations
 

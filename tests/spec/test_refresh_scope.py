@@ -1,4 +1,4 @@
-"""Scope at a refresh over HTTP: it may narrow the access token, and never widens anything."""
+"""Scope in a refresh over HTTP: it may narrow the access token, and never widens it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDE = "realm:main role:enduser role:organisation"
 
 
 async def make_wide_session(http: httpx2.AsyncClient, worker: Worker) -> str:
-    """A refresh token for two roles, which only a code can give."""
+    """Return a refresh token for two roles, which only a code can grant."""
     code = await make_code(worker, scope=WIDE)
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["refresh_token"]
 

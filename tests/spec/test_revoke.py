@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/revoke over HTTP: one token ends, with its family where it is a refresh token."""
+"""POST /oauth2/v1/revoke over HTTP: revokes one access token, or a refresh token with its family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/revokeAll over HTTP: everything that the bearer's user has ends, in every client."""
+"""POST /oauth2/v1/revokeAll over HTTP: revokes everything of the bearer's user, in every client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scopes over HTTP: what is one, what is granted, and how the answer spells it."""
+"""Scopes over HTTP: their syntax, the granted scope, and its spelling in the response."""
 
 from __future__ import annotations
 

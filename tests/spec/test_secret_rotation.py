@@ -1,4 +1,4 @@
-"""A client's secret is replaced, over HTTP: the old one is wrong at once, or good for as long as the rotation said."""
+"""Rotation of a client's secret over HTTP: the old secret fails at once, or works for the chosen overlap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def put(worker: Worker, client: Client) -> None:
 
 
 async def rotate(worker: Worker, old: str, new: str, overlap_seconds: float) -> None:
-    """The old secret has been used before, so it is remembered where that saves a slow hash."""
+    """Rotate a secret that was used before, so that a cache of checked secrets already holds it."""
     until_ms = await worker.redis.read_clock_ms() + round(overlap_seconds * 1000)
     rotated = Client(
         client_id=NEW.client_id,
@@ -38,7 +38,7 @@ async def rotate(worker: Worker, old: str, new: str, overlap_seconds: float) -> 
 
 
 async def is_right(http: httpx2.AsyncClient, client: OAuthClient) -> bool:
-    """In the body and in the header alike."""
+    """Return True if the secret authenticates both in the body and in the header."""
     in_body = await client.revoke(http, "x")
     in_header = await http.post(
         REVOKE, data={"token": "x"}, headers=basic(client.client_id, client.client_secret or "")

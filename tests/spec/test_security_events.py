@@ -1,4 +1,4 @@
-"""Security events over HTTP: each told once, by its name, with who, which client, from where and why."""
+"""Security events over HTTP: each is reported once, with name, user, client, address and reason."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class World:
     json_logs: io.StringIO
 
     def forget(self) -> None:
-        """What comes before the act of a test."""
+        """Discard the events of the preparation of a test."""
         events_of(self.json_logs)
 
     async def log_in(self, client: OAuthClient = PHONE_APP) -> str:
-        """A refresh token."""
+        """Return a refresh token."""
         return tokens_of(await client.log_in(self.http, ALICE))["refresh_token"]
 
     async def rotate(self, times: int) -> list[str]:
-        """Refresh tokens of one session, the live one last."""
+        """Return the refresh tokens of one session, the live one last."""
         tokens = [await self.log_in()]
         for _ in range(times):
             tokens.append(tokens_of(await PHONE_APP.refresh(self.http, tokens[-1]))["refresh_token"])
@@ -95,7 +95,7 @@ async def second_exchange(world: World) -> None:
     code = await make_code(world.worker)
     await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
     world.forget()
-    for _ in range(2):  # the second time there is nothing left to end
+    for _ in range(2):  # the second request finds nothing left to end
         await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
 
 
@@ -417,7 +417,7 @@ async def test_a_security_event_is_told_once_with_who_and_from_where(act: Act, t
 @pytest.mark.clause("decided-audit-off-the-way")
 @ONE_SERVER
 async def test_a_refresh_stays_one_script(world: World) -> None:
-    """Even one that is told to the stream: that is written later, with others."""
+    """Events for the stream are written later and in batches, so a refresh that causes one still runs one script."""
     spent = await world.rotate(3)
     for old in spent[:2]:
         await PHONE_APP.refresh(world.http, old)

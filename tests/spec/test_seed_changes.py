@@ -1,4 +1,4 @@
-"""What an edited seed file takes away, over HTTP: the sessions that rested on it end with it."""
+"""Entries removed from the seed file, over HTTP: the sessions that depended on them end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_session_ends_with_what_it_rested_on(
         tokens = tokens_of(await client.log_in(http, credentials))
 
     worker = Worker(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), lambda: clock.offset_ms)
-    worker.pending_revocations.scan_delay_seconds = 0  # no request is under way meanwhile
+    worker.pending_revocations.scan_delay_seconds = 0  # no request is under way
     async with serving_worker(worker) as http:
         assert edited.read_text(encoding="utf-8") != seed
         assert not is_live(store, tokens["access_token"])

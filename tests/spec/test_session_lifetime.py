@@ -1,4 +1,4 @@
-"""How long what a grant gave lives, over HTTP."""
+"""Lifetimes of families and their tokens over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/sessions/ over HTTP: a person sees which applications can act for them, and ends what they do not need."""
+"""/sessions/ over HTTP: users see the applications that can act for them, and end sessions there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIGN_OUT = "/sessions/sign-out"
 
 
 def shown(page: httpx2.Response) -> list[HtmlForm]:
-    """A form for each session that the page shows."""
+    """Return a form for each session on the page."""
     assert not is_login_page(page), Page(page).text
     return [form for form in Page(page).forms if form.action.endswith(END)]
 
@@ -133,7 +133,7 @@ async def test_ending_a_session_twice_is_no_mistake(browser: Browser, http: http
 
 
 async def test_nobody_ends_the_session_of_somebody_else(browser: Browser, http: httpx2.AsyncClient) -> None:
-    """Its name alone is worth nothing, even with a form of one's own."""
+    """The session's name alone is not enough, even with a valid form of the attacker."""
     bobs = Browser(http)
     await bobs.sign_in(BOB)
     tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
@@ -271,7 +271,7 @@ async def test_the_proof_of_one_sign_out_does_not_claim_the_other(browser: Brows
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
 async def test_a_foreign_form_which_brings_no_cookie_takes_none_away(browser: Browser, action: str) -> None:
-    """A browser sends no Lax cookie with it, but would take the cookies of the answer."""
+    """A browser sends no Lax cookie with a foreign form, but would accept the cookies of the response."""
     await browser.sign_in()
     answer = await Browser(browser.http).send(action, {"x": "1"})
 

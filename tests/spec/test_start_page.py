@@ -1,4 +1,4 @@
-"""/ over HTTP: what runs here, and where to go on; beside it the stylesheet and the logo of all pages."""
+"""The start page / over HTTP, with the stylesheet and the logo of all pages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_without_a_logo_the_browsers_tab_has_a_plain_mark(http: httpx2.Asy
 async def test_a_logo_is_served_with_its_type_and_can_do_nothing_by_itself(
     make_settings: MakeSettings, clock: Clock, registry: None, tmp_path: Path
 ) -> None:
-    """An SVG opened by itself is a document, which could carry a script."""
+    """An SVG that is opened directly is a document, which could contain a script."""
     logo = tmp_path / "logo.svg"
     logo.write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', encoding="utf-8")
     async with serving(make_settings(TOKEN_SERVICE_PAGE_LOGO=str(logo)), clock) as http:

@@ -1,4 +1,4 @@
-"""Tokens and codes over HTTP: their letters, their one spelling, and that none can be made up."""
+"""Tokens and codes over HTTP: their alphabet and their single spelling. Invented ones are refused."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def flip_each(token: str) -> Iterator[str]:
-    """The token with each of its characters changed once, to another one of its alphabet."""
+    """Yield the token with one character replaced by another of its alphabet, for each position."""
     for position, character in enumerate(token):
         other = "1" if character == "0" else "0"
         yield token[:position] + other + token[position + 1 :]
 
 
 def respell(token: str) -> list[str]:
-    """Other texts that a careless parser might take for the token."""
+    """Yield other texts that a careless parser might take for the token."""
     return [f"{token}=", f"{token}A", f" {token}", f"{token} ", f"{token}\n", token.upper(), token[:-1], f"{token}.x"]
 
 
@@ -41,7 +41,7 @@ COUNTS_MISSES = pytest.mark.single_server("misses are counted, and on a cluster 
 
 
 def count_misses(store: redis.Redis) -> int:
-    """How often Redis was asked for something that it does not have, as for a token that nobody was given."""
+    """Return how often Redis was asked for a key that does not exist, as it is for a token that was never issued."""
     return int(store.info("stats")["keyspace_misses"])
 
 

@@ -1,4 +1,4 @@
-"""Where a request comes from, over HTTP: shown by what the throttle counts together."""
+"""The address of a caller over HTTP, shown by which requests the throttle counts together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROXY = "10.0.0.1"
 
 
 async def counts_as(http: httpx2.AsyncClient, forwarded_for: str | list[str], same_as: str | list[str] | None) -> bool:
-    """Whether a failure under one header uses up the only guess under another."""
+    """Return True if a failure under one header uses up the only guess under another."""
     first, second = ([("X-Forwarded-For", hops) for hops in listed(header)] for header in (forwarded_for, same_as))
     failed = await http.post(TOKEN, data=PHONE_APP.credentials | WRONG_ALICE, headers=first)
     then = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(BOB), headers=second)

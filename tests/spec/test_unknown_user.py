@@ -1,4 +1,4 @@
-"""An unknown user costs the same hash as a wrong password, over HTTP, so that time does not show who has an account.
+"""A login of an unknown user costs the same hash as a wrong password, over HTTP, so its duration reveals no account.
 
 `test_login_costs_alike.py` proves that both send the same commands to Redis.
 """

@@ -1,4 +1,4 @@
-"""A proxy that the settings do not name: the log says so, and it never makes the metrics public."""
+"""A proxy that the settings do not name: the log reports it, and it never makes the metrics public."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_a_caller_whom_a_trusted_proxy_does_not_name_is_not_on_this_machin
         assert (await http.get("/metrics", headers=headers)).status_code == 404
         form = PHONE_APP.credentials | WRONG_ALICE
         assert [(await http.post(TOKEN, data=form, headers=headers)).status_code for _ in range(2)] == [400, 429]
-        # The proxy itself and its other callers have limits of their own.
+        # The proxy itself and its other callers have separate limits.
         assert (await http.post(TOKEN, data=form)).status_code == 400
 
 
@@ -142,7 +142,7 @@ async def test_a_caller_whom_a_trusted_proxy_does_not_name_is_not_on_this_machin
 async def test_a_page_with_a_name_of_its_own_for_this_machine_reads_no_metrics(
     make_settings: MakeSettings, clock: Clock, registry: None, host: str, status: int
 ) -> None:
-    """DNS rebinding: the browser on this machine takes the page and our address for one site."""
+    """DNS rebinding: the browser on this machine takes the attacker's page and our address for one site."""
     settings = make_settings(TOKEN_SERVICE_BASE_URL="https://id.example.com/tokens")
     async with serving(settings, clock, address="127.0.0.1") as http:
         assert (await http.get("/metrics", headers={"Host": host})).status_code == status

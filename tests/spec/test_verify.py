@@ -1,4 +1,4 @@
-"""/oauth2/v1/verify over HTTP: a proxy learns whether a request may pass, and whose it is; 200, 401, 403 or 503."""
+"""/oauth2/v1/verify over HTTP: tells a proxy whether a request may pass and for which user, by 200, 401, 403 or 503."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def exchange(
 
 
 def rewrite(store: redis.Redis, access_token: str, line: int, text: str) -> None:
-    """Changes one line of the access token's record."""
+    """Change one line of the access token's record."""
     key = access_key_of(access_token)
     lines = str(store.get(key)).split("\n")
     store.set(key, "\n".join([*lines[:line], text, *lines[line + 1 :]]), keepttl=True)
@@ -364,7 +364,7 @@ async def test_with_its_cache_redis_is_asked_no_third_time_and_a_revocation_is_s
     async with serving(make_settings(TOKEN_SERVICE_VERIFY_CACHE="on"), clock) as http:
         access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
         first = await verify(http, access_token)
-        await verify(http, access_token)  # remembered from the second use on
+        await verify(http, access_token)  # cached from the second use on
         with recording_commands(store) as commands:
             again = await verify(http, access_token)
             introspected = await GATEWAY.introspect(http, access_token)

@@ -1,4 +1,4 @@
-"""Logins that fail."""
+"""Persons whose logins fail."""
 
 from __future__ import annotations
 
