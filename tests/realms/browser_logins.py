@@ -6,12 +6,9 @@ from typing import Any
 
 import httpx2
 
-from tests.realms.journey import ASK_CEP, log_in_by_way_of_cep
+from tests.realms.journey import ASK_CEP, log_in_through_cep
 from tests.support.browser import Browser, authorization_response, is_consent_page
 from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, tokens_of
-from tests.support.fake_provider import CLAIMS
-
-SUB = str(CLAIMS["sub"])
 
 
 async def describe(http: httpx2.AsyncClient, page: httpx2.Response, browser: Browser) -> dict[str, Any]:
@@ -24,4 +21,4 @@ async def describe(http: httpx2.AsyncClient, page: httpx2.Response, browser: Bro
 
 
 async def log_in(http: httpx2.AsyncClient, browser: Browser, address: str = ASK_CEP) -> dict[str, Any]:
-    return await describe(http, await log_in_by_way_of_cep(browser, address), browser)
+    return await describe(http, await log_in_through_cep(browser, address), browser)

@@ -14,14 +14,14 @@ import yaml
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
 from tests.realms.failing_logins import (
-    AssertTrouble,
-    Trouble,
-    assert_came_to_nothing,
+    AssertFault,
+    Fault,
     assert_healthy,
-    troubles_of,
+    assert_login_failed,
+    logged_faults,
     try_to_log_in,
 )
-from tests.realms.journey import Enlist
+from tests.realms.journey import RegisterRealm
 from tests.support.at_rest import read_everything
 from tests.support.browser import Browser
 from tests.support.fake_provider import (
@@ -44,7 +44,7 @@ async def provider() -> AsyncIterator[FakeProvider]:
 
 
 @pytest.fixture
-async def giving_up(provider: FakeProvider, held_time: LoopTime) -> AsyncIterator[None]:
+async def time_passes_while_waiting(provider: FakeProvider, held_time: LoopTime) -> AsyncIterator[None]:
     """Let time pass while the provider delays a call, and only then."""
 
     async def pass_time() -> None:
@@ -60,21 +60,21 @@ async def giving_up(provider: FakeProvider, held_time: LoopTime) -> AsyncIterato
 
 
 @pytest.fixture
-def enlist(worker: Worker, provider: FakeProvider) -> Enlist:
+def register_realm(worker: Worker, provider: FakeProvider) -> RegisterRealm:
     """Return a function that registers the provider as realm `cep`, with changed entries and users of the test."""
 
-    async def enlist(*users: dict[str, object], **changes: object) -> None:
+    async def register_realm(*users: dict[str, object], **changes: object) -> None:
         entry = {"realms": {"cep": realm_of(provider, **changes)}, "users": list(users)}
         await worker.seeding.apply(parse_seed(yaml.safe_dump(entry).encode()))
         await await_invalidations(worker)
 
-    return enlist
+    return register_realm
 
 
 @pytest.fixture
-async def cep(enlist: Enlist) -> None:
+async def cep(register_realm: RegisterRealm) -> None:
     """Register realm `cep` with its issuer only, as most seed files do."""
-    await enlist()
+    await register_realm()
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def browser(http: httpx2.AsyncClient) -> Browser:
 
 
 @pytest.fixture
-def no_secret_is_told(
+def no_secret_leaks(
     provider: FakeProvider, browser: Browser, store: redis.Redis, json_logs: io.StringIO
 ) -> Iterator[None]:
     """Check that neither Redis nor the log at level debug holds a secret of ours or of the provider."""
@@ -102,24 +102,24 @@ def no_secret_is_told(
 
 
 @pytest.fixture
-def assert_trouble(
+def assert_fault(
     provider: FakeProvider,
     browser: Browser,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     json_logs: io.StringIO,
-) -> AssertTrouble:
+) -> AssertFault:
     """Check that a login with this fault fails for the logged reason, and that the next login succeeds."""
 
-    async def assert_trouble(trouble: Trouble) -> None:
+    async def assert_fault(fault: Fault) -> None:
         places = {"userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
-        entry = {key: provider.url + places[key] if key in places else value for key, value in trouble.entry.items()}
-        await enlist(**entry)
-        trouble.bend(provider)
-        assert_came_to_nothing(await try_to_log_in(browser, provider), browser, trouble.error)
+        entry = {key: provider.url + places[key] if key in places else value for key, value in fault.entry.items()}
+        await register_realm(**entry)
+        fault.change_provider(provider)
+        assert_login_failed(await try_to_log_in(browser, provider), browser, fault.error)
 
-        assert trouble.told in troubles_of(json_logs)
-        assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
+        assert fault.logged in logged_faults(json_logs)
+        assert bool(logged_faults(json_logs)) is (fault.error == "temporarily_unavailable")
         await provider.await_idle()
-        await assert_healthy(enlist, provider, browser)
+        await assert_healthy(register_realm, provider, browser)
 
-    return assert_trouble
+    return assert_fault

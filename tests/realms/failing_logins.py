@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import httpx2
 import pytest
 
-from tests.realms.journey import Enlist, come_back, log_in_by_way_of_cep, log_in_there
+from tests.realms.journey import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback
 from tests.support.browser import ISSUER, Browser, assert_sent_back, authorization_url, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,
@@ -36,10 +36,10 @@ OTHER_ISSUER = "https://other.example"
 CONTENDERS = 20
 
 
-Bend: TypeAlias = Callable[[FakeProvider], None]
+ProviderChange: TypeAlias = Callable[[FakeProvider], None]
 
 
-async def assert_healthy(enlist: Enlist, provider: FakeProvider, browser: Browser) -> None:
+async def assert_healthy(register_realm: RegisterRealm, provider: FakeProvider, browser: Browser) -> None:
     """Check that the same browser can log in as soon as the provider works again."""
     provider.claims = dict(CLAIMS)
     provider.id_token_claims, provider.id_token_header = {}, {}
@@ -48,8 +48,8 @@ async def assert_healthy(enlist: Enlist, provider: FakeProvider, browser: Browse
     provider.sign_with(published_key())
     for path in (OPENID_METADATA, TOKEN, KEYS, USERINFO, INTROSPECT):
         provider.answer(path, None)
-    await enlist()
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    await register_realm()
+    assert is_consent_page(await log_in_through_cep(browser, ASK))
 
 
 async def try_to_log_in(browser: Browser, provider: FakeProvider) -> httpx2.Response:
@@ -57,10 +57,10 @@ async def try_to_log_in(browser: Browser, provider: FakeProvider) -> httpx2.Resp
     response = await browser.open(ASK)
     if not response.headers["location"].startswith(provider.url):
         return response
-    return await come_back(browser, await log_in_there(response.headers["location"]))
+    return await open_callback(browser, await log_in_at_provider(response.headers["location"]))
 
 
-def assert_came_to_nothing(response: httpx2.Response, browser: Browser, error: str) -> None:
+def assert_login_failed(response: httpx2.Response, browser: Browser, error: str) -> None:
     answer = assert_sent_back(response, error)
 
     assert answer.keys() == {"error", "error_description", "state", "iss"}
@@ -69,48 +69,48 @@ def assert_came_to_nothing(response: httpx2.Response, browser: Browser, error: s
     assert "ts_session" not in response.headers.get("set-cookie", "")
 
 
-def troubles_of(json_logs: io.StringIO) -> str:
+def logged_faults(json_logs: io.StringIO) -> str:
     """Return the log lines about the provider."""
     events = [json.loads(line) for line in json_logs.getvalue().splitlines()]
     return "\n".join(event["event"] for event in events if event["logger"] == "service.realms")
 
 
-class Trouble(NamedTuple):
+class Fault(NamedTuple):
     """A fault of the provider. `logged` must stand in the log, so that no test passes for another reason."""
 
-    bend: Bend
-    told: str
+    change_provider: ProviderChange
+    logged: str
     error: str = "temporarily_unavailable"
     entry: Mapping[str, object] = {}
 
 
-def told(
+def fault_case(
     name: str,
-    bend: Bend,
-    told: str,
+    change_provider: ProviderChange,
+    logged: str,
     error: str = "temporarily_unavailable",
     *,
     entry: Mapping[str, object] | None = None,
 ) -> object:
-    return pytest.param(Trouble(bend, told, error, entry or {}), id=name)
+    return pytest.param(Fault(change_provider, logged, error, entry or {}), id=name)
 
 
-AssertTrouble: TypeAlias = Callable[[Trouble], Awaitable[None]]
+AssertFault: TypeAlias = Callable[[Fault], Awaitable[None]]
 
 
-def claims(**changes: object) -> Bend:
-    def bend(provider: FakeProvider) -> None:
+def claims(**changes: object) -> ProviderChange:
+    def change_provider(provider: FakeProvider) -> None:
         provider.claims |= changes
 
-    return bend
+    return change_provider
 
 
-def tokens_are(**changes: object) -> Bend:
-    def bend(provider: FakeProvider) -> None:
+def tokens_are(**changes: object) -> ProviderChange:
+    def change_provider(provider: FakeProvider) -> None:
         provider.token_response = changes
 
-    return bend
+    return change_provider
 
 
-def answers(path: str, answer: Answer) -> Bend:
+def answers(path: str, answer: Answer) -> ProviderChange:
     return lambda provider: provider.answer(path, answer)

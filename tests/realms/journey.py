@@ -10,42 +10,45 @@ import httpx2
 
 from tests.support.browser import LOGIN, Browser, authorization_url
 from tests.support.clients_and_users import PHONE_APP, OAuthClient, UserCredentials
+from tests.support.fake_provider import CLAIMS
 
+SUB: Final = str(CLAIMS["sub"])
+EMAIL: Final = str(CLAIMS["email"])
 CEP_SCOPE: Final = "realm:cep role:enduser"
 CALLBACK: Final = "/authorization/callback"
 ASK_CEP: Final = authorization_url(scope=CEP_SCOPE)
 
 
-async def set_out(browser: Browser, address: str = ASK_CEP) -> str:
+async def start_login(browser: Browser, address: str = ASK_CEP) -> str:
     """Return the address that the service redirects a login request for realm `cep` to."""
-    return place_of(await browser.open(address))
+    return location_of(await browser.open(address))
 
 
 async def choose_cep(browser: Browser, page: httpx2.Response) -> str:
     """Press the button of the provider. Returns the address that it leads to."""
-    return place_of(await browser.submit(page, LOGIN, {"realm": "cep", "username": "", "password": ""}))
+    return location_of(await browser.submit(page, LOGIN, {"realm": "cep", "username": "", "password": ""}))
 
 
-def place_of(response: httpx2.Response) -> str:
+def location_of(response: httpx2.Response) -> str:
     assert response.status_code == 303, response.text
     return str(response.headers["location"])
 
 
-async def log_in_there(place: str) -> str:
+async def log_in_at_provider(place: str) -> str:
     """Open the provider's address. Returns the path of its redirect back, which needs no page here."""
-    async with httpx2.AsyncClient(verify=False) as there:
-        response = await there.get(place)
+    async with httpx2.AsyncClient(verify=False) as http:
+        response = await http.get(place)
     assert response.status_code == 302, response.text
     return path_of(response.headers["location"])
 
 
-async def come_back(browser: Browser, path: str) -> httpx2.Response:
+async def open_callback(browser: Browser, path: str) -> httpx2.Response:
     return await browser.open(path)
 
 
-async def log_in_by_way_of_cep(browser: Browser, address: str = ASK_CEP) -> httpx2.Response:
+async def log_in_through_cep(browser: Browser, address: str = ASK_CEP) -> httpx2.Response:
     """Log in at the provider. Returns the page or redirect at the end."""
-    return await come_back(browser, await log_in_there(await set_out(browser, address)))
+    return await open_callback(browser, await log_in_at_provider(await start_login(browser, address)))
 
 
 def path_of(address: str) -> str:
@@ -60,7 +63,7 @@ def query_of(address: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def bend(path: str, **changes: str | None) -> str:
+def with_query(path: str, **changes: str | None) -> str:
     """Return the address with changed parameters. None leaves one out."""
     query = {**query_of(path), **changes}
     left = {name: value for name, value in query.items() if value is not None}
@@ -74,4 +77,4 @@ async def log_in_with_password(
     return await client.log_in(http, UserCredentials(username, password, realm="cep"), scope)
 
 
-Enlist = Callable[..., Awaitable[None]]
+RegisterRealm = Callable[..., Awaitable[None]]

@@ -8,12 +8,9 @@ import httpx2
 import redis
 from joserfc import jwt
 
-from tests.realms.journey import CEP_SCOPE, log_in_with_password
+from tests.realms.journey import CEP_SCOPE, SUB, log_in_with_password
 from tests.support.clients_and_users import ALICE, assert_error
-from tests.support.fake_provider import CLAIMS, CLIENT_ID, PASSWORD, USERNAME, FakeProvider, published_key
-
-SUB = str(CLAIMS["sub"])
-
+from tests.support.fake_provider import CLIENT_ID, PASSWORD, USERNAME, FakeProvider, published_key
 
 WRONG_ALICE = replace(ALICE, password="wrong")
 
@@ -27,7 +24,7 @@ async def guess(http: httpx2.AsyncClient, username: str = USERNAME, scope: str =
     return await log_in_with_password(http, username, "wrong", scope=scope)
 
 
-def assert_away(response: httpx2.Response) -> None:
+def assert_provider_unavailable(response: httpx2.Response) -> None:
     """Check for the JSON response of an outage, with the time of a retry."""
     assert_error(response, 503, "temporarily_unavailable")
     assert response.headers["content-type"] == "application/json"

@@ -1,8 +1,10 @@
-// An external organisation that nobody here wrote: oidc-provider, with a login page of its own and one user.
+// An independent identity provider: oidc-provider with its own login page and one user.
 //
-//   node provider.mjs PORT    the first line of standard input is the settings in JSON; its end is the end of all
+//   node provider.mjs PORT
 //
-// It prints one line when it listens. What the library has to say goes to standard error.
+// The first line of standard input has the settings as JSON. The provider ends with its standard input.
+//
+// It prints one line when it listens. Messages of the library go to standard error.
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -22,7 +24,7 @@ function makeSigningKey() {
   return { ...privateKey.export({ format: "jwk" }), use: "sig", alg: "RS256" };
 }
 
-// Everybody who logs in has allowed the client what it asks for.
+// A login counts as consent to the requested scope.
 async function loadExistingGrant({ oidc }) {
   const grant = new oidc.provider.Grant({ clientId: oidc.client.clientId, accountId: oidc.session.accountId });
   grant.addOIDCScope([...oidc.requestParamOIDCScopes].join(" "));
@@ -84,7 +86,7 @@ function showPage(response, path, alert = "") {
   response.end(page(path, alert));
 }
 
-// The login page, and what its two buttons do.
+// The login page and its two buttons.
 async function interact(provider, request, response) {
   const finish = (result) =>
     provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });

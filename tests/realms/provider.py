@@ -47,7 +47,7 @@ def running_provider(redirect_uri: str, *, host: str = "127.0.0.1") -> Iterator[
         command = [str(_NODE), str(_SCRIPT), str(port)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process:
             try:
-                _tell(process, settings)
+                _send_settings(process, settings)
                 assert _is_ready(process), f"oidc-provider does not start: {_read(log)}"
                 yield provider
             finally:
@@ -69,7 +69,7 @@ def realm_of_provider(provider: Provider, **changes: object) -> dict[str, object
     return {name: value for name, value in {**usual, **changes}.items() if value is not None}
 
 
-def _tell(process: subprocess.Popen[bytes], settings: object) -> None:
+def _send_settings(process: subprocess.Popen[bytes], settings: object) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # the log says why it ended early
         process.stdin.write(json.dumps(settings).encode() + b"\n")

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
+from tests.realms.journey import log_in_through_cep, log_in_with_password
 from tests.support.browser import SWITCH, Browser, Page
 from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Reply
@@ -91,7 +91,7 @@ async def test_guesses_that_a_provider_refuses_oddly_are_limited_for_each_user_n
 
 async def test_ways_to_the_provider_are_pages_of_an_address(browser: Browser, store: redis.Redis, cep: None) -> None:
     """A page after "not you?" must not lead to the provider without a limit."""
-    page = await log_in_by_way_of_cep(browser)
+    page = await log_in_through_cep(browser)
     form = Page(page).find_form(SWITCH)
     request = browser.http.build_request("POST", form.action, data=form.fields, headers=browser_headers(browser))
     place = (await browser.http.send(request)).headers["location"]

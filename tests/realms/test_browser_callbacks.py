@@ -13,19 +13,27 @@ from tests.realms.failing_logins import (
     ASK,
     CONTENDERS,
     OTHER_ISSUER,
-    Bend,
-    Trouble,
-    assert_came_to_nothing,
+    Fault,
+    ProviderChange,
     assert_healthy,
-    told,
-    troubles_of,
+    assert_login_failed,
+    fault_case,
+    logged_faults,
     try_to_log_in,
 )
-from tests.realms.journey import Enlist, bend, come_back, log_in_by_way_of_cep, log_in_there, query_of, set_out
+from tests.realms.journey import (
+    RegisterRealm,
+    log_in_at_provider,
+    log_in_through_cep,
+    open_callback,
+    query_of,
+    start_login,
+    with_query,
+)
 from tests.support.browser import Browser, assert_refused, assert_sent_back, authorization_response, is_consent_page
 from tests.support.fake_provider import CLIENT_SECRET, OPENID_METADATA, TOKEN, FakeProvider, Held, Reply
 
-pytestmark = pytest.mark.usefixtures("no_secret_is_told")
+pytestmark = pytest.mark.usefixtures("no_secret_leaks")
 
 TEN_MINUTES = 600
 
@@ -33,17 +41,17 @@ TEN_MINUTES = 600
 EXPIRED = (400, "expired")
 
 
-ASTRAY = (403, "astray")
+OTHER_BROWSER = (403, "astray")
 
 
 FORGED = (403, "forged")
 
 
-def redirects(**changes: object) -> Bend:
-    def bend(provider: FakeProvider) -> None:
+def redirects(**changes: object) -> ProviderChange:
+    def change_provider(provider: FakeProvider) -> None:
         provider.redirect = changes
 
-    return bend
+    return change_provider
 
 
 @pytest.mark.clause(
@@ -55,56 +63,58 @@ def redirects(**changes: object) -> Bend:
 )
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize(
-    "trouble",
+    "fault",
     [
-        told("the organisation denies", redirects(code=None, error="access_denied"), "", "access_denied"),
-        told(
+        fault_case("the organisation denies", redirects(code=None, error="access_denied"), "", "access_denied"),
+        fault_case(
             "it is not available",
             redirects(code=None, error="temporarily_unavailable"),
             "with the error temporarily_unavailable",
         ),
-        told("it has an error", redirects(code=None, error="server_error"), "with the error server_error"),
-        told("it wants another scope", redirects(code=None, error="invalid_scope"), "with the error invalid_scope"),
-        told(
+        fault_case("it has an error", redirects(code=None, error="server_error"), "with the error server_error"),
+        fault_case(
+            "it wants another scope", redirects(code=None, error="invalid_scope"), "with the error invalid_scope"
+        ),
+        fault_case(
             "an error that is no code",
             redirects(code=None, error=f"x\nerror {CLIENT_SECRET}"),
             "with the error (not a code)",
         ),
-        told("another issuer", redirects(iss=OTHER_ISSUER), "from another issuer"),
-        told("an issuer with a slash more", lambda it: redirects(iss=f"{it.url}/")(it), "from another issuer"),
-        told(
+        fault_case("another issuer", redirects(iss=OTHER_ISSUER), "from another issuer"),
+        fault_case("an issuer with a slash more", lambda it: redirects(iss=f"{it.url}/")(it), "from another issuer"),
+        fault_case(
             "a denial of another issuer",
             redirects(code=None, error="access_denied", iss=OTHER_ISSUER),
             "from another issuer",
         ),
-        told("no issuer where one is promised", redirects(iss=None), "does not say who it comes from"),
-        told(
+        fault_case("no issuer where one is promised", redirects(iss=None), "does not say who it comes from"),
+        fault_case(
             "a denial without an issuer where one is promised",
             redirects(code=None, error="access_denied", iss=None),
             "does not say who it comes from",
         ),
-        told("a code and an error", redirects(error="server_error"), "with the error server_error"),
-        told("a code and a denial", redirects(error="access_denied"), "with the error access_denied"),
-        told("neither a code nor an error", redirects(code=None), "neither a code nor an error"),
-        told("an empty code", redirects(code=""), "neither a code nor an error"),
-        told("a code with a line end", redirects(code="a\nb"), "neither a code nor an error"),
-        told("a code that is not ASCII", redirects(code="ä"), "neither a code nor an error"),
+        fault_case("a code and an error", redirects(error="server_error"), "with the error server_error"),
+        fault_case("a code and a denial", redirects(error="access_denied"), "with the error access_denied"),
+        fault_case("neither a code nor an error", redirects(code=None), "neither a code nor an error"),
+        fault_case("an empty code", redirects(code=""), "neither a code nor an error"),
+        fault_case("a code with a line end", redirects(code="a\nb"), "neither a code nor an error"),
+        fault_case("a code that is not ASCII", redirects(code="ä"), "neither a code nor an error"),
     ],
 )
 async def test_a_redirect_that_brings_no_login(
-    trouble: Trouble,
+    fault: Fault,
     provider: FakeProvider,
     browser: Browser,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     json_logs: io.StringIO,
 ) -> None:
-    await enlist()
-    trouble.bend(provider)
-    assert_came_to_nothing(await try_to_log_in(browser, provider), browser, trouble.error)
+    await register_realm()
+    fault.change_provider(provider)
+    assert_login_failed(await try_to_log_in(browser, provider), browser, fault.error)
 
     assert provider.calls(TOKEN) == []
-    assert trouble.told in troubles_of(json_logs)
-    await assert_healthy(enlist, provider, browser)
+    assert fault.logged in logged_faults(json_logs)
+    await assert_healthy(register_realm, provider, browser)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +123,17 @@ async def test_a_redirect_that_brings_no_login(
 async def test_a_parameter_that_stands_twice_or_cannot_be_read(
     provider: FakeProvider,
     browser: Browser,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     json_logs: io.StringIO,
     more: str,
 ) -> None:
-    await enlist()
-    path = await log_in_there(await set_out(browser, ASK))
-    assert_came_to_nothing(await come_back(browser, f"{path}&{more}"), browser, "temporarily_unavailable")
+    await register_realm()
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    assert_login_failed(await open_callback(browser, f"{path}&{more}"), browser, "temporarily_unavailable")
 
     assert provider.calls(TOKEN) == []
-    assert "stands twice or cannot be read" in troubles_of(json_logs)
-    await assert_healthy(enlist, provider, browser)
+    assert "stands twice or cannot be read" in logged_faults(json_logs)
+    await assert_healthy(register_realm, provider, browser)
 
 
 async def test_no_issuer_where_none_is_promised_is_no_trouble(
@@ -131,11 +141,11 @@ async def test_no_issuer_where_none_is_promised_is_no_trouble(
 ) -> None:
     provider.metadata = {"authorization_response_iss_parameter_supported": None}
     provider.redirect = {"iss": None}
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert is_consent_page(await log_in_through_cep(browser, ASK))
 
     provider.redirect = {"iss": OTHER_ISSUER}
     other = Browser(browser.http)
-    assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
+    assert_login_failed(await log_in_through_cep(other, ASK), other, "temporarily_unavailable")
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-10.12-csrf-as-a-client")
@@ -147,22 +157,22 @@ async def test_no_issuer_where_none_is_promised_is_no_trouble(
 async def test_a_state_that_is_not_known_leads_nowhere(
     provider: FakeProvider, browser: Browser, cep: None, state: str | None
 ) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
-    assert_refused(await come_back(browser, bend(path, state=state)), *EXPIRED)
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    assert_refused(await open_callback(browser, with_query(path, state=state)), *EXPIRED)
 
     assert provider.calls(TOKEN) == []
-    assert is_consent_page(await come_back(browser, path))
+    assert is_consent_page(await open_callback(browser, path))
 
 
 @pytest.mark.parametrize("more", ["state=x", "state=", "state=%ff"])
 async def test_a_state_that_stands_twice_is_none(
     provider: FakeProvider, browser: Browser, cep: None, more: str
 ) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
-    assert_refused(await come_back(browser, f"{path}&{more}"), *EXPIRED)
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    assert_refused(await open_callback(browser, f"{path}&{more}"), *EXPIRED)
 
     assert provider.calls(TOKEN) == []
-    assert is_consent_page(await come_back(browser, path))
+    assert is_consent_page(await open_callback(browser, path))
 
 
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.12-csrf-as-a-client", "decided-external-state")
@@ -172,13 +182,13 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
 ) -> None:
     other = Browser(browser.http)
     if has_cookie:
-        await set_out(other, ASK)
-    path = await log_in_there(await set_out(browser, ASK))
-    assert_refused(await come_back(other, path), *ASTRAY)
+        await start_login(other, ASK)
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    assert_refused(await open_callback(other, path), *OTHER_BROWSER)
 
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in other.cookie_values
-    assert is_consent_page(await come_back(browser, path))
+    assert is_consent_page(await open_callback(browser, path))
 
 
 @pytest.mark.clause("6749-10.12-csrf")
@@ -187,17 +197,17 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
 ) -> None:
     """An attacker makes a user's browser open a callback with the attacker's own code."""
     stranger = Browser(browser.http)
-    code = query_of(await log_in_there(await set_out(stranger, ASK)))["code"]
-    path = await log_in_there(await set_out(browser, ASK))
+    code = query_of(await log_in_at_provider(await start_login(stranger, ASK)))["code"]
+    path = await log_in_at_provider(await start_login(browser, ASK))
 
-    assert_came_to_nothing(await come_back(browser, bend(path, code=code)), browser, "access_denied")
+    assert_login_failed(await open_callback(browser, with_query(path, code=code)), browser, "access_denied")
 
 
 @pytest.mark.parametrize("destination", ["image", "iframe", "script", "empty"])
 async def test_a_callback_that_is_no_page_uses_nothing_up(
     provider: FakeProvider, browser: Browser, cep: None, destination: str
 ) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
+    path = await log_in_at_provider(await start_login(browser, ASK))
     assert_refused(await browser.open(path, **{"Sec-Fetch-Dest": destination}), *FORGED)
 
     assert provider.calls(TOKEN) == []
@@ -205,10 +215,10 @@ async def test_a_callback_that_is_no_page_uses_nothing_up(
 
 
 async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser, cep: None) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
+    path = await log_in_at_provider(await start_login(browser, ASK))
     assert (await browser.open(path, method="HEAD")).status_code == 403
 
-    assert is_consent_page(await come_back(browser, path))
+    assert is_consent_page(await open_callback(browser, path))
 
 
 @pytest.mark.clause("decided-external-limits")
@@ -219,13 +229,13 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
         browser = Browser(http)
         errors = []
         for _ in range(5):
-            path = bend(await log_in_there(await set_out(browser, ASK)), code="made-up")
-            errors.append(authorization_response(await come_back(browser, path))["error"])
+            path = with_query(await log_in_at_provider(await start_login(browser, ASK)), code="made-up")
+            errors.append(authorization_response(await open_callback(browser, path))["error"])
 
         assert errors == 3 * ["access_denied"] + 2 * ["temporarily_unavailable"]
         assert len(provider.calls(TOKEN)) == 3
         clock.advance(60)
-        assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+        assert is_consent_page(await log_in_through_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-isolated")
@@ -236,10 +246,10 @@ async def test_people_who_change_their_mind_keep_nobody_out(
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"), clock) as http:
         provider.redirect = {"code": None, "error": "access_denied"}
         for _ in range(3):
-            assert_sent_back(await log_in_by_way_of_cep(Browser(http), ASK), "access_denied")
+            assert_sent_back(await log_in_through_cep(Browser(http), ASK), "access_denied")
         provider.redirect = {}
 
-        assert is_consent_page(await log_in_by_way_of_cep(Browser(http), ASK))
+        assert is_consent_page(await log_in_through_cep(Browser(http), ASK))
 
 
 @pytest.mark.clause("decided-external-limits")
@@ -248,7 +258,7 @@ async def test_of_many_who_need_what_the_provider_publishes_one_asks(
 ) -> None:
     metadata = asyncio.Event()
     provider.answer(OPENID_METADATA, Held(Reply(200, dict(provider.describe())), metadata))
-    setting_out = [asyncio.create_task(set_out(Browser(browser.http), ASK)) for _ in range(20)]
+    setting_out = [asyncio.create_task(start_login(Browser(browser.http), ASK)) for _ in range(20)]
     await provider.await_requests(OPENID_METADATA)
     metadata.set()
     await asyncio.gather(*setting_out)
@@ -261,12 +271,12 @@ async def test_of_many_who_need_what_the_provider_publishes_one_asks(
 async def test_a_callback_works_once(provider: FakeProvider, browser: Browser, cep: None, is_right: bool) -> None:
     """A callback also works only once after a failure, so a state serves for one code."""
     provider.token_response = {} if is_right else {"token_type": "mac"}
-    path = await log_in_there(await set_out(browser, ASK))
-    response = await come_back(browser, path)
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    response = await open_callback(browser, path)
 
     assert is_consent_page(response) is is_right
-    for again in (path, bend(path, code="another"), bend(path, code=None, error="access_denied")):
-        assert_refused(await come_back(browser, again), *EXPIRED)
+    for again in (path, with_query(path, code="another"), with_query(path, code=None, error="access_denied")):
+        assert_refused(await open_callback(browser, again), *EXPIRED)
     assert len(provider.calls(TOKEN)) == 1
 
 
@@ -274,8 +284,8 @@ async def test_a_callback_works_once(provider: FakeProvider, browser: Browser, c
 async def test_of_many_callbacks_with_one_state_one_gets_through(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
-    responses = await asyncio.gather(*(come_back(browser, path) for _ in range(CONTENDERS)))
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    responses = await asyncio.gather(*(open_callback(browser, path) for _ in range(CONTENDERS)))
 
     assert sorted(response.status_code for response in responses) == [200] + [400] * (CONTENDERS - 1)
     assert [is_consent_page(response) for response in responses].count(True) == 1
@@ -290,10 +300,10 @@ async def test_many_logins_of_one_browser_at_once_are_each_their_own(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     """Tabs that a browser restores each have their own state, nonce and verifier."""
-    await set_out(browser, ASK)
-    places = await asyncio.gather(*(set_out(browser, ASK) for _ in range(CONTENDERS // 2)))
-    paths = [await log_in_there(place) for place in places]
-    responses = await asyncio.gather(*(come_back(browser, path) for path in paths))
+    await start_login(browser, ASK)
+    places = await asyncio.gather(*(start_login(browser, ASK) for _ in range(CONTENDERS // 2)))
+    paths = [await log_in_at_provider(place) for place in places]
+    responses = await asyncio.gather(*(open_callback(browser, path) for path in paths))
 
     assert len({request.form["code_verifier"] for request in provider.calls(TOKEN)}) == len(paths)
     assert all(is_consent_page(response) for response in responses)
@@ -303,18 +313,18 @@ async def test_many_logins_of_one_browser_at_once_are_each_their_own(
 async def test_a_login_that_takes_longer_than_ten_minutes_starts_again(
     provider: FakeProvider, browser: Browser, cep: None, clock: Clock, store: redis.Redis
 ) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
-    late = await log_in_there(await set_out(browser, ASK))
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    late = await log_in_at_provider(await start_login(browser, ASK))
     clock.advance(TEN_MINUTES - 10)
-    assert is_consent_page(await come_back(browser, path))
+    assert is_consent_page(await open_callback(browser, path))
     assert [int(store.pttl(key)) <= 10_000 for key in store.scan_iter("external:*")] == [True]
-    asked = len(provider.calls(TOKEN))
+    calls_before = len(provider.calls(TOKEN))
     clock.advance(11)
 
     assert list(store.scan_iter("external:*")) == []
     for gone in (path, late):
-        assert_refused(await come_back(browser, gone), *EXPIRED)
-    assert len(provider.calls(TOKEN)) == asked
+        assert_refused(await open_callback(browser, gone), *EXPIRED)
+    assert len(provider.calls(TOKEN)) == calls_before
 
 
 async def test_a_login_at_a_provider_leaves_nothing_in_redis_before_it_comes_back(
@@ -322,7 +332,7 @@ async def test_a_login_at_a_provider_leaves_nothing_in_redis_before_it_comes_bac
 ) -> None:
     before = set(store.scan_iter())
     for _ in range(5):
-        await set_out(browser, ASK)
+        await start_login(browser, ASK)
     left = {key.split(":")[0] for key in set(store.scan_iter()) - before}
 
     assert left <= {"address"}

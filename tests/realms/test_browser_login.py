@@ -11,17 +11,19 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.browser_logins import SUB, log_in
+from tests.realms.browser_logins import log_in
 from tests.realms.journey import (
     ASK_CEP,
     CALLBACK,
-    Enlist,
-    come_back,
-    log_in_by_way_of_cep,
-    log_in_there,
-    place_of,
+    EMAIL,
+    SUB,
+    RegisterRealm,
+    location_of,
+    log_in_at_provider,
+    log_in_through_cep,
+    open_callback,
     query_of,
-    set_out,
+    start_login,
 )
 from tests.support.browser import ISSUER, Browser, is_consent_page
 from tests.support.fake_provider import (
@@ -38,9 +40,6 @@ from tests.support.fake_provider import (
     FakeProvider,
     Reply,
 )
-
-EMAIL = str(CLAIMS["email"])
-
 
 RANDOM = re.compile(r"[\w-]{43}", re.ASCII)
 """A text of 256 random bits."""
@@ -61,7 +60,7 @@ async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_provider_
     http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     response = await http.get(ASK_CEP)
-    place = place_of(response)
+    place = location_of(response)
     query = query_of(place)
 
     assert response.content == b""
@@ -88,7 +87,7 @@ async def test_the_browser_gets_the_cookie_that_it_comes_back_with_and_no_other(
 
 
 async def test_every_way_there_is_another(browser: Browser, cep: None) -> None:
-    queries = [query_of(await set_out(browser)) for _ in range(3)]
+    queries = [query_of(await start_login(browser)) for _ in range(3)]
 
     for name in ("state", "nonce", "code_challenge"):
         assert len({query[name] for query in queries}) == 3
@@ -96,9 +95,11 @@ async def test_every_way_there_is_another(browser: Browser, cep: None) -> None:
 
 
 @pytest.mark.parametrize("scope", ["email", None])
-async def test_a_nonce_is_sent_with_the_scope_openid_alone(browser: Browser, enlist: Enlist, scope: str | None) -> None:
-    await enlist(scope=scope)
-    query = query_of(await set_out(browser))
+async def test_a_nonce_is_sent_with_the_scope_openid_alone(
+    browser: Browser, register_realm: RegisterRealm, scope: str | None
+) -> None:
+    await register_realm(scope=scope)
+    query = query_of(await start_login(browser))
 
     assert "nonce" not in query
     assert query.get("scope") == scope
@@ -106,10 +107,10 @@ async def test_a_nonce_is_sent_with_the_scope_openid_alone(browser: Browser, enl
 
 async def test_a_query_in_the_providers_address_is_kept(browser: Browser, cep: None, provider: FakeProvider) -> None:
     provider.metadata = {"authorization_endpoint": f"{provider.url}{AUTHORIZE}?tenant=7"}
-    place = await set_out(browser)
+    place = await start_login(browser)
 
     assert place.startswith(f"{provider.url}{AUTHORIZE}?tenant=7&response_type=code&")
-    assert is_consent_page(await come_back(browser, await log_in_there(place)))
+    assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
 
 
 async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
@@ -119,10 +120,10 @@ async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
     async with serving(settings, clock) as http:
         http.base_url = httpx2.URL("https://login.example")
         browser = Browser(http)
-        place = await set_out(browser, f"/idp{ASK_CEP}")
+        place = await start_login(browser, f"/idp{ASK_CEP}")
 
         assert query_of(place)["redirect_uri"] == "https://login.example/idp/authorization/callback"
-        assert is_consent_page(await come_back(browser, await log_in_there(place)))
+        assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
         assert "__Host-ts_session" in browser.cookie_values
 
 
@@ -135,21 +136,21 @@ async def test_the_redirects_to_and_from_a_provider_demand_https_where_the_web_u
         browser = Browser(http)
         leaving = await browser.open(ASK_CEP)
         cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
-        path = await log_in_there(place_of(leaving))
+        path = await log_in_at_provider(location_of(leaving))
         returning = await http.get(path, headers={"Cookie": cookies})
 
     assert (leaving.status_code, returning.status_code) == (303, 303)
-    for answer in (leaving, returning):
-        assert answer.headers.get_list("strict-transport-security") == ["max-age=31536000"]
-        assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    for response in (leaving, returning):
+        assert response.headers.get_list("strict-transport-security") == ["max-age=31536000"]
+        assert response.headers["cross-origin-opener-policy"] == "same-origin"
 
 
 async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_verifier_of_the_challenge(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
-    place = await set_out(browser)
-    path = await log_in_there(place)
-    await come_back(browser, path)
+    place = await start_login(browser)
+    path = await log_in_at_provider(place)
+    await open_callback(browser, path)
     (request,) = provider.calls(TOKEN)
     verifier = request.form["code_verifier"]
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -168,12 +169,12 @@ async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_ver
 
 @pytest.mark.parametrize("secret", [CLIENT_SECRET, "a secret: with 100% + signs & =", "~-._*"])
 async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in_a_form(
-    browser: Browser, enlist: Enlist, provider: FakeProvider, secret: str
+    browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, secret: str
 ) -> None:
-    await enlist(client_id="token service:1", client_secret=secret)
-    place = await set_out(browser)
+    await register_realm(client_id="token service:1", client_secret=secret)
+    place = await start_login(browser)
     state = query_of(place)["state"]
-    await come_back(browser, f"{CALLBACK}?state={state}&code=x&iss={provider.url}")
+    await open_callback(browser, f"{CALLBACK}?state={state}&code=x&iss={provider.url}")
     (request,) = provider.calls(TOKEN)
     scheme, _, credentials = request.headers["authorization"].partition(" ")
 
@@ -185,12 +186,12 @@ async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in
 
 @pytest.mark.parametrize("methods", [["client_secret_post"], ["private_key_jwt", "client_secret_post"]])
 async def test_the_secret_stands_in_the_body_where_the_provider_takes_it_nowhere_else(
-    browser: Browser, enlist: Enlist, provider: FakeProvider, methods: list[str]
+    browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, methods: list[str]
 ) -> None:
     provider.metadata = {"token_endpoint_auth_methods_supported": methods}
     answer_tokens_to_anybody(provider)
-    await enlist(scope="email")
-    page = await log_in_by_way_of_cep(browser)
+    await register_realm(scope="email")
+    page = await log_in_through_cep(browser)
     (request,) = provider.calls(TOKEN)
 
     assert is_consent_page(page)
@@ -204,16 +205,16 @@ async def test_the_secret_goes_by_basic_wherever_that_is_taken(
 ) -> None:
     provider.metadata = {"token_endpoint_auth_methods_supported": methods}
 
-    assert is_consent_page(await log_in_by_way_of_cep(browser))
+    assert is_consent_page(await log_in_through_cep(browser))
     assert "client_secret" not in provider.calls(TOKEN)[0].form
 
 
 async def test_without_a_secret_the_service_only_names_itself(
-    browser: Browser, enlist: Enlist, provider: FakeProvider
+    browser: Browser, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     answer_tokens_to_anybody(provider)
-    await enlist(scope="email", client_secret=None)
-    page = await log_in_by_way_of_cep(browser)
+    await register_realm(scope="email", client_secret=None)
+    page = await log_in_through_cep(browser)
     (request,) = provider.calls(TOKEN)
 
     assert is_consent_page(page)
@@ -235,10 +236,14 @@ async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["userinfo_endpoint", None])
 async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider, source: str | None
+    browser: Browser,
+    http: httpx2.AsyncClient,
+    register_realm: RegisterRealm,
+    provider: FakeProvider,
+    source: str | None,
 ) -> None:
     """The userinfo endpoint is named in the seed file or in the metadata."""
-    await enlist(scope="email", **({source: provider.url + USERINFO} if source else {}))
+    await register_realm(scope="email", **({source: provider.url + USERINFO} if source else {}))
     description = await log_in(http, browser)
     (request,) = provider.calls(USERINFO)
 
@@ -250,10 +255,14 @@ async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["introspection_endpoint", None])
 async def test_introspection_says_who_it_is_where_nothing_else_does(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider, source: str | None
+    browser: Browser,
+    http: httpx2.AsyncClient,
+    register_realm: RegisterRealm,
+    provider: FakeProvider,
+    source: str | None,
 ) -> None:
     provider.metadata = {} if source else {"userinfo_endpoint": None, "jwks_uri": None}
-    await enlist(scope="email", **({source: provider.url + INTROSPECT} if source else {}))
+    await register_realm(scope="email", **({source: provider.url + INTROSPECT} if source else {}))
     description = await log_in(http, browser)
     (request,) = provider.calls(INTROSPECT)
 
@@ -265,9 +274,9 @@ async def test_introspection_says_who_it_is_where_nothing_else_does(
 
 @pytest.mark.clause("decided-external-source")
 async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     provider.id_token_claims = {"email": None, "email_verified": None}
 
     assert (await log_in(http, browser))["username"] == EMAIL
@@ -275,9 +284,9 @@ async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
 
 
 async def test_a_claim_that_the_id_token_has_is_not_asked_for_again(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     provider.userinfo = {"email": "somebody@else.example"}
 
     assert (await log_in(http, browser))["username"] == EMAIL
@@ -290,22 +299,22 @@ async def test_a_claim_that_the_id_token_has_is_not_asked_for_again(
 async def test_the_digits_of_a_number_are_a_name(
     browser: Browser,
     http: httpx2.AsyncClient,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     provider: FakeProvider,
     source: str,
     number: int,
 ) -> None:
     provider.claims["employee"] = number
-    await enlist(username_claim="employee", scope=source)
+    await register_realm(username_claim="employee", scope=source)
 
     assert (await log_in(http, browser))["username"] == str(number)
 
 
 async def test_names_of_the_provider_differ_by_their_capitals(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     """Case is ignored in e-mail addresses only, since phones capitalise them."""
-    await enlist(username_claim="nickname")
+    await register_realm(username_claim="nickname")
     provider.claims["nickname"] = "zoe"
     small = await log_in(http, browser)
     provider.claims["nickname"] = "Zoe"
@@ -317,9 +326,9 @@ async def test_names_of_the_provider_differ_by_their_capitals(
 
 @pytest.mark.clause("decided-external-email-folded")
 async def test_an_email_address_is_one_user_whatever_its_capitals(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     small = await log_in(http, browser)
     provider.claims["email"] = EMAIL.upper()
     large = await log_in(http, Browser(http))
@@ -330,9 +339,9 @@ async def test_an_email_address_is_one_user_whatever_its_capitals(
 
 @pytest.mark.clause("decided-external-username")
 async def test_a_realm_may_trust_addresses_that_nobody_verified(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
-    await enlist(username_claim="email", trust_email=True)
+    await register_realm(username_claim="email", trust_email=True)
     provider.claims["email_verified"] = None
 
     assert (await log_in(http, browser))["username"] == EMAIL
@@ -340,10 +349,10 @@ async def test_a_realm_may_trust_addresses_that_nobody_verified(
 
 @pytest.mark.clause("decided-external-source", "decided-external-username")
 async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     """Userinfo's `email_verified` does not vouch for the address in the ID token."""
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     provider.id_token_claims = {"email": "victim@org.example", "email_verified": None}
     provider.userinfo = {"email": "Zoe@home.example", "email_verified": True}
 
@@ -356,13 +365,13 @@ async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_user
 async def test_where_the_seed_file_names_every_address_no_metadata_is_asked_for(
     browser: Browser,
     http: httpx2.AsyncClient,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     provider: FakeProvider,
     scope: str,
     source: str,
 ) -> None:
     places = {"jwks_uri": KEYS, "userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
-    await enlist(
+    await register_realm(
         issuer=provider.url if source == "jwks_uri" else None,
         authorization_endpoint=provider.url + AUTHORIZE,
         token_endpoint=provider.url + TOKEN,
@@ -382,24 +391,24 @@ PLACES = [
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
 async def test_the_metadata_are_looked_for_at_the_likelier_place(
-    browser: Browser, enlist: Enlist, provider: FakeProvider, scope: str, first: str, second: str
+    browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, scope: str, first: str, second: str
 ) -> None:
-    await enlist(scope=scope)
+    await register_realm(scope=scope)
     provider.answer(first, Reply(200, provider.describe()))
 
-    assert (await set_out(browser)).startswith(provider.url + AUTHORIZE)
+    assert (await start_login(browser)).startswith(provider.url + AUTHORIZE)
     assert paths_of(provider) == [first]
 
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
 async def test_metadata_that_are_not_there_are_looked_for_at_the_other_place(
-    browser: Browser, enlist: Enlist, provider: FakeProvider, scope: str, first: str, second: str
+    browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, scope: str, first: str, second: str
 ) -> None:
-    await enlist(scope=scope)
+    await register_realm(scope=scope)
     provider.answer(first, Reply(404))
     provider.answer(second, Reply(200, provider.describe()))
 
-    assert (await set_out(browser)).startswith(provider.url + AUTHORIZE)
+    assert (await start_login(browser)).startswith(provider.url + AUTHORIZE)
     assert paths_of(provider) == [first, second]
 
 
@@ -413,7 +422,7 @@ async def test_metadata_that_are_not_there_are_looked_for_at_the_other_place(
 async def test_an_issuer_may_have_a_path(
     browser: Browser,
     http: httpx2.AsyncClient,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     provider: FakeProvider,
     scope: str,
     path: str,
@@ -422,7 +431,7 @@ async def test_an_issuer_may_have_a_path(
     provider.redirect = provider.id_token_claims = {"iss": issuer}
     provider.metadata = {"issuer": issuer}
     provider.answer(path, Reply(200, provider.describe()))
-    await enlist(issuer=issuer, scope=scope)
+    await register_realm(issuer=issuer, scope=scope)
 
     assert (await log_in(http, browser))["username"] == SUB
     assert paths_of(provider)[0] == path
@@ -430,6 +439,6 @@ async def test_an_issuer_may_have_a_path(
 
 async def test_metadata_and_keys_are_remembered(http: httpx2.AsyncClient, cep: None, provider: FakeProvider) -> None:
     for _ in range(3):
-        assert is_consent_page(await log_in_by_way_of_cep(Browser(http)))
+        assert is_consent_page(await log_in_through_cep(Browser(http)))
 
     assert (len(provider.calls(OPENID_METADATA)), len(provider.calls(KEYS))) == (1, 1)

@@ -12,18 +12,18 @@ import pytest
 from tests.realms.failing_logins import (
     ASK,
     OTHER_ISSUER,
-    AssertTrouble,
-    Bend,
-    Trouble,
+    AssertFault,
+    Fault,
+    ProviderChange,
     answers,
-    assert_came_to_nothing,
     assert_healthy,
+    assert_login_failed,
     claims,
+    fault_case,
+    logged_faults,
     tokens_are,
-    told,
-    troubles_of,
 )
-from tests.realms.journey import Enlist, come_back, log_in_by_way_of_cep, log_in_there, set_out
+from tests.realms.journey import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
 from tests.support.browser import Browser, Page, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,
@@ -44,14 +44,14 @@ from tests.support.fake_provider import (
     running_provider,
 )
 
-pytestmark = pytest.mark.usefixtures("no_secret_is_told")
+pytestmark = pytest.mark.usefixtures("no_secret_leaks")
 
 
-def metadata_say(**changes: object) -> Bend:
-    def bend(provider: FakeProvider) -> None:
+def metadata_say(**changes: object) -> ProviderChange:
+    def change_provider(provider: FakeProvider) -> None:
         provider.metadata = changes
 
-    return bend
+    return change_provider
 
 
 BY_USERINFO = {"scope": "email", "userinfo_endpoint": True}
@@ -97,11 +97,9 @@ NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("name", NO_ANSWERS)
-async def test_an_answer_that_is_none(
-    assert_trouble: AssertTrouble, provider: FakeProvider, path: str, name: str
-) -> None:
-    answer, said = NO_ANSWERS[name]
-    await assert_trouble(Trouble(answers(path, answer), said, entry=ASKED[path]))
+async def test_an_answer_that_is_none(assert_fault: AssertFault, provider: FakeProvider, path: str, name: str) -> None:
+    answer, logged = NO_ANSWERS[name]
+    await assert_fault(Fault(answers(path, answer), logged, entry=ASKED[path]))
     assert provider.calls(path)
 
 
@@ -116,19 +114,19 @@ async def test_an_answer_that_is_none(
     ],
 )
 async def test_an_answer_that_does_not_come_in_time(
-    assert_trouble: AssertTrouble, giving_up: None, path: str, answer: Answer
+    assert_fault: AssertFault, time_passes_while_waiting: None, path: str, answer: Answer
 ) -> None:
-    await assert_trouble(Trouble(answers(path, answer), "no answer within 5 s", entry=ASKED[path]))
+    await assert_fault(Fault(answers(path, answer), "no answer within 5 s", entry=ASKED[path]))
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("status", [302, 307])
-async def test_no_redirect_is_followed(assert_trouble: AssertTrouble, path: str, status: int) -> None:
+async def test_no_redirect_is_followed(assert_fault: AssertFault, path: str, status: int) -> None:
     """A redirect would send the code, the token or the secret to another address."""
     async with running_provider() as elsewhere:
         moved = Reply(status, headers={"location": elsewhere.url + path})
-        await assert_trouble(Trouble(answers(path, moved), f"status {status}", entry=ASKED[path]))
+        await assert_fault(Fault(answers(path, moved), f"status {status}", entry=ASKED[path]))
         assert elsewhere.requests == []
 
 
@@ -136,38 +134,38 @@ async def test_no_redirect_is_followed(assert_trouble: AssertTrouble, path: str,
 async def test_a_provider_that_is_away_when_a_browser_sets_out(
     provider: FakeProvider,
     browser: Browser,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     json_logs: io.StringIO,
 ) -> None:
-    await enlist()
+    await register_realm()
     async with provider.stopped():
-        assert_came_to_nothing(await browser.open(ASK), browser, "temporarily_unavailable")
+        assert_login_failed(await browser.open(ASK), browser, "temporarily_unavailable")
 
-    assert "it cannot be reached" in troubles_of(json_logs)
-    await assert_healthy(enlist, provider, browser)
+    assert "it cannot be reached" in logged_faults(json_logs)
+    await assert_healthy(register_realm, provider, browser)
 
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_a_provider_that_is_away_when_a_browser_comes_back(
     provider: FakeProvider,
     browser: Browser,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     json_logs: io.StringIO,
 ) -> None:
-    await enlist()
-    path = await log_in_there(await set_out(browser, ASK))
+    await register_realm()
+    path = await log_in_at_provider(await start_login(browser, ASK))
     async with provider.stopped():
-        assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
+        assert_login_failed(await open_callback(browser, path), browser, "temporarily_unavailable")
 
-    assert "it cannot be reached" in troubles_of(json_logs)
-    await assert_healthy(enlist, provider, browser)
+    assert "it cannot be reached" in logged_faults(json_logs)
+    await assert_healthy(register_realm, provider, browser)
 
 
 def publishes_no_source(provider: FakeProvider) -> None:
     provider.metadata = {"userinfo_endpoint": None, "introspection_endpoint": None, "jwks_uri": None}
 
 
-def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
+def refuses(path: str, status: int, body: Mapping[str, object]) -> ProviderChange:
     return answers(path, Reply(status, body))
 
 
@@ -175,68 +173,78 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
     "decided-external-realm-down", "8414-3.3-issuer-checked", "7662-2.2-active-believed", "decided-external-denial"
 )
 @pytest.mark.parametrize(
-    "trouble",
+    "fault",
     [
-        told("metadata of another issuer", metadata_say(issuer=OTHER_ISSUER), "that of the issuer"),
-        told("metadata of nobody", metadata_say(issuer=None), "not JSON of the form"),
-        told("metadata of a number", metadata_say(issuer=7), "not JSON of the form"),
-        told("metadata without an authorization endpoint", metadata_say(authorization_endpoint=None), "names no auth"),
-        told("metadata without a token endpoint", metadata_say(token_endpoint=None), "names no auth"),
-        told("metadata without a source of who it is", publishes_no_source, "no way to learn who"),
-        told("a token endpoint without TLS", metadata_say(token_endpoint="http://org.example/"), "not one to speak to"),
-        told("a login page that is a script", metadata_say(authorization_endpoint="javascript:x"), "not one to speak"),
-        told("no metadata anywhere", answers(OPENID_METADATA, Reply(404)), "publishes no metadata"),
-        told("a token of another type", tokens_are(token_type="mac"), "no bearer token"),
-        told("a token bound to a key", tokens_are(token_type="DPoP"), "no bearer token"),
-        told("a token of no type", tokens_are(token_type=None), "not JSON of the form"),
-        told("no access token", tokens_are(access_token=None), "not JSON of the form"),
-        told("an empty access token", tokens_are(access_token=""), "no bearer token"),
-        told("an access token with a line end", tokens_are(access_token="a\r\nx: y"), "no bearer token"),
-        told("an access token that is a number", tokens_are(access_token=7), "not JSON of the form"),
-        told("the code is refused", refuses(TOKEN, 400, {"error": "invalid_grant"}), "", "access_denied"),
-        told("the request is refused", refuses(TOKEN, 400, {"error": "invalid_request"}), "error invalid_request"),
-        told(
+        fault_case("metadata of another issuer", metadata_say(issuer=OTHER_ISSUER), "that of the issuer"),
+        fault_case("metadata of nobody", metadata_say(issuer=None), "not JSON of the form"),
+        fault_case("metadata of a number", metadata_say(issuer=7), "not JSON of the form"),
+        fault_case(
+            "metadata without an authorization endpoint", metadata_say(authorization_endpoint=None), "names no auth"
+        ),
+        fault_case("metadata without a token endpoint", metadata_say(token_endpoint=None), "names no auth"),
+        fault_case("metadata without a source of who it is", publishes_no_source, "no way to learn who"),
+        fault_case(
+            "a token endpoint without TLS", metadata_say(token_endpoint="http://org.example/"), "not one to speak to"
+        ),
+        fault_case(
+            "a login page that is a script", metadata_say(authorization_endpoint="javascript:x"), "not one to speak"
+        ),
+        fault_case("no metadata anywhere", answers(OPENID_METADATA, Reply(404)), "publishes no metadata"),
+        fault_case("a token of another type", tokens_are(token_type="mac"), "no bearer token"),
+        fault_case("a token bound to a key", tokens_are(token_type="DPoP"), "no bearer token"),
+        fault_case("a token of no type", tokens_are(token_type=None), "not JSON of the form"),
+        fault_case("no access token", tokens_are(access_token=None), "not JSON of the form"),
+        fault_case("an empty access token", tokens_are(access_token=""), "no bearer token"),
+        fault_case("an access token with a line end", tokens_are(access_token="a\r\nx: y"), "no bearer token"),
+        fault_case("an access token that is a number", tokens_are(access_token=7), "not JSON of the form"),
+        fault_case("the code is refused", refuses(TOKEN, 400, {"error": "invalid_grant"}), "", "access_denied"),
+        fault_case(
+            "the request is refused", refuses(TOKEN, 400, {"error": "invalid_request"}), "error invalid_request"
+        ),
+        fault_case(
             "our secret is refused",
             lambda _: None,
             "the error invalid_client",
             entry={"client_secret": "another secret"},
         ),
-        told("too many requests", refuses(TOKEN, 429, {"error": "slow down"}), "error too_many_requests"),
-        told("a refusal that is no code", refuses(TOKEN, 400, {"error": CLIENT_SECRET}), "error (not a code)"),
-        told("a refusal without a code", refuses(TOKEN, 400, {}), "not JSON of the form"),
-        told("a refusal with status 200", refuses(TOKEN, 200, {"error": "invalid_grant"}), "not JSON of the form"),
-        told(
+        fault_case("too many requests", refuses(TOKEN, 429, {"error": "slow down"}), "error too_many_requests"),
+        fault_case("a refusal that is no code", refuses(TOKEN, 400, {"error": CLIENT_SECRET}), "error (not a code)"),
+        fault_case("a refusal without a code", refuses(TOKEN, 400, {}), "not JSON of the form"),
+        fault_case(
+            "a refusal with status 200", refuses(TOKEN, 200, {"error": "invalid_grant"}), "not JSON of the form"
+        ),
+        fault_case(
             "userinfo of somebody else",
             lambda it: (it.id_token_claims.update(email=None), it.userinfo.update(sub="another"))[0],
             "another user",
             entry={"username_claim": "email"},
         ),
-        told(
+        fault_case(
             "userinfo of nobody",
             lambda it: (it.id_token_claims.update(email=None), it.userinfo.update(sub=None))[0],
             "another user",
             entry={"username_claim": "email"},
         ),
-        told("a token that userinfo does not know", refuses(USERINFO, 401, {}), "status 401", entry=BY_USERINFO),
-        told(
+        fault_case("a token that userinfo does not know", refuses(USERINFO, 401, {}), "status 401", entry=BY_USERINFO),
+        fault_case(
             "a token that is not active",
             lambda it: it.introspection.update(active=False),
             "not active",
             entry=BY_INTROSPECTION,
         ),
-        told(
+        fault_case(
             "a token of which that is not said",
             lambda it: it.introspection.update(active=None),
             "not active",
             entry=BY_INTROSPECTION,
         ),
-        told(
+        fault_case(
             "a token of which it is said in words",
             lambda it: it.introspection.update(active="true"),
             "not active",
             entry=BY_INTROSPECTION,
         ),
-        told(
+        fault_case(
             "our secret is refused at introspection",
             refuses(INTROSPECT, 401, {"error": "invalid_client"}),
             "status 401",
@@ -244,8 +252,8 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
         ),
     ],
 )
-async def test_a_provider_that_is_not_in_order(assert_trouble: AssertTrouble, trouble: Trouble) -> None:
-    await assert_trouble(trouble)
+async def test_a_provider_that_is_not_in_order(assert_fault: AssertFault, fault: Fault) -> None:
+    await assert_fault(fault)
 
 
 NO_NAMES = {
@@ -267,9 +275,9 @@ NO_NAMES = {
 @pytest.mark.clause("decided-external-realm-down", "6749-10.14-input-validated", "decided-external-username")
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 @pytest.mark.parametrize("name", NO_NAMES)
-async def test_a_claim_that_is_no_name(assert_trouble: AssertTrouble, entry: Mapping[str, object], name: str) -> None:
-    await assert_trouble(
-        Trouble(claims(employee=NO_NAMES[name]), "the claim employee", entry={**entry, "username_claim": "employee"})
+async def test_a_claim_that_is_no_name(assert_fault: AssertFault, entry: Mapping[str, object], name: str) -> None:
+    await assert_fault(
+        Fault(claims(employee=NO_NAMES[name]), "the claim employee", entry={**entry, "username_claim": "employee"})
     )
 
 
@@ -277,7 +285,7 @@ async def test_a_claim_that_is_no_name(assert_trouble: AssertTrouble, entry: Map
 @pytest.mark.parametrize("name", ["z", "z" * 255, "zoe:zoe", "zoe zoe", "Zoë \U0001d4b5", "-", "*"])
 async def test_a_claim_that_is_an_unusual_name(provider: FakeProvider, browser: Browser, cep: None, name: str) -> None:
     provider.claims["sub"] = name
-    page = await log_in_by_way_of_cep(browser, ASK)
+    page = await log_in_through_cep(browser, ASK)
 
     assert is_consent_page(page)
     assert name in Page(page).text
@@ -287,23 +295,23 @@ async def test_a_claim_that_is_an_unusual_name(provider: FakeProvider, browser: 
 @pytest.mark.parametrize("verified", [False, "false", "", 0, None], ids=repr)
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 async def test_an_address_that_the_provider_does_not_call_verified(
-    assert_trouble: AssertTrouble, entry: Mapping[str, object], verified: object
+    assert_fault: AssertFault, entry: Mapping[str, object], verified: object
 ) -> None:
-    await assert_trouble(
-        Trouble(claims(email_verified=verified), "", "access_denied", {**entry, "username_claim": "email"})
+    await assert_fault(
+        Fault(claims(email_verified=verified), "", "access_denied", {**entry, "username_claim": "email"})
     )
 
 
 @pytest.mark.clause("decided-external-username")
 async def test_a_doubt_counts_where_the_address_stands(
-    provider: FakeProvider, browser: Browser, enlist: Enlist
+    provider: FakeProvider, browser: Browser, register_realm: RegisterRealm
 ) -> None:
     """An ID token vouches only for its own address, which is missing here."""
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     provider.id_token_claims = {"email": None, "email_verified": True}
     provider.userinfo = {"email": "somebody@else.example", "email_verified": False}
-    assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
+    assert_login_failed(await log_in_through_cep(browser, ASK), browser, "access_denied")
 
     provider.id_token_claims = {"email": None, "email_verified": False}
     provider.userinfo = {}
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert is_consent_page(await log_in_through_cep(browser, ASK))

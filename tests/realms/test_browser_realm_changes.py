@@ -17,13 +17,13 @@ from tests.realms.failing_logins import (
     ASK,
     CONTENDERS,
     OTHER_ISSUER,
-    Bend,
+    ProviderChange,
     answers,
-    assert_came_to_nothing,
     assert_healthy,
+    assert_login_failed,
     claims,
 )
-from tests.realms.journey import Enlist, come_back, log_in_by_way_of_cep, log_in_there, set_out
+from tests.realms.journey import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
 from tests.support.browser import (
     Browser,
     Page,
@@ -38,7 +38,7 @@ from tests.support.fake_provider import CLAIMS, KEYS, TOKEN, FakeProvider, Held,
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 
-pytestmark = pytest.mark.usefixtures("no_secret_is_told")
+pytestmark = pytest.mark.usefixtures("no_secret_leaks")
 
 
 @pytest.mark.clause("decided-external-follows-the-record")
@@ -46,53 +46,55 @@ pytestmark = pytest.mark.usefixtures("no_secret_is_told")
 async def test_a_realm_that_another_provider_has_now(
     provider: FakeProvider,
     browser: Browser,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     names_itself: bool,
 ) -> None:
     """The code is not sent to the other provider, with or without an `iss` in the redirect."""
     if not names_itself:
         provider.redirect = {"iss": None}
-    await enlist()
-    path = await log_in_there(await set_out(browser, ASK))
+    await register_realm()
+    path = await log_in_at_provider(await start_login(browser, ASK))
     async with running_provider() as elsewhere:
         elsewhere.metadata = {"authorization_response_iss_parameter_supported": names_itself}
-        await enlist(issuer=elsewhere.url)
-        assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
+        await register_realm(issuer=elsewhere.url)
+        assert_login_failed(await open_callback(browser, path), browser, "temporarily_unavailable")
         assert elsewhere.calls(TOKEN) == []
 
     provider.redirect = {}
-    await assert_healthy(enlist, provider, browser)
+    await assert_healthy(register_realm, provider, browser)
 
 
 @pytest.mark.clause("decided-external-follows-the-record")
 async def test_a_realm_that_changes_while_the_provider_is_asked(
-    provider: FakeProvider, browser: Browser, enlist: Enlist
+    provider: FakeProvider, browser: Browser, register_realm: RegisterRealm
 ) -> None:
     """The provider's response belongs to a configuration that no longer exists."""
-    await enlist()
-    path = await log_in_there(await set_out(browser, ASK))
+    await register_realm()
+    path = await log_in_at_provider(await start_login(browser, ASK))
     changed = asyncio.Event()
     provider.answer(KEYS, Held(Reply(200, dict(KeySet(provider.keys).as_dict(private=False))), changed))
-    coming_back = asyncio.create_task(come_back(browser, path))
+    coming_back = asyncio.create_task(open_callback(browser, path))
     await provider.await_requests(KEYS)
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     changed.set()
 
-    assert_came_to_nothing(await coming_back, browser, "temporarily_unavailable")
-    await assert_healthy(enlist, provider, browser)
+    assert_login_failed(await coming_back, browser, "temporarily_unavailable")
+    await assert_healthy(register_realm, provider, browser)
 
 
-async def test_a_realm_that_gives_no_roles_any_more(browser: Browser, enlist: Enlist, worker: Worker) -> None:
+async def test_a_realm_that_gives_no_roles_any_more(
+    browser: Browser, register_realm: RegisterRealm, worker: Worker
+) -> None:
     worker.pending_revocations.scan_delay_seconds = 0
-    await enlist()
-    path = await log_in_there(await set_out(browser, ASK))
-    await enlist(default_roles=["partner", "enduser"])
-    assert is_consent_page(await come_back(browser, path))
+    await register_realm()
+    path = await log_in_at_provider(await start_login(browser, ASK))
+    await register_realm(default_roles=["partner", "enduser"])
+    assert is_consent_page(await open_callback(browser, path))
 
     other = Browser(browser.http)
-    path = await log_in_there(await set_out(other, ASK))
-    await enlist(default_roles=[])
-    assert_sent_back(await come_back(other, path), "access_denied")
+    path = await log_in_at_provider(await start_login(other, ASK))
+    await register_realm(default_roles=[])
+    assert_sent_back(await open_callback(other, path), "access_denied")
 
 
 @pytest.mark.clause("6749-4.1.2.1-error")
@@ -104,22 +106,22 @@ async def test_a_realm_that_was_removed(
     store: redis.Redis,
     loop_time: LoopTime,
 ) -> None:
-    path = await log_in_there(await set_out(browser, ASK))
+    path = await log_in_at_provider(await start_login(browser, ASK))
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
     await await_invalidations(worker)
-    assert_came_to_nothing(await come_back(browser, path), browser, "invalid_scope")
+    assert_login_failed(await open_callback(browser, path), browser, "invalid_scope")
     assert provider.calls(TOKEN) == []
-    assert_came_to_nothing(await browser.open(ASK), browser, "invalid_scope")
+    assert_login_failed(await browser.open(ASK), browser, "invalid_scope")
 
     store.rename(registry_key("realm", "away"), registry_key("realm", "cep"))
     loop_time.advance(UNKNOWN_SECONDS)
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert is_consent_page(await log_in_through_cep(browser, ASK))
 
 
 async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
     browser: Browser, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
-    page = await log_in_by_way_of_cep(browser, ASK)
+    page = await log_in_through_cep(browser, ASK)
     store.delete(registry_key("realm", "cep"))
     await await_invalidations(worker)
 
@@ -133,9 +135,9 @@ async def test_a_client_whose_address_was_taken_away(
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
-    path = await log_in_there(await set_out(browser, authorization_url(app)))
+    path = await log_in_at_provider(await start_login(browser, authorization_url(app)))
     await register(worker, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
-    assert_refused_without_redirect(await come_back(browser, path))
+    assert_refused_without_redirect(await open_callback(browser, path))
 
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
@@ -152,16 +154,16 @@ async def test_a_provider_that_keeps_failing_is_asked_no_more_and_then_once_agai
 ) -> None:
     """Logins are refused at once after twenty failures in a row, and a second later one request tries again."""
     provider.answer(TOKEN, Reply(500))
-    paths = [await log_in_there(await set_out(browser, ASK)) for _ in range(CONTENDERS + 5)]
+    paths = [await log_in_at_provider(await start_login(browser, ASK)) for _ in range(CONTENDERS + 5)]
     last = paths.pop()
     for path in paths:
-        assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
+        assert_login_failed(await open_callback(browser, path), browser, "temporarily_unavailable")
     assert len(provider.calls(TOKEN)) == CONTENDERS
 
     provider.answer(TOKEN, None)
-    assert_came_to_nothing(await come_back(browser, last), browser, "temporarily_unavailable")
+    assert_login_failed(await open_callback(browser, last), browser, "temporarily_unavailable")
     held_time.advance(OPEN_SECONDS)
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert is_consent_page(await log_in_through_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-limits")
@@ -169,31 +171,31 @@ async def test_denials_are_no_reason_not_to_ask(provider: FakeProvider, browser:
     """Invented states do not count either. Otherwise an attacker could open the circuit for all users."""
     provider.redirect = {"iss": OTHER_ISSUER}
     for _ in range(CONTENDERS + 5):
-        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+        assert_login_failed(await log_in_through_cep(browser, ASK), browser, "temporarily_unavailable")
     provider.redirect = {}
     provider.answer(TOKEN, Reply(400, {"error": "invalid_grant"}))
     for _ in range(CONTENDERS + 5):
-        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
+        assert_login_failed(await log_in_through_cep(browser, ASK), browser, "access_denied")
     provider.answer(TOKEN, None)
 
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert is_consent_page(await log_in_through_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-limits")
 @pytest.mark.parametrize(
-    "bend",
+    "change_provider",
     [claims(sub="z" * 256), answers(TOKEN, Reply(403, b"<html>"))],
     ids=["a name that is too long", "refused by a firewall"],
 )
 async def test_one_person_cannot_shut_the_provider_out_for_all(
-    provider: FakeProvider, browser: Browser, enlist: Enlist, bend: Bend
+    provider: FakeProvider, browser: Browser, register_realm: RegisterRealm, change_provider: ProviderChange
 ) -> None:
     """Neither the user name at the provider nor the user's input can open the circuit for all users."""
-    await enlist()
-    bend(provider)
+    await register_realm()
+    change_provider(provider)
     for _ in range(CONTENDERS + 5):
-        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+        assert_login_failed(await log_in_through_cep(browser, ASK), browser, "temporarily_unavailable")
     provider.claims = dict(CLAIMS)
     provider.answer(TOKEN, None)
 
-    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert is_consent_page(await log_in_through_cep(browser, ASK))

@@ -9,17 +9,18 @@ import httpx2
 import pytest
 
 from service.worker import Worker
-from tests.realms.browser_logins import SUB, describe, log_in
+from tests.realms.browser_logins import describe, log_in
 from tests.realms.journey import (
     ASK_CEP,
-    Enlist,
+    SUB,
+    RegisterRealm,
     choose_cep,
-    come_back,
-    log_in_by_way_of_cep,
-    log_in_there,
-    place_of,
+    location_of,
+    log_in_at_provider,
+    log_in_through_cep,
+    open_callback,
     query_of,
-    set_out,
+    start_login,
 )
 from tests.support.browser import (
     CONSENT,
@@ -69,18 +70,18 @@ SCOPES = "/.well-known/oauth-authorization-server"
     [(["enduser"], "role:enduser"), (["organisation", "enduser"], "role:enduser role:organisation")],
 )
 async def test_who_is_not_listed_has_the_roles_of_the_realm(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, default_roles: list[str], granted: str
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, default_roles: list[str], granted: str
 ) -> None:
-    await enlist(default_roles=default_roles)
+    await register_realm(default_roles=default_roles)
 
     assert (await log_in(http, browser, BOTH_ROLES))["scope"] == f"realm:cep {granted}"
 
 
 @pytest.mark.clause("decided-external-roles")
 async def test_who_is_listed_has_the_listed_roles_and_not_those_of_the_realm(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm
 ) -> None:
-    await enlist({"username": SUB, "realm": "cep", "roles": ["organisation"]})
+    await register_realm({"username": SUB, "realm": "cep", "roles": ["organisation"]})
 
     assert (await log_in(http, browser, BOTH_ROLES))["scope"] == "realm:cep role:organisation"
 
@@ -96,19 +97,21 @@ async def test_who_is_listed_has_the_listed_roles_and_not_those_of_the_realm(
     ],
 )
 async def test_who_has_none_of_the_roles_is_denied(
-    browser: Browser, enlist: Enlist, users: list[dict[str, object]], default_roles: list[str]
+    browser: Browser, register_realm: RegisterRealm, users: list[dict[str, object]], default_roles: list[str]
 ) -> None:
-    await enlist(*users, default_roles=default_roles)
-    answer = assert_sent_back(await log_in_by_way_of_cep(browser, f"{ASK_CEP}&state=a%20state"), "access_denied")
+    await register_realm(*users, default_roles=default_roles)
+    answer = assert_sent_back(await log_in_through_cep(browser, f"{ASK_CEP}&state=a%20state"), "access_denied")
 
     assert answer["state"] == "a state"
-    assert query_of(await set_out(browser))["prompt"] == "login"  # otherwise single sign-on would return the same user
+    assert (
+        query_of(await start_login(browser))["prompt"] == "login"
+    )  # otherwise single sign-on would return the same user
 
 
 async def test_who_is_listed_gets_in_where_nobody_else_does(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist
+    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm
 ) -> None:
-    await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=[])
+    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=[])
 
     assert (await log_in(http, browser))["username"] == SUB
 
@@ -116,11 +119,11 @@ async def test_who_is_listed_gets_in_where_nobody_else_does(
 @pytest.mark.clause("decided-disabled-user")
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_a_disabled_user_is_denied_though_the_provider_lets_them_in(
-    browser: Browser, enlist: Enlist, worker: Worker, is_listed: bool
+    browser: Browser, register_realm: RegisterRealm, worker: Worker, is_listed: bool
 ) -> None:
-    await enlist(*([{"username": SUB, "realm": "cep", "roles": ["enduser"]}] if is_listed else []))
+    await register_realm(*([{"username": SUB, "realm": "cep", "roles": ["enduser"]}] if is_listed else []))
     await change_user(worker, ZOE, disabled=True)
-    assert_sent_back(await log_in_by_way_of_cep(browser), "access_denied")
+    assert_sent_back(await log_in_through_cep(browser), "access_denied")
 
     assert "ts_session" not in browser.cookie_values
 
@@ -129,11 +132,13 @@ async def test_a_disabled_user_is_denied_though_the_provider_lets_them_in(
 async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
     browser: Browser, cep: None, worker: Worker
 ) -> None:
-    page = await log_in_by_way_of_cep(browser)
+    page = await log_in_through_cep(browser)
     await change_user(worker, ZOE, disabled=True)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
-    assert query_of(await set_out(browser))["prompt"] == "login"  # otherwise single sign-on would return the same user
+    assert (
+        query_of(await start_login(browser))["prompt"] == "login"
+    )  # otherwise single sign-on would return the same user
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
@@ -142,28 +147,30 @@ async def test_a_user_of_one_name_in_both_realms_is_two_users(
 ) -> None:
     provider.claims["sub"] = ALICE.username
     browsers = Browser(http), Browser(http)
-    pages = await log_in_by_way_of_cep(browsers[0]), await browsers[1].open_consent_page(authorization_url())
+    pages = await log_in_through_cep(browsers[0]), await browsers[1].open_consent_page(authorization_url())
     codes = [
         authorization_response(await browser.allow(page))["code"] for browser, page in zip(browsers, pages, strict=True)
     ]
-    theirs, ours = [tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)) for code in codes]
-    there, here = [(await AUDITOR.introspect(http, it["access_token"])).json() for it in (theirs, ours)]
+    cep_tokens, main_tokens = [tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)) for code in codes]
+    cep_introspection, main_introspection = [
+        (await AUDITOR.introspect(http, it["access_token"])).json() for it in (cep_tokens, main_tokens)
+    ]
 
-    assert there["username"] == here["username"] == ALICE.username
-    assert (there["realm"], here["realm"]) == ("cep", "main")
-    assert there["sub"] != here["sub"]
+    assert cep_introspection["username"] == main_introspection["username"] == ALICE.username
+    assert (cep_introspection["realm"], main_introspection["realm"]) == ("cep", "main")
+    assert cep_introspection["sub"] != main_introspection["sub"]
 
-    await revoke_all(http, theirs["access_token"])
-    assert (await verify(http, theirs["access_token"])).status_code == 401
-    assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 400
-    assert (await verify(http, ours["access_token"])).status_code == 200
+    await revoke_all(http, cep_tokens["access_token"])
+    assert (await verify(http, cep_tokens["access_token"])).status_code == 401
+    assert (await PHONE_APP.refresh(http, cep_tokens["refresh_token"])).status_code == 400
+    assert (await verify(http, main_tokens["access_token"])).status_code == 200
     assert is_consent_page(await browsers[1].open(authorization_url()))
-    assert (await set_out(browsers[0])).startswith(provider.url)
+    assert (await start_login(browsers[0])).startswith(provider.url)
 
 
 @pytest.mark.clause("6749-10.2-owner-told")
 async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser, cep: None) -> None:
-    page = Page(await log_in_by_way_of_cep(browser))
+    page = Page(await log_in_through_cep(browser))
 
     assert NAME in page.text
     assert SUB in page.text
@@ -171,15 +178,17 @@ async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser
     assert page_text("consent.realm_main") not in page.text
 
 
-async def test_a_realm_without_a_name_is_called_by_its_own(browser: Browser, enlist: Enlist) -> None:
-    await enlist(name=None)
+async def test_a_realm_without_a_name_is_called_by_its_own(browser: Browser, register_realm: RegisterRealm) -> None:
+    await register_realm(name=None)
 
-    assert " cep " in Page(await log_in_by_way_of_cep(browser)).text
+    assert " cep " in Page(await log_in_through_cep(browser)).text
 
 
-async def test_the_name_in_the_registry_goes_before_the_providers(browser: Browser, enlist: Enlist) -> None:
-    await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoë of ours"})
-    page = Page(await log_in_by_way_of_cep(browser))
+async def test_the_name_in_the_registry_goes_before_the_providers(
+    browser: Browser, register_realm: RegisterRealm
+) -> None:
+    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoë of ours"})
+    page = Page(await log_in_through_cep(browser))
 
     assert ("Zoë of ours" in page.text, NAME in page.text) == (True, False)
 
@@ -189,7 +198,7 @@ async def test_a_name_that_cannot_be_shown_is_left_out(
     browser: Browser, cep: None, provider: FakeProvider, name: object
 ) -> None:
     provider.claims["name"] = name
-    page = Page(await log_in_by_way_of_cep(browser))
+    page = Page(await log_in_through_cep(browser))
 
     assert f"{page_text('consent.signed_in_as')} {SUB}" in page.text
 
@@ -201,7 +210,7 @@ async def test_markup_in_what_the_provider_says_is_text(
 ) -> None:
     hostile = "<script>alert(1)</script>\"'&amp;{{7*7}}"
     provider.claims[claim] = hostile
-    page = await log_in_by_way_of_cep(browser)
+    page = await log_in_through_cep(browser)
 
     assert is_consent_page(page)
     assert "<script" not in page.text
@@ -212,10 +221,10 @@ async def test_markup_in_what_the_provider_says_is_text(
 async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
-    place = await set_out(browser)
-    page = await come_back(browser, await log_in_there(place))
+    place = await start_login(browser)
+    page = await open_callback(browser, await log_in_at_provider(place))
     session = browser.cookie_values["ts_session"]
-    again = place_of(await browser.submit(page, SWITCH, {}))
+    again = location_of(await browser.submit(page, SWITCH, {}))
 
     assert "prompt" not in query_of(place)
     assert query_of(again)["prompt"] == "login"
@@ -224,12 +233,12 @@ async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
     assert_refused(await browser.allow(page), 403, "signed_out")
 
     provider.claims["sub"] = "somebody else"
-    page = await come_back(browser, await log_in_there(again))
+    page = await open_callback(browser, await log_in_at_provider(again))
     assert (await describe(http, page, browser))["username"] == "somebody else"
 
 
 async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: None, provider: FakeProvider) -> None:
-    await log_in_by_way_of_cep(browser)
+    await log_in_through_cep(browser)
     provider.requests.clear()
 
     assert is_consent_page(await browser.open(ASK_CEP))
@@ -237,7 +246,7 @@ async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: Non
 
 
 async def test_who_does_not_stay_has_a_cookie_that_ends_with_the_browser(browser: Browser, cep: None) -> None:
-    path = await log_in_there(await set_out(browser))
+    path = await log_in_at_provider(await start_login(browser))
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
     response = await browser.http.get(path, headers={"cookie": cookies})
     (cookie,) = response.headers.get_list("set-cookie")
@@ -253,19 +262,19 @@ async def test_who_does_not_stay_has_a_cookie_that_ends_with_the_browser(browser
 async def test_a_login_of_one_realm_does_not_serve_the_other(
     browser: Browser, http: httpx2.AsyncClient, cep: None
 ) -> None:
-    await log_in_by_way_of_cep(browser)
+    await log_in_through_cep(browser)
     assert is_login_page(await browser.open(authorization_url(scope="realm:main role:enduser")))
 
     other = Browser(http)
     await other.open_consent_page(authorization_url(scope="realm:main role:enduser"))
-    assert (await set_out(other)).startswith("http")
+    assert (await start_login(other)).startswith("http")
 
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_a_login_of_either_realm_serves_who_named_none(
     browser: Browser, http: httpx2.AsyncClient, cep: None
 ) -> None:
-    await log_in_by_way_of_cep(browser)
+    await log_in_through_cep(browser)
     page = await browser.open(authorization_url(scope="role:enduser"))
 
     assert (await describe(http, page, browser))["scope"] == "realm:cep role:enduser"
@@ -275,11 +284,11 @@ async def test_a_login_of_either_realm_serves_who_named_none(
 async def test_logging_out_everywhere_ends_the_login_of_the_providers_user_too(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
-    code = authorization_response(await browser.allow(await log_in_by_way_of_cep(browser)))["code"]
+    code = authorization_response(await browser.allow(await log_in_through_cep(browser)))["code"]
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
     await revoke_all(http, access_token)
 
-    assert (await set_out(browser)).startswith(provider.url)
+    assert (await start_login(browser)).startswith(provider.url)
 
 
 async def test_the_providers_button_leads_to_ones_own_sessions(
@@ -289,7 +298,7 @@ async def test_the_providers_button_leads_to_ones_own_sessions(
     policy = page.headers["content-security-policy"]
     form_action = next(part for part in policy.split("; ") if part.startswith("form-action "))
     place = await choose_cep(browser, page)
-    page = await come_back(browser, await log_in_there(place))
+    page = await open_callback(browser, await log_in_at_provider(place))
 
     assert "https:" in form_action.split()
     assert place.startswith(provider.url)
@@ -306,7 +315,9 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     browser: Browser, cep: None, provider: FakeProvider, error: str, notice: str
 ) -> None:
     provider.redirect = {"code": None, "error": error}
-    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+    page = await open_callback(
+        browser, await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS)))
+    )
 
     assert (page.status_code, page.url.path) == (200, SESSIONS)
     assert page_text(f"login.{notice}") in Page(page).text
@@ -314,7 +325,7 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     assert "ts_session" not in browser.cookie_values
 
     provider.redirect = {}
-    page = await come_back(browser, await log_in_there(await choose_cep(browser, page)))
+    page = await open_callback(browser, await log_in_at_provider(await choose_cep(browser, page)))
     assert page_text("sessions.sign_out_heading") in Page(page).text
 
 
@@ -323,7 +334,9 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
 async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_else(
     browser: Browser, cep: None, leave: str
 ) -> None:
-    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+    page = await open_callback(
+        browser, await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS)))
+    )
     page = await browser.submit(page, leave, {})
 
     assert is_login_page(page)
@@ -333,7 +346,9 @@ async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_e
 
 async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, worker: Worker) -> None:
     await change_user(worker, ZOE, disabled=True)
-    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+    page = await open_callback(
+        browser, await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS)))
+    )
 
     assert page_text("login.notice_login_not_admitted") in Page(page).text
     assert query_of(await choose_cep(browser, page))["prompt"] == "login"
@@ -344,7 +359,7 @@ async def test_an_id_token_may_carry_the_certificates_of_its_key(
 ) -> None:
     provider.id_token_header = {"x5c": ["A" * 4000]}
 
-    assert is_consent_page(await log_in_by_way_of_cep(browser))
+    assert is_consent_page(await log_in_through_cep(browser))
 
 
 async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(

@@ -37,31 +37,31 @@ async def breaker() -> CircuitBreaker:
     return CircuitBreaker()
 
 
-class Crowd:
+class ConcurrentCalls:
     """Concurrent calls that wait until the test ends them."""
 
     def __init__(self, breaker: CircuitBreaker) -> None:
-        self._gate = breaker
+        self._breaker = breaker
         self.inside = 0
         self.calls: list[asyncio.Task[None]] = []
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def _call(self) -> None:
-        async with self._gate.guard():
+        async with self._breaker.guard():
             self.inside += 1
             try:
                 await asyncio.shield(self._end)
             finally:
                 self.inside -= 1
 
-    async def come(self, count: int) -> list[asyncio.Task[None]]:
+    async def start(self, count: int) -> list[asyncio.Task[None]]:
         """Start so many more calls, and let each run until it waits."""
         calls = [asyncio.create_task(self._call()) for _ in range(count)]
         self.calls += calls
         await settle()
         return calls
 
-    async def end(self, error: Exception | None = None) -> list[BaseException | None]:
+    async def finish(self, error: Exception | None = None) -> list[BaseException | None]:
         """End all calls. Returns the result of each."""
         if error is None:
             self._end.set_result(None)
@@ -78,13 +78,13 @@ async def settle() -> None:
 
 
 @asynccontextmanager
-async def crowd_at(breaker: CircuitBreaker, count: int) -> AsyncIterator[Crowd]:
-    crowd = Crowd(breaker)
-    await crowd.come(count)
-    yield crowd
-    for call in crowd.calls:
+async def concurrent_calls(breaker: CircuitBreaker, count: int) -> AsyncIterator[ConcurrentCalls]:
+    concurrent = ConcurrentCalls(breaker)
+    await concurrent.start(count)
+    yield concurrent
+    for call in concurrent.calls:
         call.cancel()
-    await asyncio.gather(*crowd.calls, return_exceptions=True)
+    await asyncio.gather(*concurrent.calls, return_exceptions=True)
 
 
 async def call(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
@@ -100,12 +100,12 @@ async def fail(breaker: CircuitBreaker, times: int = 1) -> None:
         await call(breaker, InvalidProviderResponse("no"))
 
 
-async def close(breaker: CircuitBreaker) -> None:
+async def open_circuit(breaker: CircuitBreaker) -> None:
     await fail(breaker, FAILURES)
-    assert is_closed(breaker)
+    assert is_open(breaker)
 
 
-def is_closed(breaker: CircuitBreaker) -> bool:
+def is_open(breaker: CircuitBreaker) -> bool:
     """Return True if the circuit is open, so that a call is refused at once."""
     try:
         breaker.check()
@@ -126,21 +126,21 @@ def reason_of(call: asyncio.Task[None]) -> str:
 
 async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_room(breaker: CircuitBreaker) -> None:
     assert CALLS == 20
-    async with crowd_at(breaker, CALLS) as crowd:
-        (late,) = await crowd.come(1)
-        assert (crowd.inside, late.done()) == (CALLS, False)
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        (late,) = await concurrent.start(1)
+        assert (concurrent.inside, late.done()) == (CALLS, False)
 
-        crowd.calls[0].cancel()
+        concurrent.calls[0].cancel()
         await settle()
-        assert (crowd.inside, late.done()) == (CALLS, False)
-        await crowd.end()
+        assert (concurrent.inside, late.done()) == (CALLS, False)
+        await concurrent.finish()
 
         assert late.exception() is None
 
 
 async def test_who_finds_no_room_within_a_second_is_refused(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    async with crowd_at(breaker, CALLS) as crowd:
-        late = await crowd.come(3)
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        late = await concurrent.start(3)
         held_time.advance(0.99)
         await settle()
         assert not any(one.done() for one in late)
@@ -148,31 +148,31 @@ async def test_who_finds_no_room_within_a_second_is_refused(breaker: CircuitBrea
         await settle()
 
         assert [reason_of(one) for one in late] == ["organisation_busy"] * 3
-        assert crowd.inside == CALLS
+        assert concurrent.inside == CALLS
 
 
 async def test_no_more_than_a_hundred_wait_for_room(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    async with crowd_at(breaker, CALLS + MAX_WAITING) as crowd:
-        late = await crowd.come(5)
+    async with concurrent_calls(breaker, CALLS + MAX_WAITING) as concurrent:
+        late = await concurrent.start(5)
 
         assert [reason_of(one) for one in late] == ["organisation_busy"] * 5
-        assert is_closed(breaker)
-        crowd.calls[-6].cancel()  # one of the waiting calls
+        assert is_open(breaker)
+        concurrent.calls[-6].cancel()  # one of the waiting calls
         await settle()
-        assert not is_closed(breaker)
-        ends = await crowd.end()
+        assert not is_open(breaker)
+        ends = await concurrent.finish()
 
-    assert sum(end is None for end in ends) == CALLS + MAX_WAITING - 1
+    assert sum(finish is None for finish in ends) == CALLS + MAX_WAITING - 1
 
 
 async def test_who_gives_up_waiting_takes_up_no_room(breaker: CircuitBreaker) -> None:
-    async with crowd_at(breaker, CALLS) as crowd:
-        for one in await crowd.come(30):
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        for one in await concurrent.start(30):
             one.cancel()
-        await crowd.end()
+        await concurrent.finish()
 
-    async with crowd_at(breaker, CALLS) as crowd:
-        assert crowd.inside == CALLS
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        assert concurrent.inside == CALLS
 
 
 @pytest.mark.parametrize("error", [*ANSWERS, InvalidProviderResponse("no"), StoreUnavailable(), RuntimeError()])
@@ -180,44 +180,44 @@ async def test_however_a_call_ends_its_room_is_free_again(breaker: CircuitBreake
     for _ in range(CALLS - 1):
         await call(breaker, error)
 
-    async with crowd_at(breaker, CALLS) as crowd:
-        assert crowd.inside == CALLS
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        assert concurrent.inside == CALLS
 
 
 async def test_calls_that_are_cancelled_leave_their_room_to_those_who_wait(breaker: CircuitBreaker) -> None:
-    async with crowd_at(breaker, 2 * CALLS) as crowd:
-        for one in crowd.calls[:CALLS]:
+    async with concurrent_calls(breaker, 2 * CALLS) as concurrent:
+        for one in concurrent.calls[:CALLS]:
             one.cancel()
         await settle()
 
-        assert crowd.inside == CALLS
-        assert not any(one.done() for one in crowd.calls[CALLS:])
+        assert concurrent.inside == CALLS
+        assert not any(one.done() for one in concurrent.calls[CALLS:])
 
 
 async def test_a_call_that_takes_too_long_is_ended_and_is_a_failure(
     breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
     await fail(breaker, FAILURES - 1)
-    async with crowd_at(breaker, 1) as crowd:
+    async with concurrent_calls(breaker, 1) as concurrent:
         held_time.advance(4.99)
         await settle()
-        assert not crowd.calls[0].done()
+        assert not concurrent.calls[0].done()
         held_time.advance(0.02)
         await settle()
 
-        assert isinstance(crowd.calls[0].exception(), InvalidProviderResponse)
-    assert is_closed(breaker)
+        assert isinstance(concurrent.calls[0].exception(), InvalidProviderResponse)
+    assert is_open(breaker)
 
 
 async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(
     breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
-    async with crowd_at(breaker, CALLS) as crowd:
-        (late,) = await crowd.come(1)
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        (late,) = await concurrent.start(1)
         held_time.advance(0.9)
-        crowd.calls[0].cancel()
+        concurrent.calls[0].cancel()
         await settle()
-        assert crowd.inside == CALLS
+        assert concurrent.inside == CALLS
         held_time.advance(4.2)
         await settle()
 
@@ -227,14 +227,14 @@ async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(
 # The circuit
 
 
-async def test_twenty_failures_in_a_row_close_the_gate(breaker: CircuitBreaker) -> None:
+async def test_twenty_failures_in_a_row_open_the_circuit(breaker: CircuitBreaker) -> None:
     assert (FAILURES, FAILURES_WITHIN_SECONDS, OPEN_SECONDS) == (20, 30, 1)
     await fail(breaker, FAILURES - 1)
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
     await fail(breaker)
 
-    assert is_closed(breaker)
+    assert is_open(breaker)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -242,11 +242,11 @@ async def test_whatever_is_an_answer_begins_the_row_anew(breaker: CircuitBreaker
     await fail(breaker, FAILURES - 1)
     await call(breaker, answer)
     await fail(breaker, FAILURES - 1)
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
     await fail(breaker)
 
-    assert is_closed(breaker)
+    assert is_open(breaker)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -254,37 +254,37 @@ async def test_answers_close_nothing_however_many(breaker: CircuitBreaker, answe
     for _ in range(3 * FAILURES):
         await call(breaker, answer)
 
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
 
-@pytest.mark.parametrize(("seconds", "closes"), [(30 - SAME_SECONDS, True), (30 + SAME_SECONDS, False)])
+@pytest.mark.parametrize(("seconds", "opens"), [(30 - SAME_SECONDS, True), (30 + SAME_SECONDS, False)])
 async def test_only_a_row_within_thirty_seconds_counts(
-    breaker: CircuitBreaker, held_time: LoopTime, seconds: float, closes: bool
+    breaker: CircuitBreaker, held_time: LoopTime, seconds: float, opens: bool
 ) -> None:
     await fail(breaker)
     held_time.advance(seconds)
     await fail(breaker, FAILURES - 1)
 
-    assert is_closed(breaker) == closes
+    assert is_open(breaker) == opens
 
 
 async def test_of_a_long_row_the_last_twenty_count(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     await fail(breaker)
     held_time.advance(FAILURES_WITHIN_SECONDS + 1)
     await fail(breaker, FAILURES - 1)
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
     await fail(breaker)
 
-    assert is_closed(breaker)
+    assert is_open(breaker)
 
 
-async def test_failures_now_and_then_never_close_the_gate(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+async def test_failures_now_and_then_never_open_the_circuit(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     for _ in range(10 * FAILURES):
         await fail(breaker)
         held_time.advance(FAILURES_WITHIN_SECONDS / (FAILURES - 1) + 0.01)
 
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
@@ -294,143 +294,139 @@ async def test_what_is_not_of_the_providers_making_neither_counts_nor_ends_a_row
     await fail(breaker, FAILURES - 1)
     for _ in range(2 * FAILURES):
         await call(breaker, error)
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
     await fail(breaker)
 
-    assert is_closed(breaker)
+    assert is_open(breaker)
 
 
-async def test_those_who_waited_for_room_are_refused_when_the_gate_closes(breaker: CircuitBreaker) -> None:
-    async with crowd_at(breaker, CALLS + 5) as crowd:
-        ends = await crowd.end(InvalidProviderResponse("no"))
+async def test_waiting_calls_are_refused_when_the_circuit_opens(breaker: CircuitBreaker) -> None:
+    async with concurrent_calls(breaker, CALLS + 5) as concurrent:
+        ends = await concurrent.finish(InvalidProviderResponse("no"))
 
-    assert [type(end) for end in ends[:CALLS]] == [InvalidProviderResponse] * CALLS
-    assert [reason_of(one) for one in crowd.calls[CALLS:]] == ["organisation_unavailable"] * 5
+    assert [type(finish) for finish in ends[:CALLS]] == [InvalidProviderResponse] * CALLS
+    assert [reason_of(one) for one in concurrent.calls[CALLS:]] == ["organisation_unavailable"] * 5
 
 
 # The trial call
 
 
-async def test_a_closed_gate_refuses_at_once_for_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    await close(breaker)
+async def test_an_open_circuit_refuses_at_once_for_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS - 0.01)
 
-    async with crowd_at(breaker, 10) as crowd:
-        assert [reason_of(one) for one in crowd.calls] == ["organisation_unavailable"] * 10
+    async with concurrent_calls(breaker, 10) as concurrent:
+        assert [reason_of(one) for one in concurrent.calls] == ["organisation_unavailable"] * 10
 
 
 async def test_after_a_second_one_call_is_tried_whoever_else_comes(
     breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
-    await close(breaker)
+    await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS)
 
-    async with crowd_at(breaker, 50) as crowd:
-        assert crowd.inside == 1
+    async with concurrent_calls(breaker, 50) as concurrent:
+        assert concurrent.inside == 1
         held_time.advance(CALL_SECONDS - 0.1)
-        late = await crowd.come(10)
-        assert crowd.inside == 1
+        late = await concurrent.start(10)
+        assert concurrent.inside == 1
         assert [reason_of(one) for one in late] == ["organisation_unavailable"] * 10
-        assert sum(one.done() for one in crowd.calls) == 59
+        assert sum(one.done() for one in concurrent.calls) == 59
 
 
-async def test_a_trial_that_fails_closes_the_gate_for_another_second(
-    breaker: CircuitBreaker, held_time: LoopTime
-) -> None:
-    await close(breaker)
+async def test_a_failed_trial_keeps_the_circuit_open_for_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    await open_circuit(breaker)
     for _ in range(5):
         held_time.advance(OPEN_SECONDS - SAME_SECONDS)
-        assert is_closed(breaker)
+        assert is_open(breaker)
         held_time.advance(2 * SAME_SECONDS)
-        assert not is_closed(breaker)
+        assert not is_open(breaker)
         await fail(breaker)
-        assert is_closed(breaker)
+        assert is_open(breaker)
 
 
-async def test_a_trial_that_fails_closes_the_gate_however_long_ago_the_others_failed(
+async def test_a_failed_trial_opens_the_circuit_after_old_failures_too(
     breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
-    await close(breaker)
+    await open_circuit(breaker)
     held_time.advance(100 * FAILURES_WITHIN_SECONDS)
 
     await fail(breaker)
 
-    assert is_closed(breaker)
+    assert is_open(breaker)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_a_trial_that_is_answered_opens_the_gate_for_all(
+async def test_an_answered_trial_closes_the_circuit_for_all(
     breaker: CircuitBreaker, held_time: LoopTime, answer: Exception | None
 ) -> None:
-    await close(breaker)
+    await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS)
     await call(breaker, answer)
 
-    async with crowd_at(breaker, CALLS) as crowd:
-        assert crowd.inside == CALLS
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        assert concurrent.inside == CALLS
     await fail(breaker, FAILURES - 1)
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
 async def test_a_trial_that_shows_nothing_leaves_it_to_the_next_one(
     breaker: CircuitBreaker, held_time: LoopTime, error: BaseException
 ) -> None:
-    await close(breaker)
+    await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS)
     await call(breaker, error)
 
-    async with crowd_at(breaker, 10) as crowd:
-        assert crowd.inside == 1
+    async with concurrent_calls(breaker, 10) as concurrent:
+        assert concurrent.inside == 1
 
 
 async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(
     breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
-    await close(breaker)
+    await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS)
-    async with crowd_at(breaker, 1) as crowd:
-        crowd.calls[0].cancel()
+    async with concurrent_calls(breaker, 1) as concurrent:
+        concurrent.calls[0].cancel()
         await settle()
-        await crowd.come(5)
-        assert crowd.inside == 1
+        await concurrent.start(5)
+        assert concurrent.inside == 1
 
-        await crowd.end()
+        await concurrent.finish()
 
-    assert not is_closed(breaker)
-    async with crowd_at(breaker, CALLS) as crowd:
-        assert crowd.inside == CALLS
+    assert not is_open(breaker)
+    async with concurrent_calls(breaker, CALLS) as concurrent:
+        assert concurrent.inside == CALLS
 
 
 async def test_a_trial_that_takes_too_long_is_a_failure(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    await close(breaker)
+    await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS)
-    async with crowd_at(breaker, 1) as crowd:
+    async with concurrent_calls(breaker, 1) as concurrent:
         held_time.advance(5)
-        await asyncio.wait(crowd.calls)
+        await asyncio.wait(concurrent.calls)
 
-    assert is_closed(breaker)
+    assert is_open(breaker)
     held_time.advance(OPEN_SECONDS)
-    assert not is_closed(breaker)
+    assert not is_open(breaker)
 
 
-async def test_an_answer_to_an_older_call_opens_the_gate_and_its_failure_does_not_end_a_trial(
-    breaker: CircuitBreaker, held_time: LoopTime
-) -> None:
+async def test_an_older_call_closes_the_circuit_and_ends_no_trial(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     """Calls that began before the circuit opened are still under way, and their results count too."""
-    async with crowd_at(breaker, 2) as old:
-        await close(breaker)
+    async with concurrent_calls(breaker, 2) as old:
+        await open_circuit(breaker)
         held_time.advance(OPEN_SECONDS)
-        async with crowd_at(breaker, 1) as trial:
+        async with concurrent_calls(breaker, 1) as trial:
             assert trial.inside == 1
-            await old.end(InvalidProviderResponse("no"))
+            await old.finish(InvalidProviderResponse("no"))
             held_time.advance(OPEN_SECONDS)
-            assert is_closed(breaker)
-            await trial.end()
-    assert not is_closed(breaker)
+            assert is_open(breaker)
+            await trial.finish()
+    assert not is_open(breaker)
 
-    async with crowd_at(breaker, 2) as old:
-        await close(breaker)
-        await old.end()
-        assert not is_closed(breaker)
+    async with concurrent_calls(breaker, 2) as old:
+        await open_circuit(breaker)
+        await old.finish()
+        assert not is_open(breaker)

@@ -11,7 +11,7 @@ from service.protocol.user import User
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
-from tests.realms.journey import choose_cep, come_back, log_in_by_way_of_cep, log_in_there, log_in_with_password
+from tests.realms.journey import choose_cep, log_in_at_provider, log_in_through_cep, log_in_with_password, open_callback
 from tests.support.browser import SESSIONS, Browser
 from tests.support.clients_and_users import PHONE_APP
 from tests.support.events import events_of
@@ -25,14 +25,14 @@ AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
 async def test_a_login_there_is_told_with_the_name_that_the_provider_gave(
     cep: None, browser: Browser, json_logs: io.StringIO
 ) -> None:
-    await log_in_by_way_of_cep(browser)
+    await log_in_through_cep(browser)
 
     assert events_of(json_logs) == [("login_succeeded", AT_CEP | {"username": CLAIMS["sub"]})]
 
 
 async def test_a_login_for_the_sessions_names_no_client(cep: None, browser: Browser, json_logs: io.StringIO) -> None:
     page = await browser.open(SESSIONS)
-    await come_back(browser, await log_in_there(await choose_cep(browser, page)))
+    await open_callback(browser, await log_in_at_provider(await choose_cep(browser, page)))
 
     assert events_of(json_logs) == [
         ("login_succeeded", {"username": CLAIMS["sub"], "realm": "cep", "address": ADDRESS})
@@ -44,7 +44,7 @@ async def test_a_login_that_the_provider_denies_is_told(
     cep: None, provider: FakeProvider, browser: Browser, json_logs: io.StringIO
 ) -> None:
     provider.redirect = {"code": None, "error": "access_denied"}
-    await log_in_by_way_of_cep(browser)
+    await log_in_through_cep(browser)
 
     assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "organisation_denied"})]
 
@@ -54,7 +54,7 @@ async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
 ) -> None:
     """The provider named a user whose record here is disabled, so no user logged in."""
     await worker.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
-    await log_in_by_way_of_cep(browser)
+    await log_in_through_cep(browser)
 
     assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "user_not_admitted"})]
 

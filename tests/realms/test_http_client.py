@@ -76,9 +76,11 @@ asyncio.run(main())
 def test_the_first_request_reads_nothing_in_the_event_loop() -> None:
     """Any caller can cause the first request. Reading certificates and modules takes too long for the event loop."""
     command = [sys.executable, "-c", FIRST_REQUEST]
-    told = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
+    completed = subprocess.run(
+        command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS
+    )
 
-    assert told.stdout == "[] True\n"
+    assert completed.stdout == "[] True\n"
 
 
 class Connections:
@@ -105,20 +107,20 @@ class Connections:
 
 
 @asynccontextmanager
-async def serving(connections: Connections, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def serving_connections(connections: Connections, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     server = await asyncio.start_server(connections.serve, "127.0.0.1", ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
-class Certified(NamedTuple):
+class CertifiedServer(NamedTuple):
     """The TLS context of a server, and the file of the authority that signed its certificate."""
 
     context: ssl.SSLContext
     authority: Path
 
 
-def certify(folder: Path, name: str) -> Certified:
+def make_certified_server(folder: Path, name: str) -> CertifiedServer:
     """Make a self-signed certificate for one host name or address."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
@@ -142,13 +144,13 @@ def certify(folder: Path, name: str) -> Certified:
     both.write_bytes(private + authority.read_bytes())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(both)
-    return Certified(context, authority)
+    return CertifiedServer(context, authority)
 
 
 @pytest.mark.clause("decided-external-answer-checked")
 async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(http_client: HttpClient, tmp_path: Path) -> None:
     connections = Connections()
-    async with serving(connections, certify(tmp_path, "localhost").context) as port:
+    async with serving_connections(connections, make_certified_server(tmp_path, "localhost").context) as port:
         with pytest.raises(InvalidProviderResponse, match="certificate verify failed"):
             await http_client.get(f"https://localhost:{port}/", {})
 
@@ -166,9 +168,9 @@ def certificates_read_anew() -> Iterator[None]:
 async def test_an_authority_of_ones_own_is_named_by_the_environment(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    certified = certify(tmp_path, host)
+    certified = make_certified_server(tmp_path, host)
     monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
-    async with serving(Connections(), certified.context) as port:
+    async with serving_connections(Connections(), certified.context) as port:
         assert (await http_client.get(f"https://{host}:{port}/", {})).status == 200
 
 
@@ -177,16 +179,16 @@ async def test_a_certificate_for_another_name_is_refused(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The certificate must match the name in the URL, although the client resolves names itself."""
-    certified = certify(tmp_path, "login.example")
+    certified = make_certified_server(tmp_path, "login.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
-    async with serving(Connections(), certified.context) as port:
+    async with serving_connections(Connections(), certified.context) as port:
         with pytest.raises(InvalidProviderResponse, match="Hostname mismatch"):
             await http_client.get(f"https://localhost:{port}/", {})
 
 
 async def test_a_connection_is_used_again(http_client: HttpClient) -> None:
     connections = Connections()
-    async with serving(connections) as port:
+    async with serving_connections(connections) as port:
         for _ in range(3):
             await http_client.get(f"http://127.0.0.1:{port}/", {})
 
@@ -195,7 +197,7 @@ async def test_a_connection_is_used_again(http_client: HttpClient) -> None:
 
 async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(http_client: HttpClient) -> None:
     connections = Connections(hangs_up=True)
-    async with serving(connections) as port:
+    async with serving_connections(connections) as port:
         for number in range(1, 6):
             connections.ended.clear()
             assert (await http_client.post(f"http://127.0.0.1:{port}/", {}, b"")).status == 200
@@ -214,9 +216,9 @@ def test_idle_connections_are_given_up_before_servers_give_them_up() -> None:
 @pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
 async def test_a_redirect_is_an_answer_like_any_other(http_client: HttpClient, status: bytes) -> None:
     elsewhere = Connections()
-    async with serving(elsewhere) as port:
+    async with serving_connections(elsewhere) as port:
         moved = b"HTTP/1.1 %b\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % (status, port)
-        async with serving(Connections(moved)) as first:
+        async with serving_connections(Connections(moved)) as first:
             answer = await http_client.post(f"http://127.0.0.1:{first}/", {}, b"password=secret")
 
     assert str(answer.status).encode() == status[:3]
@@ -252,7 +254,7 @@ async def test_no_cookie_comes_back(http_client: HttpClient) -> None:
 )
 async def test_no_more_is_read_than_an_answer_may_be_long(http_client: HttpClient, head: bytes) -> None:
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-    async with serving(Connections(b"HTTP/1.1 200 OK\r\n" + head + 20 * piece, hangs_up=True)) as port:
+    async with serving_connections(Connections(b"HTTP/1.1 200 OK\r\n" + head + 20 * piece, hangs_up=True)) as port:
         with pytest.raises(InvalidProviderResponse, match=r"longer than 256 KiB|RemoteProtocolError"):
             await http_client.get(f"http://127.0.0.1:{port}/", {})
 
@@ -277,7 +279,7 @@ async def test_an_answer_in_shreds_holds_nobody_else_up(http_client: HttpClient,
             await asyncio.sleep(0)
             turns += 1
 
-    async with serving(Connections(answer)) as port:
+    async with serving_connections(Connections(answer)) as port:
         elsewhere = asyncio.create_task(work())
         with pytest.raises(InvalidProviderResponse, match="its answer takes more than 512 KiB"):
             await http_client.get(f"http://127.0.0.1:{port}/", {})
@@ -289,14 +291,14 @@ async def test_an_answer_in_shreds_holds_nobody_else_up(http_client: HttpClient,
 @pytest.mark.clause("decided-external-answer-checked")
 async def test_what_is_packed_is_not_unpacked(http_client: HttpClient) -> None:
     packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
-    async with serving(Connections(packed)) as port:
+    async with serving_connections(Connections(packed)) as port:
         with pytest.raises(InvalidProviderResponse, match="packs"):
             await http_client.get(f"http://127.0.0.1:{port}/", {})
 
 
 async def test_every_address_of_a_name_is_tried() -> None:
     http_client = HttpClient(look_up=lambda host, port: ["127.0.0.2", "127.0.0.1"])
-    async with serving(Connections()) as port:
+    async with serving_connections(Connections()) as port:
         assert (await http_client.get(f"http://login.example:{port}/", {})).status == 200
     await http_client.close()
 

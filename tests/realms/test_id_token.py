@@ -357,7 +357,7 @@ def test_claims_of_another_form_are_refused(payload: bytes) -> None:
 
 
 def test_what_is_refused_quotes_nothing_of_the_token() -> None:
-    said = [
+    reasons = [
         refuse(sign(CLAIMS | {"iss": "a secret"})),
         refuse(sign(CLAIMS | {"aud": "a secret"})),
         refuse(sign(CLAIMS | {"exp": "a secret"})),
@@ -366,4 +366,4 @@ def test_what_is_refused_quotes_nothing_of_the_token() -> None:
         refuse("a secret"),
     ]
 
-    assert not [text for text in said if "secret" in text]
+    assert not [text for text in reasons if "secret" in text]

@@ -14,7 +14,7 @@ import redis
 
 from service.http_client import client
 from service.realms.provider import circuit_breaker
-from tests.realms.journey import Enlist, log_in_with_password
+from tests.realms.journey import RegisterRealm, log_in_with_password
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang
 from tests.support.loop_time import LoopTime
@@ -22,7 +22,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, until
 
 pytestmark = pytest.mark.clause("decided-external-isolated", "decided-external-limits", "decided-external-realm-down")
 
-CROWD = 60
+LOGINS = 60
 SLOW_HOST = "slow-names.example"
 
 
@@ -30,27 +30,29 @@ async def log_in_to_cep(http: httpx2.AsyncClient, username: str = USERNAME) -> h
     return await log_in_with_password(http, username, PASSWORD)
 
 
-def start_crowd(http: httpx2.AsyncClient, count: int = CROWD) -> list[asyncio.Task[httpx2.Response]]:
+def start_logins(http: httpx2.AsyncClient, count: int = LOGINS) -> list[asyncio.Task[httpx2.Response]]:
     """Start so many logins at once. Each has its own user, since the throttle would delay one user."""
     return [asyncio.create_task(log_in_to_cep(http, f"user {number}")) for number in range(count)]
 
 
-async def end_of(crowd: list[asyncio.Task[httpx2.Response]]) -> None:
+async def assert_all_unavailable(logins: list[asyncio.Task[httpx2.Response]]) -> None:
     """Check that each login gets the error of an outage."""
-    for response in await asyncio.gather(*crowd):
+    for response in await asyncio.gather(*logins):
         assert_error(response, 503, "temporarily_unavailable")
         assert response.headers["retry-after"] == "1"
 
 
-async def hang(provider: FakeProvider, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]) -> None:
+async def let_all_hang(
+    provider: FakeProvider, held_time: LoopTime, logins: list[asyncio.Task[httpx2.Response]]
+) -> None:
     """Let all logins hang at the provider, and advance the time until they are given up."""
-    await until(lambda: provider.waiting == len(crowd))
-    await held_time.advance_until_done(end_of(crowd))
+    await until(lambda: provider.waiting == len(logins))
+    await held_time.advance_until_done(assert_all_unavailable(logins))
 
 
-async def until_done(crowd: list[asyncio.Task[httpx2.Response]], count: int) -> None:
+async def until_done(logins: list[asyncio.Task[httpx2.Response]], count: int) -> None:
     """Wait until exactly so many of the logins are answered."""
-    await until(lambda: sum(login.done() for login in crowd) == count)
+    await until(lambda: sum(login.done() for login in logins) == count)
 
 
 async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notices_nothing(
@@ -60,13 +62,13 @@ async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notic
     provider.answer(TOKEN, Hang())
     before = len(provider.calls(TOKEN))
 
-    crowd = start_crowd(http)
+    logins = start_logins(http)
     await until(lambda: provider.waiting == circuit_breaker.CALLS)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.advance_until_done(until_done(crowd, CROWD - circuit_breaker.CALLS))
+    await held_time.advance_until_done(until_done(logins, LOGINS - circuit_breaker.CALLS))
     assert provider.waiting == circuit_breaker.CALLS
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.advance_until_done(end_of(crowd))
+    await held_time.advance_until_done(assert_all_unavailable(logins))
 
     # Logins without a slot were refused before the hanging ones were given up.
     assert len(provider.calls(TOKEN)) - before == circuit_breaker.CALLS
@@ -78,12 +80,12 @@ async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_a
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
     provider.answer(TOKEN, Hang())
-    await hang(provider, held_time, start_crowd(http, circuit_breaker.FAILURES))
-    asked = len(provider.calls(TOKEN))
+    await let_all_hang(provider, held_time, start_logins(http, circuit_breaker.FAILURES))
+    calls_before = len(provider.calls(TOKEN))
 
-    await end_of(start_crowd(http))
+    await assert_all_unavailable(start_logins(http))
 
-    assert len(provider.calls(TOKEN)) == asked
+    assert len(provider.calls(TOKEN)) == calls_before
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
@@ -92,9 +94,9 @@ async def test_a_provider_that_is_back_is_used_again(
 ) -> None:
     """More calls were given up than there are slots, and all slots are free for new calls."""
     provider.answer(TOKEN, Hang())
-    await hang(provider, held_time, start_crowd(http, circuit_breaker.CALLS))
+    await let_all_hang(provider, held_time, start_logins(http, circuit_breaker.CALLS))
     held_time.advance(circuit_breaker.OPEN_SECONDS)
-    await hang(provider, held_time, start_crowd(http, 1))
+    await let_all_hang(provider, held_time, start_logins(http, 1))
     await provider.await_idle()
     provider.answer(TOKEN, None)
     held_time.advance(circuit_breaker.OPEN_SECONDS)
@@ -108,11 +110,11 @@ async def test_callers_who_hang_up_take_up_no_room(
     provider.answer(TOKEN, Hang())
     for _ in range(3):
         calls = len(provider.calls(TOKEN))
-        crowd = start_crowd(http, circuit_breaker.CALLS)
+        logins = start_logins(http, circuit_breaker.CALLS)
         await provider.await_requests(TOKEN, calls + circuit_breaker.CALLS // 2)
-        for login in crowd:
+        for login in logins:
             login.cancel()
-        await asyncio.gather(*crowd, return_exceptions=True)
+        await asyncio.gather(*logins, return_exceptions=True)
         await provider.await_idle()
 
     provider.answer(TOKEN, None)
@@ -151,19 +153,19 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingNames]:
 
 
 async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
-    http: httpx2.AsyncClient, enlist: Enlist, held_time: LoopTime, names: HangingNames
+    http: httpx2.AsyncClient, register_realm: RegisterRealm, held_time: LoopTime, names: HangingNames
 ) -> None:
     """Connections to a Redis with a host name need the event loop's few threads."""
     named = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint")
-    await enlist(issuer=None, **{name: f"https://{SLOW_HOST}/{name}" for name in named})
-    crowd = start_crowd(http, circuit_breaker.CALLS)
+    await register_realm(issuer=None, **{name: f"https://{SLOW_HOST}/{name}" for name in named})
+    logins = start_logins(http, circuit_breaker.CALLS)
     await until(lambda: names.waiting == client.LOOKUPS)
 
     loop = asyncio.get_running_loop()
     assert await loop.getaddrinfo("localhost", 6379)
     assert await asyncio.gather(*(asyncio.to_thread(threading.get_ident) for _ in range(100)))
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.advance_until_done(end_of(crowd))
+    await held_time.advance_until_done(assert_all_unavailable(logins))
 
     # The threads still hang. The callers that waited for one have given up.
     assert names.waiting == client.LOOKUPS
@@ -174,13 +176,13 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
 async def test_a_name_server_that_is_back_is_used_again(
     http: httpx2.AsyncClient,
     provider: FakeProvider,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     monkeypatch: pytest.MonkeyPatch,
     names: HangingNames,
     held_time: LoopTime,
 ) -> None:
     provider.url = f"http://localhost:{provider.port}"
-    await enlist(issuer=provider.url)
+    await register_realm(issuer=provider.url)
     # Lookups of this name hang as well.
     names_of_this_machine = socket.getaddrinfo
     monkeypatch.setattr(
@@ -188,9 +190,9 @@ async def test_a_name_server_that_is_back_is_used_again(
         "getaddrinfo",
         lambda host, *rest, **more: names_of_this_machine(SLOW_HOST if host == "localhost" else host, *rest, **more),
     )
-    crowd = start_crowd(http, circuit_breaker.CALLS - 1)
+    logins = start_logins(http, circuit_breaker.CALLS - 1)
     await until(lambda: names.waiting > 0)
-    await held_time.advance_until_done(end_of(crowd))
+    await held_time.advance_until_done(assert_all_unavailable(logins))
     names.released.set()
     await until(lambda: names.waiting == 0)
     monkeypatch.undo()

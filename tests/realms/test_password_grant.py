@@ -8,8 +8,15 @@ import redis
 
 from service.protocol.user import identify_user
 from service.store.keys import login_key
-from tests.realms.journey import CEP_SCOPE, Enlist, log_in_with_password
-from tests.realms.password_logins import SUB, WRONG_ALICE, assert_away, count_sessions, guess, log_in, sign
+from tests.realms.journey import CEP_SCOPE, EMAIL, SUB, RegisterRealm, log_in_with_password
+from tests.realms.password_logins import (
+    WRONG_ALICE,
+    assert_provider_unavailable,
+    count_sessions,
+    guess,
+    log_in,
+    sign,
+)
 from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
@@ -21,7 +28,6 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.fake_provider import (
-    CLAIMS,
     CLIENT_SECRET,
     INTROSPECT,
     KEYS,
@@ -40,8 +46,6 @@ from tests.support.fake_provider import (
     running_provider,
 )
 from tests.support.servers import free_port
-
-EMAIL = str(CLAIMS["email"])
 
 
 async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[str, str]:
@@ -76,7 +80,7 @@ async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, provide
 
 @pytest.mark.clause("decided-external-source", "decided-cep-password-grant")
 @pytest.mark.parametrize(
-    ("changes", "asked"),
+    ("changes", "called_endpoints"),
     [
         pytest.param({}, [OPENID_METADATA, TOKEN, KEYS], id="the ID token"),
         pytest.param({"username_claim": "email"}, [OPENID_METADATA, TOKEN, KEYS], id="another claim of it"),
@@ -91,17 +95,17 @@ async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, provide
 async def test_the_user_is_learnt_from_whatever_the_provider_has(
     http: httpx2.AsyncClient,
     provider: FakeProvider,
-    enlist: Enlist,
+    register_realm: RegisterRealm,
     changes: dict[str, str | None],
-    asked: list[str],
+    called_endpoints: list[str],
 ) -> None:
     whole = {key: provider.url + str(text) if key.endswith("_endpoint") else text for key, text in changes.items()}
-    await enlist(**whole)
+    await register_realm(**whole)
 
     response = await log_in(http)
 
     assert await user_of(http, response) == ("cep", EMAIL if "username_claim" in changes else SUB)
-    assert [request.path for request in provider.requests] == asked
+    assert [request.path for request in provider.requests] == called_endpoints
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
@@ -131,9 +135,13 @@ async def test_a_wrong_password_there_is_answered_in_the_words_of_a_wrong_passwo
 @pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("verified", [False, None])
 async def test_an_email_that_is_not_called_verified_is_nobody(
-    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist, store: redis.Redis, verified: object
+    http: httpx2.AsyncClient,
+    provider: FakeProvider,
+    register_realm: RegisterRealm,
+    store: redis.Redis,
+    verified: object,
 ) -> None:
-    await enlist(username_claim="email")
+    await register_realm(username_claim="email")
     provider.claims["email_verified"] = verified
 
     assert_error(await log_in(http), 400, "invalid_grant")
@@ -143,10 +151,10 @@ async def test_an_email_that_is_not_called_verified_is_nobody(
 @pytest.mark.clause("decided-external-email-folded")
 @pytest.mark.parametrize(("listed", "named"), [(EMAIL, EMAIL.upper()), (EMAIL.upper(), EMAIL)])
 async def test_capitals_do_not_lead_round_the_record_of_a_user(
-    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist, listed: str, named: str
+    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm, listed: str, named: str
 ) -> None:
     """Otherwise another spelling would get the default role, as a user without an entry does."""
-    await enlist({"username": listed, "realm": "cep", "roles": []}, username_claim="email")
+    await register_realm({"username": listed, "realm": "cep", "roles": []}, username_claim="email")
     provider.claims["email"] = named
 
     assert_error(await log_in(http), 400, "invalid_scope")
@@ -184,7 +192,7 @@ async def test_nonsense_is_an_outage_of_the_provider_and_no_login(
 ) -> None:
     provider.answer(path, answer)
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))
 
     assert count_sessions(store) == 0
     assert "the identity provider of realm cep fails: " in caplog.text
@@ -198,13 +206,13 @@ async def test_a_provider_that_hangs_is_given_up_in_time(
     http: httpx2.AsyncClient,
     provider: FakeProvider,
     cep: None,
-    giving_up: None,
+    time_passes_while_waiting: None,
     caplog: pytest.LogCaptureFixture,
     path: str,
 ) -> None:
     provider.answer(path, Hang())
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))
 
     assert "no answer within 5 s" in caplog.text
     await provider.await_idle()
@@ -215,7 +223,7 @@ async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with provider.stopped():
-        assert_away(await log_in(http))
+        assert_provider_unavailable(await log_in(http))
 
     assert "it cannot be reached: " in caplog.text
     assert (await log_in(http)).status_code == 200
@@ -230,7 +238,7 @@ async def test_a_host_that_leads_nowhere_is_an_outage(
     scheme = "http" if host == "[::1]" else "https"
     provider.metadata["token_endpoint"] = f"{scheme}://{host}:{free_port()}/token"
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
@@ -242,7 +250,7 @@ async def test_a_redirect_is_not_followed_and_takes_no_password_along(
     async with running_provider() as another:
         provider.answer(path, Reply(status, headers={"location": another.url + path}))
 
-        assert_away(await log_in(http))
+        assert_provider_unavailable(await log_in(http))
 
         assert another.requests == []
     assert len(provider.calls(path)) == 1
@@ -281,7 +289,7 @@ async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apar
 ) -> None:
     provider.answer(TOKEN, Reply(*reply))
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))
 
     of_the_login = [login_key(identify_user("cep", USERNAME), "refused")]
     assert list(store.scan_iter("login:*")) == (of_the_login if reply in REFUSALS_OF_A_LOGIN.values() else [])
@@ -290,11 +298,11 @@ async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apar
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_a_secret_of_ours_that_the_provider_does_not_know_is_told_to_the_operator(
-    http: httpx2.AsyncClient, enlist: Enlist, caplog: pytest.LogCaptureFixture
+    http: httpx2.AsyncClient, register_realm: RegisterRealm, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await enlist(client_secret="not the one")
+    await register_realm(client_secret="not the one")
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))
 
     assert "it answers with the error invalid_client" in caplog.text
     assert "not the one" not in caplog.text
@@ -338,7 +346,7 @@ async def test_an_answer_that_cannot_be_believed_is_an_outage_and_no_login(
     for name, changed in changes.items():
         getattr(provider, name).update(changed)
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))
 
     assert count_sessions(store) == 0
 
@@ -349,17 +357,17 @@ async def test_an_id_token_that_somebody_else_signed_is_not_believed(
 ) -> None:
     for key in (None, CLIENT_SECRET.encode()):
         provider.sign_with(key)
-        assert_away(await log_in(http))
+        assert_provider_unavailable(await log_in(http))
 
 
 @pytest.mark.clause("decided-external-source", "decided-external-answer-checked")
 async def test_userinfo_of_somebody_else_than_the_id_token_is_not_believed(
-    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
 ) -> None:
-    await enlist(username_claim="nickname")
+    await register_realm(username_claim="nickname")
     provider.userinfo = {"nickname": "zoe"}
     assert await user_of(http, await log_in(http)) == ("cep", "zoe")
 
     provider.userinfo |= {"sub": "another"}
 
-    assert_away(await log_in(http))
+    assert_provider_unavailable(await log_in(http))

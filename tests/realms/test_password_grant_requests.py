@@ -12,8 +12,8 @@ import yaml
 
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
-from tests.realms.journey import Enlist, log_in_with_password
-from tests.realms.password_logins import WRONG_ALICE, assert_away, guess, log_in, sign
+from tests.realms.journey import RegisterRealm, log_in_with_password
+from tests.realms.password_logins import WRONG_ALICE, assert_provider_unavailable, guess, log_in, sign
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import (
     CLIENT_ID,
@@ -65,9 +65,9 @@ async def test_the_provider_is_sent_a_password_grant_and_nothing_more(
 
 
 async def test_without_a_scope_in_its_entry_the_provider_is_sent_none(
-    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
 ) -> None:
-    await enlist(scope=None)
+    await register_realm(scope=None)
 
     assert (await log_in(http)).status_code == 200
 
@@ -75,9 +75,9 @@ async def test_without_a_scope_in_its_entry_the_provider_is_sent_none(
 
 
 async def test_a_public_client_there_names_itself_in_the_form(
-    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
 ) -> None:
-    await enlist(client_secret=None)
+    await register_realm(client_secret=None)
 
     await log_in(http)
 
@@ -220,7 +220,7 @@ async def test_failures_of_the_provider_use_up_nobodys_attempts(
     provider: FakeProvider,
     cep: None,
     store: redis.Redis,
-    giving_up: None,
+    time_passes_while_waiting: None,
     answer: Answer,
 ) -> None:
     settings = make_settings(
@@ -231,7 +231,7 @@ async def test_failures_of_the_provider_use_up_nobodys_attempts(
     async with serving(settings, clock) as http:
         provider.answer(TOKEN, answer)
         for _ in range(3):
-            assert_away(await guess(http))
+            assert_provider_unavailable(await guess(http))
 
         assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*:login:*"))
         provider.answer(TOKEN, None)

@@ -14,8 +14,8 @@ import redis
 from service.protocol.user import User
 from service.store.keys import registry_key
 from service.worker import Worker
-from tests.realms.journey import Enlist, log_in_with_password
-from tests.realms.password_logins import SUB, assert_away, count_sessions, guess, log_in, sign
+from tests.realms.journey import SUB, RegisterRealm, log_in_with_password
+from tests.realms.password_logins import assert_provider_unavailable, count_sessions, guess, log_in, sign
 from tests.support.clients_and_users import PHONE_APP, WEB_SHOP, assert_error, is_live, revoke_all, tokens_of
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Held, Reply
 from tests.support.invalidations import await_invalidations
@@ -25,7 +25,7 @@ PROVIDER_SCOPE = "realm:cep role:organisation"
 
 
 @asynccontextmanager
-async def held(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
+async def held_login(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
     """Hold a login at the provider inside the block. Its response is released at the end."""
     released = asyncio.Event()
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
@@ -50,9 +50,9 @@ async def test_a_user_whom_nobody_listed_has_the_roles_of_the_realm_and_no_other
 
 @pytest.mark.clause("decided-external-roles")
 async def test_a_realm_without_default_roles_lets_only_listed_users_in(
-    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
 ) -> None:
-    await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=None)
+    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=None)
 
     assert (await log_in(http)).status_code == 200
     provider.claims["sub"] = "another"
@@ -60,8 +60,10 @@ async def test_a_realm_without_default_roles_lets_only_listed_users_in(
 
 
 @pytest.mark.clause("decided-external-roles", "spec-2.3-user-record", "decided-user-scope-after-password")
-async def test_a_listed_user_has_the_roles_of_the_list_instead(http: httpx2.AsyncClient, enlist: Enlist) -> None:
-    await enlist({"username": SUB, "realm": "cep", "roles": ["organisation"]})
+async def test_a_listed_user_has_the_roles_of_the_list_instead(
+    http: httpx2.AsyncClient, register_realm: RegisterRealm
+) -> None:
+    await register_realm({"username": SUB, "realm": "cep", "roles": ["organisation"]})
 
     assert tokens_of(await log_in(http, PROVIDER_SCOPE))["scope"] == PROVIDER_SCOPE
     assert_error(await log_in(http), 400, "invalid_scope")
@@ -69,9 +71,9 @@ async def test_a_listed_user_has_the_roles_of_the_list_instead(http: httpx2.Asyn
 
 @pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")
 async def test_a_list_of_users_names_them_as_the_provider_does_and_not_as_they_type(
-    http: httpx2.AsyncClient, enlist: Enlist
+    http: httpx2.AsyncClient, register_realm: RegisterRealm
 ) -> None:
-    await enlist(
+    await register_realm(
         {"username": USERNAME, "realm": "cep", "roles": ["organisation"]},
         {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
     )
@@ -114,11 +116,11 @@ async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
 
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
 async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
-    http: httpx2.AsyncClient, enlist: Enlist, loop_time: LoopTime
+    http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
 ) -> None:
     assert_error(await log_in(http), 400, "invalid_scope")
 
-    await enlist()
+    await register_realm()
     loop_time.advance(1)
 
     assert (await log_in(http)).status_code == 200
@@ -162,14 +164,14 @@ async def test_a_realm_that_changes_while_its_provider_thinks_gives_no_tokens(
     record = await worker.registry.find_realm("cep")
     assert record is not None
     login = asyncio.create_task(log_in(http))
-    async with held(provider, login):
+    async with held_login(provider, login):
         if changes is None:
             store.delete(registry_key("realm", "cep"))
         else:
             await worker.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
         await await_invalidations(worker)
 
-    assert_away(await login)
+    assert_provider_unavailable(await login)
 
     assert count_sessions(store) == 0
 
@@ -179,7 +181,7 @@ async def test_a_user_who_is_disabled_while_the_provider_thinks_gets_no_tokens(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     login = asyncio.create_task(log_in(http))
-    async with held(provider, login):
+    async with held_login(provider, login):
         await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
         await await_invalidations(worker)
 
@@ -210,7 +212,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_provider_thought(
     client = await worker.registry.find_client(PHONE_APP.client_id)
     assert client is not None
     login = asyncio.create_task(log_in(http))
-    async with held(provider, login):
+    async with held_login(provider, login):
         if changes is None:
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
@@ -227,14 +229,14 @@ async def test_a_client_does_not_get_what_it_lost_while_the_provider_thought(
 async def test_revoke_all_ends_every_session_of_a_user_of_the_provider_and_of_nobody_else(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
-    mine = [tokens_of(await log_in(http)) for _ in range(3)]
+    own_sessions = [tokens_of(await log_in(http)) for _ in range(3)]
     provider.claims["sub"] = "another"
     theirs = tokens_of(await log_in(http))
 
-    assert (await revoke_all(http, mine[0]["access_token"])).status_code == 200
+    assert (await revoke_all(http, own_sessions[0]["access_token"])).status_code == 200
 
-    assert not any(is_live(store, tokens["access_token"]) for tokens in mine)
-    for tokens in mine:
+    assert not any(is_live(store, tokens["access_token"]) for tokens in own_sessions)
+    for tokens in own_sessions:
         assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     assert is_live(store, theirs["access_token"])
     assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 200

@@ -8,7 +8,16 @@ import httpx2
 import pytest
 
 from service.worker import Worker
-from tests.realms.journey import ASK_CEP, Enlist, choose_cep, come_back, log_in_there, place_of, query_of, set_out
+from tests.realms.journey import (
+    ASK_CEP,
+    RegisterRealm,
+    choose_cep,
+    location_of,
+    log_in_at_provider,
+    open_callback,
+    query_of,
+    start_login,
+)
 from tests.support.browser import (
     LOGIN,
     SESSIONS,
@@ -74,9 +83,9 @@ async def test_where_both_realms_are_open_the_page_offers_both(browser: Browser,
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_the_button_has_the_name_of_the_realm_where_the_provider_has_none(
-    browser: Browser, enlist: Enlist
+    browser: Browser, register_realm: RegisterRealm
 ) -> None:
-    await enlist(name=None)
+    await register_realm(name=None)
 
     assert page_text("login.organisation").format(organisation="cep") in Page(await browser.open(ASK_EITHER)).text
 
@@ -96,7 +105,7 @@ async def test_a_password_chooses_realm_main(
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 async def test_the_button_chooses_realm_cep(browser: Browser, http: httpx2.AsyncClient, cep: None) -> None:
     place = await choose_cep(browser, await browser.open(ASK_EITHER))
-    page = await come_back(browser, await log_in_there(place))
+    page = await open_callback(browser, await log_in_at_provider(place))
 
     assert "prompt" not in query_of(place)
     assert "Example Energy Cooperative" in Page(page).text
@@ -108,12 +117,12 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(ASK_EITHER)
-    place = place_of(await browser.log_in(page, ALICE, realm="cep"))
-    await come_back(browser, await log_in_there(place))
+    place = location_of(await browser.log_in(page, ALICE, realm="cep"))
+    await open_callback(browser, await log_in_at_provider(place))
 
     for request in provider.requests:
-        told = [*request.query.values(), *request.form.values(), *request.headers.values()]
-        assert not [text for text in told if ALICE.password in text or ALICE.username in text]
+        sent_texts = [*request.query.values(), *request.form.values(), *request.headers.values()]
+        assert not [text for text in sent_texts if ALICE.password in text or ALICE.username in text]
 
 
 @pytest.mark.clause("decided-realm-choice", "spec-2.2-realm-main")
@@ -132,7 +141,7 @@ async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None)
     assert (WRONG in Page(page).text, BUTTON in Page(page).text) == (True, True)
 
     place = await choose_cep(browser, page)
-    assert is_consent_page(await come_back(browser, await log_in_there(place)))
+    assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
 
 
 @pytest.mark.clause("decided-realm-choice")
@@ -207,7 +216,7 @@ async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
 
     for address in (ASK_CEP, authorization_url(app), authorization_url(app, scope="role:enduser")):
-        assert (await set_out(browser, address)).startswith(provider.url)
+        assert (await start_login(browser, address)).startswith(provider.url)
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
@@ -215,13 +224,13 @@ async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     """Such a request leads to the provider at once, also after "not you?", and its password form never exists."""
-    consent = await come_back(browser, await log_in_there(await set_out(browser)))
+    consent = await open_callback(browser, await log_in_at_provider(await start_login(browser)))
     form = Page(consent).find_form(SWITCH)
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
     switched = await browser.http.post(form.action, data=form.fields, headers={"cookie": cookies})
-    address = place_of(switched)
+    address = location_of(switched)
     assert address.startswith("/authorization/?response_type=code&")
-    there = await set_out(browser, address)
+    there = await start_login(browser, address)
     assert there.startswith(provider.url)
     assert query_of(there)["prompt"] == "login"
 

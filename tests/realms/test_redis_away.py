@@ -12,7 +12,7 @@ import yaml
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.journey import come_back, log_in_there, log_in_with_password, set_out
+from tests.realms.journey import log_in_at_provider, log_in_with_password, open_callback, start_login
 from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
 from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
@@ -22,7 +22,7 @@ from tests.support.waiting import until_status
 
 
 @pytest.fixture
-async def frail(
+async def http_on_own_redis(
     own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, provider: FakeProvider
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with realm `cep`, on a Redis that the test may stop."""
@@ -36,28 +36,28 @@ async def frail(
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-external-state")
 async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
+    http_on_own_redis: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
 ) -> None:
-    browser = Browser(frail)
-    path = await log_in_there(await set_out(browser))
+    browser = Browser(http_on_own_redis)
+    path = await log_in_at_provider(await start_login(browser))
     own_redis.process.send_signal(signal.SIGSTOP)
-    assert_refused_for_now(await held_time.advance_until_done(come_back(browser, path)))
+    assert_refused_for_now(await held_time.advance_until_done(open_callback(browser, path)))
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
 
     own_redis.process.send_signal(signal.SIGCONT)
-    await until_status(lambda: held_time.advance_until_done(frail.get("/readyz")), 200)
-    assert is_consent_page(await come_back(browser, path))
+    await until_status(lambda: held_time.advance_until_done(http_on_own_redis.get("/readyz")), 200)
+    assert is_consent_page(await open_callback(browser, path))
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 async def test_nobody_is_sent_to_a_provider_and_no_password_either(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
+    http_on_own_redis: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
 ) -> None:
     own_redis.process.send_signal(signal.SIGSTOP)
 
-    assert_refused_for_now(await held_time.advance_until_done(Browser(frail).open(SESSIONS)))
-    answer = await held_time.advance_until_done(log_in_with_password(frail, USERNAME, PASSWORD))
+    assert_refused_for_now(await held_time.advance_until_done(Browser(http_on_own_redis).open(SESSIONS)))
+    answer = await held_time.advance_until_done(log_in_with_password(http_on_own_redis, USERNAME, PASSWORD))
     assert_error(answer, 503, "temporarily_unavailable")
     assert provider.requests == []
 

@@ -16,7 +16,7 @@ import redis
 from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.journey import ASK_CEP, come_back, log_in_there, log_in_with_password, set_out
+from tests.realms.journey import ASK_CEP, log_in_at_provider, log_in_with_password, open_callback, start_login
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, OAuthClient, UserCredentials, basic
 
@@ -37,13 +37,13 @@ async def open_login_page(browser: Browser) -> None:
 
 
 async def leave_for_provider(browser: Browser) -> None:
-    await set_out(browser, f"{ASK_CEP}&state={LONG_STATE}")
+    await start_login(browser, f"{ASK_CEP}&state={LONG_STATE}")
 
 
 async def come_back_from_provider(browser: Browser) -> None:
     """Open the callback with a code that the provider never issued."""
-    path = await log_in_there(await set_out(browser))
-    await come_back(browser, path.replace("code=", "code=x"))
+    path = await log_in_at_provider(await start_login(browser))
+    await open_callback(browser, path.replace("code=", "code=x"))
 
 
 async def guess_password(browser: Browser) -> None:
@@ -69,7 +69,7 @@ async def revoke_nothing(browser: Browser) -> None:
     await OAuthClient("phone-app").revoke(browser.http, f"tsat1_000{next(numbers):044}")
 
 
-A_MINUTE: Final[dict[Request, int]] = {
+LIMIT_PER_MINUTE: Final[dict[Request, int]] = {
     open_login_page: 300,
     leave_for_provider: 300,
     come_back_from_provider: 300,
@@ -82,7 +82,7 @@ A_MINUTE: Final[dict[Request, int]] = {
 """The number of requests of each kind that one address may send in a minute."""
 
 
-def weigh(store: redis.Redis) -> float:
+def measure_byte_seconds(store: redis.Redis) -> float:
     """Return the sum over all keys that expire, each its bytes times its lifetime in seconds."""
     total = 0.0
     for key in store.scan_iter(count=1000):
@@ -92,7 +92,7 @@ def weigh(store: redis.Redis) -> float:
     return total
 
 
-async def weigh_full_event_streams(worker: Worker, store: redis.Redis) -> int:
+async def measure_full_event_streams(worker: Worker, store: redis.Redis) -> int:
     """Return the bytes of both streams when each is full of its longest entry so far."""
     entries = await worker.event_stream.read()
     longest = [max((entry.text for entry in entries if entry.stream == stream), key=len) for stream in (0, 1)]
@@ -111,13 +111,13 @@ async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
     taken: dict[str, float] = {}
     async with serving(make_settings(), clock, address="2001:db8::1") as http:
         await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "wrong"))
-        for request, a_minute in A_MINUTE.items():
+        for request, a_minute in LIMIT_PER_MINUTE.items():
             clock.advance(24 * 3600)
-            before = weigh(store)
+            before = measure_byte_seconds(store)
             for _ in range(TIMES):
                 await request(Browser(http))
-            taken[request.__name__] = ADDRESSES * (weigh(store) - before) / TIMES * a_minute / 60
+            taken[request.__name__] = ADDRESSES * (measure_byte_seconds(store) - before) / TIMES * a_minute / 60
 
-    taken["events"] = await weigh_full_event_streams(worker, store)
+    taken["events"] = await measure_full_event_streams(worker, store)
     assert sum(taken.values()) <= MOST_BYTES, taken
     assert taken["come_back_from_provider"] > taken["leave_for_provider"] > 0

@@ -63,7 +63,7 @@ async def http(provider: FakeProvider) -> AsyncIterator[httpx2.AsyncClient]:
         yield http
 
 
-def ask(**changes: str | None) -> Mapping[str, str]:
+def authorization_address(**changes: str | None) -> Mapping[str, str]:
     query: dict[str, str | None] = {
         "response_type": "code",
         "client_id": CLIENT_ID,
@@ -77,11 +77,11 @@ def ask(**changes: str | None) -> Mapping[str, str]:
     return {name: value for name, value in (query | changes).items() if value is not None}
 
 
-async def come_back(http: httpx2.AsyncClient, **changes: str | None) -> dict[str, str]:
+async def open_callback(http: httpx2.AsyncClient, **changes: str | None) -> dict[str, str]:
     """Return the parameters that the provider adds to the callback."""
-    answer = await http.get(AUTHORIZE, params=ask(**changes))
-    assert answer.status_code == 302, answer.text
-    address = urlsplit(answer.headers["location"])
+    response = await http.get(AUTHORIZE, params=authorization_address(**changes))
+    assert response.status_code == 302, response.text
+    address = urlsplit(response.headers["location"])
     assert address._replace(query="").geturl() == CALLBACK
     return dict(parse_qsl(address.query, strict_parsing=True))
 
@@ -143,24 +143,24 @@ async def test_a_foreign_client_finds_its_way_by_the_metadata_and_learns_who_it_
 
 
 async def test_a_code_works_once_and_only_for_who_asked_for_it(http: httpx2.AsyncClient) -> None:
-    answer = await come_back(http)
+    answer = await open_callback(http)
     assert answer["state"] == "a state"
     assert (await redeem(http, answer["code"])).status_code == 200
     assert (await redeem(http, answer["code"])).json()["error"] == "invalid_grant"
 
     for changes in ({"redirect_uri": f"{CALLBACK}/"}, {"code_verifier": VERIFIER[::-1]}):
-        refused = await redeem(http, (await come_back(http))["code"], **changes)
+        refused = await redeem(http, (await open_callback(http))["code"], **changes)
         assert (refused.status_code, refused.json()["error"]) == (400, "invalid_grant")
 
 
 @pytest.mark.parametrize("name", ["client_id", "response_type", "redirect_uri", "code_challenge_method"])
 async def test_an_authorization_request_with_a_mistake_leads_nowhere(http: httpx2.AsyncClient, name: str) -> None:
-    assert (await http.get(AUTHORIZE, params=ask(**{name: None}))).status_code == 400
-    assert (await http.get(AUTHORIZE, params=ask(code_challenge="plain"))).status_code == 400
+    assert (await http.get(AUTHORIZE, params=authorization_address(**{name: None}))).status_code == 400
+    assert (await http.get(AUTHORIZE, params=authorization_address(code_challenge="plain"))).status_code == 400
 
 
 async def test_without_openid_or_a_nonce_none_is_given(http: httpx2.AsyncClient) -> None:
-    tokens = (await redeem(http, (await come_back(http, scope="email"))["code"])).json()
+    tokens = (await redeem(http, (await open_callback(http, scope="email"))["code"])).json()
     assert "id_token" not in tokens
 
     claims = await read_id_token(http, await id_token_of(http))
@@ -186,8 +186,8 @@ async def test_only_the_right_password_logs_in(http: httpx2.AsyncClient) -> None
 async def test_a_client_that_does_not_prove_itself_gets_nothing(
     http: httpx2.AsyncClient, path: str, credentials: str
 ) -> None:
-    answer = await http.post(path, data=PASSWORD_GRANT | {"token": "x"}, headers={"authorization": credentials})
-    assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
+    response = await http.post(path, data=PASSWORD_GRANT | {"token": "x"}, headers={"authorization": credentials})
+    assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
 
 
 async def test_an_access_token_tells_of_its_user(http: httpx2.AsyncClient) -> None:
@@ -203,7 +203,7 @@ async def test_an_access_token_tells_of_its_user(http: httpx2.AsyncClient) -> No
 
 
 async def test_every_request_is_remembered(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
-    await http.get(AUTHORIZE, params=ask(state="ä & b"))
+    await http.get(AUTHORIZE, params=authorization_address(state="ä & b"))
     await log_in(http)
     await http.get(OAUTH_METADATA)
 
@@ -242,7 +242,7 @@ async def test_what_it_says_of_the_user_can_be_changed(provider: FakeProvider, h
 async def test_the_way_back_can_be_changed(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
     provider.redirect = {"code": None, "error": "access_denied", "iss": "https://other.example"}
 
-    assert await come_back(http) == {"error": "access_denied", "iss": "https://other.example", "state": "a state"}
+    assert await open_callback(http) == {"error": "access_denied", "iss": "https://other.example", "state": "a state"}
 
 
 async def test_id_tokens_can_be_signed_by_whoever_has_no_right_to(
@@ -277,9 +277,9 @@ async def test_id_tokens_can_be_signed_by_whoever_has_no_right_to(
 
 async def test_an_answer_can_be_replaced_and_put_back(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
     provider.answer(TOKEN, Reply(503, {"error": "ä"}, {"Retry-After": "5", "Content-Type": "text/plain"}))
-    answer = await log_in(http)
-    assert (answer.status_code, answer.json()) == (503, {"error": "ä"})
-    assert (answer.headers["retry-after"], answer.headers["content-type"]) == ("5", "text/plain")
+    response = await log_in(http)
+    assert (response.status_code, response.json()) == (503, {"error": "ä"})
+    assert (response.headers["retry-after"], response.headers["content-type"]) == ("5", "text/plain")
 
     provider.answer(TOKEN, Slowly(Reply(200, {"slow": True}), pause_seconds=0.001, slice_bytes=10))
     assert (await log_in(http)).json() == {"slow": True}

@@ -37,7 +37,7 @@ async def metadata(http: httpx2.AsyncClient) -> dict[str, Any]:
     return dict(answer.raise_for_status().json())
 
 
-class Visitor:
+class ProviderBrowser:
     """A browser at the provider, which redirects to addresses with its own host name."""
 
     def __init__(self, provider: Provider, http: httpx2.AsyncClient) -> None:
@@ -60,11 +60,11 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(provider: Provider, http: httpx2.AsyncClient) -> Visitor:
-    return Visitor(provider, http)
+def provider_browser(provider: Provider, http: httpx2.AsyncClient) -> ProviderBrowser:
+    return ProviderBrowser(provider, http)
 
 
-def ask(metadata: dict[str, Any], provider: Provider, **changes: str | None) -> str:
+def authorization_address(metadata: dict[str, Any], provider: Provider, **changes: str | None) -> str:
     query: dict[str, str | None] = {
         "response_type": "code",
         "client_id": provider.client_id,
@@ -95,14 +95,16 @@ async def test_its_metadata_and_keys_are_served(
 
 
 async def test_its_user_logs_in_and_the_tokens_tell_who_it_is(
-    provider: Provider, http: httpx2.AsyncClient, metadata: dict[str, Any], visitor: Visitor
+    provider: Provider, http: httpx2.AsyncClient, metadata: dict[str, Any], provider_browser: ProviderBrowser
 ) -> None:
-    redirect = authorization_response(await visitor.log_in(await visitor.open(ask(metadata, provider))), CALLBACK)
+    redirect = authorization_response(
+        await provider_browser.log_in(await provider_browser.open(authorization_address(metadata, provider))), CALLBACK
+    )
     assert (redirect["state"], redirect["iss"]) == ("a state", provider.url)
 
-    answer = await redeem(http, metadata, provider, redirect["code"])
-    assert answer.status_code == 200, answer.text
-    tokens = answer.json()
+    response = await redeem(http, metadata, provider, redirect["code"])
+    assert response.status_code == 200, response.text
+    tokens = response.json()
     keys = KeySet.import_key_set((await http.get(metadata["jwks_uri"])).json())
     claims = jwt.decode(tokens["id_token"], keys, algorithms=["RS256"]).claims
     expected = {"iss": provider.url, "aud": provider.client_id, "sub": SUB, "nonce": "a nonce"}
@@ -114,9 +116,11 @@ async def test_its_user_logs_in_and_the_tokens_tell_who_it_is(
 
 
 async def test_a_spent_or_unknown_code_is_refused(
-    provider: Provider, http: httpx2.AsyncClient, metadata: dict[str, Any], visitor: Visitor
+    provider: Provider, http: httpx2.AsyncClient, metadata: dict[str, Any], provider_browser: ProviderBrowser
 ) -> None:
-    redirect = authorization_response(await visitor.log_in(await visitor.open(ask(metadata, provider))), CALLBACK)
+    redirect = authorization_response(
+        await provider_browser.log_in(await provider_browser.open(authorization_address(metadata, provider))), CALLBACK
+    )
     await redeem(http, metadata, provider, redirect["code"])
     for code in (redirect["code"], "guess"):
         refused = await redeem(http, metadata, provider, code)
@@ -125,22 +129,30 @@ async def test_a_spent_or_unknown_code_is_refused(
 
 @pytest.mark.parametrize(("login", "password"), [("yves", "whatever"), ("zoe", ""), ("constructor", "whatever")])
 async def test_nobody_else_gets_in(
-    provider: Provider, metadata: dict[str, Any], visitor: Visitor, login: str, password: str
+    provider: Provider, metadata: dict[str, Any], provider_browser: ProviderBrowser, login: str, password: str
 ) -> None:
-    page = await visitor.log_in(await visitor.open(ask(metadata, provider)), login, password)
+    page = await provider_browser.log_in(
+        await provider_browser.open(authorization_address(metadata, provider)), login, password
+    )
     assert "That is not right." in Page(page).text
-    assert "code" in authorization_response(await visitor.log_in(page), CALLBACK)
+    assert "code" in authorization_response(await provider_browser.log_in(page), CALLBACK)
 
 
-async def test_its_user_may_cancel(provider: Provider, metadata: dict[str, Any], visitor: Visitor) -> None:
-    page = await visitor.open(ask(metadata, provider))
+async def test_its_user_may_cancel(
+    provider: Provider, metadata: dict[str, Any], provider_browser: ProviderBrowser
+) -> None:
+    page = await provider_browser.open(authorization_address(metadata, provider))
     assert "<script" not in page.text
-    redirect = authorization_response(await visitor.submit(page, "/abort"), CALLBACK)
+    redirect = authorization_response(await provider_browser.submit(page, "/abort"), CALLBACK)
     assert (redirect["error"], redirect["state"], redirect["iss"]) == ("access_denied", "a state", provider.url)
 
 
-async def test_it_asks_for_pkce(provider: Provider, metadata: dict[str, Any], visitor: Visitor) -> None:
-    answer = await visitor.open(ask(metadata, provider, code_challenge=None, code_challenge_method=None))
+async def test_it_asks_for_pkce(
+    provider: Provider, metadata: dict[str, Any], provider_browser: ProviderBrowser
+) -> None:
+    answer = await provider_browser.open(
+        authorization_address(metadata, provider, code_challenge=None, code_challenge_method=None)
+    )
     assert authorization_response(answer, CALLBACK)["error"] == "invalid_request"
 
 
