@@ -1,5 +1,5 @@
-// How a test in Python speaks with a client in JavaScript: each line of standard input is a command in JSON, the first
-// one the client's settings, and gets one line in answer.
+// The protocol between a Python test and a JavaScript client: each line of standard input is a command as JSON, and gets
+// one line in response. The first command has the client's settings.
 import { createInterface } from "node:readline";
 
 export async function converse(prepare) {
@@ -11,8 +11,8 @@ export async function converse(prepare) {
   }
 }
 
-// What the library throws: `error` where the service said so, and all the library's own words. Where the status is 401
-// the libraries stop at its WWW-Authenticate, and leave it to their user to read on.
+// The result of an exception: the service's `error` if there is one, and the library's message. For a 401 the libraries
+// parse WWW-Authenticate only, and leave the body to their user.
 async function describe(thrown) {
   const body = thrown.response?.bodyUsed === false ? await thrown.response.json() : thrown;
   const { error = "", error_description: description = "" } = body;

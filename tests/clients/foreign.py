@@ -36,7 +36,7 @@ class Settings(NamedTuple):
     scope: str = "realm:main role:enduser"
 
 
-class Refused(Exception):
+class LibraryError(Exception):
     """An error of the library. `error` is the service's error code or empty; `words` are the library's own."""
 
     def __init__(self, error: str, description: str, words: str) -> None:
@@ -83,9 +83,9 @@ class _AuthlibClient:
     async def finish(self, redirect: str) -> Mapping[str, Any]:
         answer = {name: value for name, (value,) in parse_qs(urlsplit(redirect).query).items()}
         if answer.get("iss") != self._metadata["issuer"]:
-            raise Refused("", "", "unexpected iss")
+            raise LibraryError("", "", "unexpected iss")
         if "error" in answer:
-            raise Refused(answer["error"], answer["error_description"], "")
+            raise LibraryError(answer["error"], answer["error_description"], "")
         try:
             token: Mapping[str, Any] = await self._oauth.fetch_token(
                 self._metadata["token_endpoint"],
@@ -94,16 +94,16 @@ class _AuthlibClient:
                 code_verifier=self._code_verifier,
             )
         except MismatchingStateException as error:
-            raise Refused("", "", str(error)) from error
+            raise LibraryError("", "", str(error)) from error
         except OAuthError as error:
-            raise Refused(error.error, error.description, str(error)) from error
+            raise LibraryError(error.error, error.description, str(error)) from error
         return token
 
     async def refresh(self, token: str) -> Mapping[str, Any]:
         try:
             answer: Mapping[str, Any] = await self._oauth.refresh_token(self._metadata["token_endpoint"], token)
         except OAuthError as error:
-            raise Refused(error.error, error.description, str(error)) from error
+            raise LibraryError(error.error, error.description, str(error)) from error
         return answer
 
     async def revoke(self, token: str) -> None:
@@ -137,18 +137,18 @@ class _JavaScriptClient:
         self._process = process
 
     async def begin(self) -> str:
-        return str(await self.tell("begin"))
+        return str(await self.run_command("begin"))
 
     async def finish(self, redirect: str) -> Mapping[str, Any]:
-        return dict(await self.tell("finish", redirect=redirect))
+        return dict(await self.run_command("finish", redirect=redirect))
 
     async def refresh(self, token: str) -> Mapping[str, Any]:
-        return dict(await self.tell("refresh", token=token))
+        return dict(await self.run_command("refresh", token=token))
 
     async def revoke(self, token: str) -> None:
-        await self.tell("revoke", token=token)
+        await self.run_command("revoke", token=token)
 
-    async def tell(self, command: str, **fields: object) -> Any:
+    async def run_command(self, command: str, **fields: object) -> Any:
         to_script, from_script = self._process.stdin, self._process.stdout
         assert to_script is not None
         assert from_script is not None
@@ -158,7 +158,7 @@ class _JavaScriptClient:
         assert line, "the script ended"
         answer = json.loads(line)
         if "refused" in answer:
-            raise Refused(**answer["refused"])
+            raise LibraryError(**answer["refused"])
         return answer["value"]
 
 
@@ -170,7 +170,7 @@ async def _javascript_client(library: str, settings: Settings) -> AsyncIterator[
     client = _JavaScriptClient(process)
     known = {name: value for name, value in settings._asdict().items() if name != "app"}
     try:
-        await client.tell("prepare", settings=known | settings.app.credentials)
+        await client.run_command("prepare", settings=known | settings.app.credentials)
         yield client
     finally:
         process.stdin.close()

@@ -1,4 +1,4 @@
-// A client of the service made with oauth4webapi, which has a function for each step. See conversation.mjs.
+// A client made with oauth4webapi, which has a function for each step. See conversation.mjs.
 import * as oauth from "../npm/node_modules/oauth4webapi/build/index.js";
 import { converse } from "./conversation.mjs";
 

@@ -1,4 +1,4 @@
-// A client of the service made with openid-client, which does the steps in its own order. See conversation.mjs.
+// A client made with openid-client, which orders the steps itself. See conversation.mjs.
 import * as openid from "../npm/node_modules/openid-client/build/index.js";
 import { converse } from "./conversation.mjs";
 

@@ -110,9 +110,9 @@ async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: Serv
         expired = dict(client.token, expires_at=1)
         client.token = expired
 
-        answer = await client.post(service.url + REVOKE_ALL)
+        response = await client.post(service.url + REVOKE_ALL)
 
-        assert answer.status_code == 200
+        assert response.status_code == 200
         assert client.token["refresh_token"] != expired["refresh_token"]
 
 
@@ -148,9 +148,9 @@ async def test_a_code_is_exchanged_for_tokens(
 async def test_a_revoked_token_is_dead(service: ServiceProcess, app: OAuthClient, method: str, kind: str) -> None:
     async with authlib_client(service, app, method) as client:
         token = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
-        answer = await client.revoke_token(service.url + REVOKE, token=token[kind], token_type_hint=kind)
+        response = await client.revoke_token(service.url + REVOKE, token=token[kind], token_type_hint=kind)
 
-        assert answer.status_code == 200
+        assert response.status_code == 200
         assert (await client.post(service.url + REVOKE_ALL)).status_code == 401
         if kind == "refresh_token":
             with pytest.raises(OAuthError, match="invalid_grant"):
@@ -166,9 +166,9 @@ async def test_an_authenticated_request_logs_the_user_out_everywhere(service: Se
         for client in (phone, shop):
             await client.fetch_token(grant_type="password", username=BOB.username, password=BOB.password)
 
-        answer = await phone.post(service.url + REVOKE_ALL)
+        response = await phone.post(service.url + REVOKE_ALL)
 
-        assert (answer.status_code, answer.content) == (200, b"")
+        assert (response.status_code, response.content) == (200, b"")
         for client in (phone, shop):
             assert (await client.post(service.url + REVOKE_ALL)).status_code == 401
             with pytest.raises(OAuthError, match="invalid_grant"):
@@ -191,8 +191,8 @@ async def test_a_wrong_secret_is_an_error_that_authlib_can_tell(service: Service
     async with authlib_client(service, OAuthClient(WEB_SHOP.client_id, "wrong"), method) as client:
         with pytest.raises(OAuthError) as refusal:
             await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
-        answer = await client.revoke_token(service.url + REVOKE, token="x")
+        response = await client.revoke_token(service.url + REVOKE, token="x")
 
     assert refusal.value.error == "invalid_client"
     assert refusal.value.description
-    assert answer.status_code == 401
+    assert response.status_code == 401

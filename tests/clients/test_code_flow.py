@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import yaml
 
-from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, Refused, Settings, foreign_client
+from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, LibraryError, Settings, foreign_client
 from tests.conftest import SEED, environment_of
 from tests.support.browser import Browser
 from tests.support.clients_and_users import (
@@ -76,7 +76,7 @@ async def sign_in(client: ForeignClient, browser: Browser, credentials: UserCred
     return str((await browser.allow(page)).headers["location"])
 
 
-def changed(redirect: str, **changes: str | None) -> str:
+def with_query(redirect: str, **changes: str | None) -> str:
     """Return the callback's address as an attacker would change it. None leaves a parameter out."""
     address = urlsplit(redirect)
     query = {name: value for name, (value,) in parse_qs(address.query).items()} | changes
@@ -112,7 +112,7 @@ async def test_a_client_gets_refreshes_and_revokes_what_a_person_allowed(
         assert len({tokens[name] for tokens in (token, refreshed) for name in ("access_token", "refresh_token")}) == 4
 
         await client.revoke(refreshed["refresh_token"])
-        with pytest.raises(Refused, match="invalid_grant"):
+        with pytest.raises(LibraryError, match="invalid_grant"):
             await client.refresh(refreshed["refresh_token"])
 
 
@@ -152,7 +152,7 @@ async def test_a_denial_is_an_error_that_the_library_can_tell(
     async with foreign_client(library, shop(service)) as client:
         page = await browser.open_consent_page(await client.begin())
         denied = await browser.deny(page)
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(LibraryError) as refusal:
             await client.finish(denied.headers["location"])
 
     assert (refusal.value.error, refusal.value.description) == ("access_denied", "The user refused the request.")
@@ -172,11 +172,11 @@ async def test_an_error_of_the_service_comes_back_as_one_that_the_library_can_te
     service: ServiceProcess, browser: Browser, library: str, scope: str, credentials: UserCredentials, error: str
 ) -> None:
     async with foreign_client(library, shop(service, scope=scope)) as client:
-        answer = await browser.open(await client.begin())
-        if "location" not in answer.headers:
-            answer = await browser.log_in(answer, credentials)
-        with pytest.raises(Refused) as refusal:
-            await client.finish(answer.headers["location"])
+        response = await browser.open(await client.begin())
+        if "location" not in response.headers:
+            response = await browser.log_in(response, credentials)
+        with pytest.raises(LibraryError) as refusal:
+            await client.finish(response.headers["location"])
 
     assert refusal.value.error == error
     assert refusal.value.description
@@ -190,8 +190,8 @@ async def test_an_answer_with_another_state_is_not_taken_and_the_right_one_still
     async with foreign_client(library, shop(service)) as client:
         redirect = await sign_in(client, browser)
         for state in ("another", None):
-            with pytest.raises(Refused) as refusal:
-                await client.finish(changed(redirect, state=state))
+            with pytest.raises(LibraryError) as refusal:
+                await client.finish(with_query(redirect, state=state))
             assert "state" in refusal.value.words
         assert await client.finish(redirect)
 
@@ -205,8 +205,8 @@ async def test_an_answer_with_another_issuer_or_none_is_not_taken_and_the_right_
     async with foreign_client(library, shop(service)) as client:
         redirect = await sign_in(client, browser)
         for iss in ("https://attacker.example", f"{service.url}/", None):
-            with pytest.raises(Refused) as refusal:
-                await client.finish(changed(redirect, iss=iss))
+            with pytest.raises(LibraryError) as refusal:
+                await client.finish(with_query(redirect, iss=iss))
             assert '"iss" (issuer)' in refusal.value.words
         assert await client.finish(redirect)
 
@@ -220,7 +220,7 @@ async def test_a_code_that_is_presented_twice_is_an_error_and_ends_what_it_gave(
         redirect = await sign_in(client, browser)
         token = await client.finish(redirect)
         for again in (client.finish(redirect), client.refresh(token["refresh_token"])):
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(LibraryError) as refusal:
                 await again
             assert refusal.value.error == "invalid_grant"
             assert refusal.value.description
@@ -236,8 +236,8 @@ async def test_a_code_that_was_put_into_another_browsers_answer_is_refused_and_s
         redirect = await sign_in(client, browser)
         (code,) = parse_qs(urlsplit(redirect).query)["code"]
         own = await sign_in(other, browser)
-        with pytest.raises(Refused) as refusal:
-            await other.finish(changed(own, code=code))
+        with pytest.raises(LibraryError) as refusal:
+            await other.finish(with_query(own, code=code))
         assert refusal.value.error == "invalid_grant"
 
         assert await client.finish(redirect)
@@ -252,7 +252,7 @@ async def test_a_wrong_secret_is_an_error_that_the_library_can_tell(
     settings = Settings(service.url, OAuthClient(WEB_SHOP.client_id, "wrong"), method, SHOP_CALLBACK)
     async with foreign_client(library, settings) as client:
         redirect = await sign_in(client, browser)
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(LibraryError) as refusal:
             await client.finish(redirect)
 
     assert refusal.value.error == "invalid_client"

@@ -92,11 +92,14 @@ async def come_back(browser: httpx2.AsyncClient, **answer: str) -> str:
 
 
 async def sign_in(browser: httpx2.AsyncClient, worker: Worker, issuer: str) -> str:
-    asked = await ask_to_sign_in(browser)
+    request_parameters = await ask_to_sign_in(browser)
     code = await make_code(
-        worker, client=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
+        worker,
+        client=WEB_SHOP,
+        redirect_uri=request_parameters["redirect_uri"],
+        code_challenge=request_parameters["code_challenge"],
     )
-    return await come_back(browser, code=code, state=asked["state"], iss=issuer)
+    return await come_back(browser, code=code, state=request_parameters["state"], iss=issuer)
 
 
 def shown_tokens(page: str) -> list[str]:
@@ -108,13 +111,13 @@ async def test_the_button_leads_to_the_authorization_endpoint_of_the_metadata(
 ) -> None:
     response = await press(browser, "/sign-in")
     address = urlsplit(response.headers["location"])
-    asked = {name: value for name, (value,) in parse_qs(address.query).items()}
+    request_parameters = {name: value for name, (value,) in parse_qs(address.query).items()}
 
     assert response.status_code == 303
     assert f"{address.scheme}://{address.netloc}{address.path}" == f"{service.url}/authorization/"
-    assert len(asked.pop("state")) >= 32
-    assert len(asked.pop("code_challenge")) == 43
-    assert asked == {
+    assert len(request_parameters.pop("state")) >= 32
+    assert len(request_parameters.pop("code_challenge")) == 43
+    assert request_parameters == {
         "response_type": "code",
         "client_id": "web-shop",
         "redirect_uri": f"{HOME}/callback",
@@ -148,7 +151,7 @@ async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
 async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
     browser: httpx2.AsyncClient, service: ServiceProcess, worker: Worker
 ) -> None:
-    asked = await ask_to_sign_in(browser)
+    request_parameters = await ask_to_sign_in(browser)
     answers = {
         "another state": {"state": "x", "iss": service.url},
         "no state": {"iss": service.url},
@@ -156,17 +159,19 @@ async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
     for answer in answers.values():
         assert "did not ask for that answer" in await come_back(browser, code="x", **answer)
     async with browser_at_client(service.url) as other:
-        assert "did not ask for that answer" in await come_back(other, code="x", state=asked["state"], iss=service.url)
+        assert "did not ask for that answer" in await come_back(
+            other, code="x", state=request_parameters["state"], iss=service.url
+        )
 
     assert "You are signed in." in await sign_in(browser, worker, service.url)
 
 
 @pytest.mark.parametrize("iss", [{}, {"iss": "http://127.0.0.1:1"}, {"iss": ""}], ids=["none", "another", "empty"])
 async def test_an_answer_from_another_service_is_not_taken(browser: httpx2.AsyncClient, iss: dict[str, str]) -> None:
-    asked = await ask_to_sign_in(browser)
+    request_parameters = await ask_to_sign_in(browser)
 
-    assert "does not come from" in await come_back(browser, code="x", state=asked["state"], **iss)
-    assert "did not ask for that answer" in await come_back(browser, code="x", state=asked["state"], **iss)
+    assert "does not come from" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
+    assert "did not ask for that answer" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
 
 
 async def test_errors_are_told_in_words_and_never_as_markup(

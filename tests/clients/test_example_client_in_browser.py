@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of
 from tests.pages.accessibility import assert_accessible, assert_fits
-from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Device, new_context, running_browser
+from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, BrowserErrors, Device, new_context, running_browser
 from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
 from tests.support.browser import page_text
 from tests.support.clients_and_users import ALICE
@@ -90,12 +90,12 @@ def device() -> Device:
 @pytest.fixture
 async def page(browser: Browser, service: ServiceProcess, device: Device) -> AsyncIterator[Page]:
     """A page of an isolated browser, which must report no errors. Paths are those of the service."""
-    complaints = Complaints()
+    browser_errors = BrowserErrors()
     context = await new_context(browser, device, service.url)
-    complaints.watch(context)
+    browser_errors.watch(context)
     yield await context.new_page()
     await context.close()
-    assert not complaints.take()
+    assert not browser_errors.take()
 
 
 async def press(page: Page, name: str) -> None:

@@ -59,19 +59,19 @@ class Application:
         """Serve a page of the test at this path, until the end of the test."""
         self._pages[path] = html
 
-    def redirect(self, path: str, to: str) -> None:
+    def redirect(self, path: str, target: str) -> None:
         """Redirect requests for this path."""
-        self._redirects[path] = to
+        self._redirects[path] = target
 
-    def hold(self, path: str) -> threading.Event:
+    def delay(self, path: str) -> threading.Event:
         """Delay requests for this path until the event is set."""
         return self._gates.setdefault(path, threading.Event())
 
     def forget(self) -> None:
         for gate in self._gates.values():
             gate.set()
-        for told in (self.visits, self._pages, self._redirects, self._gates):
-            told.clear()
+        for records in (self.visits, self._pages, self._redirects, self._gates):
+            records.clear()
 
     def answer(self, visit: Visit) -> tuple[str, str | None]:
         """Send a page, and a redirect if one is given."""
@@ -80,7 +80,7 @@ class Application:
         assert gate is None or gate.wait(MAX_WAIT_SECONDS), visit
         return self._pages.get(visit.path, WELCOME), self._redirects.get(visit.path)
 
-    async def arrival_of(self, page: Page) -> Visit:
+    async def await_callback(self, page: Page) -> Visit:
         """Wait for a callback in the page. Returns its visit.
 
         A second click cancels the navigation of the first one, and starts the same one again.
@@ -88,8 +88,8 @@ class Application:
         callback = re.compile(re.escape(self.callback) + r"(\?|#|$)")
         try:
             await page.wait_for_url(callback)
-        except Error as broken_off:
-            if "ERR_ABORTED" not in broken_off.message:
+        except Error as error:
+            if "ERR_ABORTED" not in error.message:
                 raise
             await page.wait_for_url(callback)
         return next(visit for visit in reversed(self.visits) if visit.path == "/callback")
@@ -126,11 +126,11 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Server)
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers.get("content-length", "0"))).decode()
-        page, elsewhere = self.server.application.answer(Visit(self.command, self.path, headers, body))
+        page, redirect_target = self.server.application.answer(Visit(self.command, self.path, headers, body))
         html = page.encode()
-        self.send_response(302 if elsewhere else 200)
-        if elsewhere:
-            self.send_header("Location", elsewhere)
+        self.send_response(302 if redirect_target else 200)
+        if redirect_target:
+            self.send_header("Location", redirect_target)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(html)))
         self.end_headers()

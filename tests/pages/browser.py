@@ -50,13 +50,13 @@ NO_JAVASCRIPT = Device(has_javascript=False)
 
 
 def find_chromium() -> str:
-    wanted = os.environ.get("TEST_CHROMIUM")
-    for name in (wanted,) if wanted else NAMES:
+    configured = os.environ.get("TEST_CHROMIUM")
+    for name in (configured,) if configured else NAMES:
         if program := shutil.which(name):
             return program
     return pytest.fail(
-        f"TEST_CHROMIUM names no program: {wanted}"
-        if wanted
+        f"TEST_CHROMIUM names no program: {configured}"
+        if configured
         else "no Chromium on the PATH: run ./scripts/test, which installs it, or name one in TEST_CHROMIUM"
     )
 
@@ -89,7 +89,7 @@ async def new_context(browser: Browser, device: Device, base_url: str) -> Browse
     return context
 
 
-class Complaints:
+class BrowserErrors:
     """Script errors, violations of the content security policy and failed loads, of all browsers of a test.
 
     A test that provokes some uses the fixture, and calls `take` when it has checked them.
@@ -100,30 +100,30 @@ class Complaints:
         self._refused_pages: set[str] = set()
 
     def watch(self, context: BrowserContext) -> None:
-        context.on("console", self._hear)
-        context.on("weberror", self._see_error)
-        context.on("response", self._see_response)
+        context.on("console", self._record_message)
+        context.on("weberror", self._record_error)
+        context.on("response", self._record_response)
 
     def take(self) -> list[str]:
         """Return all complaints so far, and forget them."""
         texts, self._texts = self._texts, []
         return texts
 
-    async def heard(self, *words: str) -> None:
+    async def await_texts(self, *words: str) -> None:
         """Wait until each of these texts stands in a complaint.
 
         Complaints arrive after the response that causes them.
         """
         await until(lambda: all(any(word in text for text in self._texts) for word in words), ", ".join(words))
 
-    def _hear(self, message: ConsoleMessage) -> None:
+    def _record_message(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not self._is_harmless(message):
             self._texts.append(f"{message.text} ({message.location['url']})")
 
-    def _see_error(self, error: WebError) -> None:
+    def _record_error(self, error: WebError) -> None:
         self._texts.append(str(error.error))
 
-    def _see_response(self, response: Response) -> None:
+    def _record_response(self, response: Response) -> None:
         if response.request.is_navigation_request() and response.status >= 400:
             self._refused_pages.add(response.url)
 

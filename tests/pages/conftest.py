@@ -18,9 +18,9 @@ from playwright.async_api import Browser, Page
 from service.config.settings import load_settings
 from service.worker import Worker
 from tests.pages.application import Application, running_application
-from tests.pages.browser import DESKTOP, Complaints, Device, new_context, running_browser
-from tests.pages.stage import Stage, forget_all_but_the_registry, running_stage
-from tests.support.servers import ServiceProcess, running_service
+from tests.pages.browser import DESKTOP, BrowserErrors, Device, new_context, running_browser
+from tests.pages.deployment import Deployment, forget_all_but_the_registry, running_deployment
+from tests.support.servers import ServiceProcess, free_port, running_service
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 OpenPage = Callable[..., Awaitable[Page]]
@@ -33,11 +33,19 @@ def shared_application() -> Iterator[Application]:
         yield application
 
 
+@pytest.fixture(scope="module")
+def service_port() -> int:
+    """A free port for a service whose provider must know its address before it starts."""
+    return free_port()
+
+
 @pytest.fixture(scope="session")
-def shared_stage(shared_application: Application, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def shared_deployment(
+    shared_application: Application, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     """The shared deployment. A file that needs another service overrides this fixture."""
-    with running_stage(tmp_path_factory.mktemp("pages"), shared_application.callback) as stage:
-        yield stage
+    with running_deployment(tmp_path_factory.mktemp("pages"), shared_application.callback) as deployment:
+        yield deployment
 
 
 @pytest.fixture
@@ -48,35 +56,35 @@ def application(shared_application: Application) -> Application:
 
 
 @pytest.fixture
-def store(shared_stage: Stage) -> Iterator[redis.Redis]:
+def store(shared_deployment: Deployment) -> Iterator[redis.Redis]:
     """A plain client of the service's Redis, which holds only the registry."""
-    client = shared_stage.redis.connect()
+    client = shared_deployment.redis.connect()
     forget_all_but_the_registry(client)
     yield client
     client.close()
 
 
 @pytest.fixture
-def service(shared_stage: Stage, store: redis.Redis) -> ServiceProcess:
+def service(shared_deployment: Deployment, store: redis.Redis) -> ServiceProcess:
     """The service with its default settings and without logins."""
-    return shared_stage.service
+    return shared_deployment.service
 
 
 @pytest.fixture
-def start_service(shared_stage: Stage, store: redis.Redis, tmp_path: Path) -> Iterator[StartService]:
+def start_service(shared_deployment: Deployment, store: redis.Redis, tmp_path: Path) -> Iterator[StartService]:
     """Return a function that starts further services on the same Redis. Keyword arguments are environment variables."""
     with ExitStack() as stack:
 
         def start(**variables: str) -> ServiceProcess:
-            return stack.enter_context(running_service(tmp_path, {**shared_stage.environment, **variables}))
+            return stack.enter_context(running_service(tmp_path, {**shared_deployment.environment, **variables}))
 
         yield start
 
 
 @pytest.fixture
-async def worker(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Worker]:
+async def worker(shared_deployment: Deployment, service: ServiceProcess) -> AsyncIterator[Worker]:
     """A worker on the same Redis, to register clients and users that the seed does not have."""
-    worker = Worker(load_settings(shared_stage.environment))
+    worker = Worker(load_settings(shared_deployment.environment))
     yield worker
     await worker.close()
 
@@ -95,13 +103,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-def complaints() -> Complaints:
-    return Complaints()
+def browser_errors() -> BrowserErrors:
+    return BrowserErrors()
 
 
 @pytest.fixture
 async def open_page(
-    browser: Browser, service: ServiceProcess, application: Application, complaints: Complaints
+    browser: Browser, service: ServiceProcess, application: Application, browser_errors: BrowserErrors
 ) -> AsyncIterator[OpenPage]:
     """Return a function that opens a page in an isolated browser, as in `await open_page(PHONE)`.
 
@@ -114,11 +122,11 @@ async def open_page(
         async def open_page(device: Device = DESKTOP) -> Page:
             context = await new_context(browser, device, service.url)
             stack.push_async_callback(context.close)
-            complaints.watch(context)
+            browser_errors.watch(context)
             return await context.new_page()
 
         yield open_page
-    left = complaints.take()
+    left = browser_errors.take()
     assert not left, "the browser complains:\n" + "\n".join(left)
 
 

@@ -55,7 +55,7 @@ async def guess_until_throttled(http: httpx2.AsyncClient, store: redis.Redis, cr
         store.expire(counter, HOUR_SECONDS)
 
 
-async def spoil_login_form(page: Page) -> None:
+async def corrupt_login_form(page: Page) -> None:
     """Change the hidden field of the sealed login, as if its key were gone."""
     await page.locator("input[name=request]").evaluate("element => element.value = 'x' + element.value")
 
@@ -67,7 +67,7 @@ async def sign_in(page: Page, credentials: UserCredentials = ALICE, *, stay: boo
     await expect_heading(page, "sessions.heading")
 
 
-async def be_signed_in(page: Page, worker: Worker, credentials: UserCredentials = ALICE) -> None:
+async def set_login_cookies(page: Page, worker: Worker, credentials: UserCredentials = ALICE) -> None:
     """Set the cookies of a login, for tests that are not about logging in."""
     user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None

@@ -15,11 +15,11 @@ from service.store.keys import mark_key
 from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
-from tests.pages.stage import SHOP, Stage
+from tests.pages.deployment import SHOP, Deployment
 from tests.pages.steps import (
     allow,
-    be_signed_in,
     button,
+    corrupt_login_form,
     expect_consent,
     expect_heading,
     expect_login,
@@ -27,7 +27,7 @@ from tests.pages.steps import (
     guess_until_throttled,
     log_in,
     register_person,
-    spoil_login_form,
+    set_login_cookies,
 )
 from tests.support.browser import SESSIONS, authorization_url, page_text, register
 from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
@@ -37,14 +37,14 @@ EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style 
 
 
 @dataclass(frozen=True)
-class Scene:
+class PageSetup:
     """The objects that the state of a page may need."""
 
     page: Page
     worker: Worker
     http: httpx2.AsyncClient
     store: redis.Redis
-    stage: Stage
+    deployment: Deployment
     application: Application
 
     @property
@@ -54,158 +54,158 @@ class Scene:
     async def open_consent_page(
         self, address: str = "", client_name: str = "Example Shop", credentials: UserCredentials = ALICE
     ) -> None:
-        await be_signed_in(self.page, self.worker, credentials)
+        await set_login_cookies(self.page, self.worker, credentials)
         await self.page.goto(address or self.request_address)
         await expect_consent(self.page, client_name)
 
 
 @pytest.fixture
-def scene(
+def page_setup(
     page: Page,
     worker: Worker,
     http: httpx2.AsyncClient,
     store: redis.Redis,
-    shared_stage: Stage,
+    shared_deployment: Deployment,
     application: Application,
-) -> Scene:
-    return Scene(page, worker, http, store, shared_stage, application)
+) -> PageSetup:
+    return PageSetup(page, worker, http, store, shared_deployment, application)
 
 
-async def start(scene: Scene) -> None:
-    await scene.page.goto("/")
-    await expect_heading(scene.page, "start.heading")
+async def start(page_setup: PageSetup) -> None:
+    await page_setup.page.goto("/")
+    await expect_heading(page_setup.page, "start.heading")
 
 
-async def login(scene: Scene) -> None:
-    await scene.page.goto(scene.request_address)
-    await expect_login(scene.page)
+async def login(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(page_setup.request_address)
+    await expect_login(page_setup.page)
 
 
-async def login_wrong(scene: Scene) -> None:
-    await scene.page.goto(scene.request_address)
-    await log_in(scene.page, UserCredentials(ALICE.username, "a guess"))
-    await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
+async def login_wrong(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(page_setup.request_address)
+    await log_in(page_setup.page, UserCredentials(ALICE.username, "a guess"))
+    await expect(page_setup.page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
 
 
-async def login_empty(scene: Scene) -> None:
-    await scene.page.goto(SESSIONS)
-    await button(scene.page, "login.submit").click()
-    await expect(scene.page.get_by_text(page_text("login.password_missing"))).to_be_visible()
+async def login_empty(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(SESSIONS)
+    await button(page_setup.page, "login.submit").click()
+    await expect(page_setup.page.get_by_text(page_text("login.password_missing"))).to_be_visible()
 
 
-async def login_throttled(scene: Scene) -> None:
-    await guess_until_throttled(scene.http, scene.store, ALICE)
-    await scene.page.goto(scene.request_address)
-    await log_in(scene.page)
-    await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_throttled"))
+async def login_throttled(page_setup: PageSetup) -> None:
+    await guess_until_throttled(page_setup.http, page_setup.store, ALICE)
+    await page_setup.page.goto(page_setup.request_address)
+    await log_in(page_setup.page)
+    await expect(page_setup.page.get_by_role("alert")).to_have_text(page_text("login.error_throttled"))
 
 
-async def consent(scene: Scene) -> None:
-    await scene.open_consent_page()
+async def consent(page_setup: PageSetup) -> None:
+    await page_setup.open_consent_page()
 
 
-async def consent_to_several_roles_over_http(scene: Scene) -> None:
+async def consent_to_several_roles_over_http(page_setup: PageSetup) -> None:
     callback = "http://shop.example/callback"
-    plain = await register(scene.worker, "plain", callback, client_name="Plain Shop")
-    await scene.open_consent_page(
+    plain = await register(page_setup.worker, "plain", callback, client_name="Plain Shop")
+    await page_setup.open_consent_page(
         authorization_url(plain, callback, scope="role:enduser role:organisation"), "Plain Shop"
     )
-    await expect(scene.page.get_by_text(page_text("consent.insecure_heading"))).to_be_visible()
+    await expect(page_setup.page.get_by_text(page_text("consent.insecure_heading"))).to_be_visible()
 
 
-async def consent_of_long_names(scene: Scene) -> None:
+async def consent_of_long_names(page_setup: PageSetup) -> None:
     """Open a consent page with names of the maximum length, without a place to break a line."""
     name = "Donaudampfschifffahrtsgesellschaft" * 6
-    client = await register(scene.worker, "long" * 60, scene.application.callback, client_name=name)
-    person = await register_person(scene.worker, "w" * 240 + "@example.com", name="M" * 200)
-    await scene.open_consent_page(authorization_url(client, scene.application.callback), name, person)
+    client = await register(page_setup.worker, "long" * 60, page_setup.application.callback, client_name=name)
+    person = await register_person(page_setup.worker, "w" * 240 + "@example.com", name="M" * 200)
+    await page_setup.open_consent_page(authorization_url(client, page_setup.application.callback), name, person)
 
 
-async def expired(scene: Scene) -> None:
-    await scene.page.goto(scene.request_address)
-    await spoil_login_form(scene.page)
-    await log_in(scene.page)
-    await expect_refusal(scene.page, "expired")
+async def expired(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(page_setup.request_address)
+    await corrupt_login_form(page_setup.page)
+    await log_in(page_setup.page)
+    await expect_refusal(page_setup.page, "expired")
 
 
-async def answered(scene: Scene) -> None:
-    await scene.page.goto(scene.request_address)
-    await log_in(scene.page)
-    await allow(scene.page)
-    await scene.application.arrival_of(scene.page)
-    await scene.page.go_back()
-    await expect_refusal(scene.page, "answered")
+async def answered(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(page_setup.request_address)
+    await log_in(page_setup.page)
+    await allow(page_setup.page)
+    await page_setup.application.await_callback(page_setup.page)
+    await page_setup.page.go_back()
+    await expect_refusal(page_setup.page, "answered")
 
 
-async def refused(scene: Scene) -> None:
+async def refused(page_setup: PageSetup) -> None:
     """Open an error page with details for developers."""
-    await scene.page.goto(authorization_url(OAuthClient("unknown"), scene.application.callback))
-    await expect_refusal(scene.page, "unverified")
+    await page_setup.page.goto(authorization_url(OAuthClient("unknown"), page_setup.application.callback))
+    await expect_refusal(page_setup.page, "unverified")
 
 
-async def refused_forged(scene: Scene) -> None:
-    await scene.page.goto(scene.request_address)
-    await scene.page.context.clear_cookies()
-    await log_in(scene.page)
-    await expect_refusal(scene.page, "forged")
+async def refused_forged(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(page_setup.request_address)
+    await page_setup.page.context.clear_cookies()
+    await log_in(page_setup.page)
+    await expect_refusal(page_setup.page, "forged")
 
 
-async def refused_signed_out(scene: Scene) -> None:
-    await scene.open_consent_page()
-    scene.store.delete(*scene.store.scan_iter("browser:*"))
-    await allow(scene.page)
-    await expect_refusal(scene.page, "signed_out")
+async def refused_signed_out(page_setup: PageSetup) -> None:
+    await page_setup.open_consent_page()
+    page_setup.store.delete(*page_setup.store.scan_iter("browser:*"))
+    await allow(page_setup.page)
+    await expect_refusal(page_setup.page, "signed_out")
 
 
-async def busy(scene: Scene) -> None:
+async def busy(page_setup: PageSetup) -> None:
     """Open a page while Redis does not answer."""
-    with scene.stage.redis.frozen():
-        await scene.page.goto(SESSIONS)
-        await expect_refusal(scene.page, "busy")
+    with page_setup.deployment.redis.frozen():
+        await page_setup.page.goto(SESSIONS)
+        await expect_refusal(page_setup.page, "busy")
 
 
-async def login_busy(scene: Scene) -> None:
-    await scene.page.goto(SESSIONS)
-    scene.store.config_set("maxmemory", 1)
+async def login_busy(page_setup: PageSetup) -> None:
+    await page_setup.page.goto(SESSIONS)
+    page_setup.store.config_set("maxmemory", 1)
     try:
-        await log_in(scene.page)
-        await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_busy"))
+        await log_in(page_setup.page)
+        await expect(page_setup.page.get_by_role("alert")).to_have_text(page_text("login.error_busy"))
     finally:
-        scene.store.config_set("maxmemory", 0)
+        page_setup.store.config_set("maxmemory", 0)
 
 
-async def unforeseen(scene: Scene) -> None:
+async def unforeseen(page_setup: PageSetup) -> None:
     """Provoke an unexpected error by a value that no script of ours writes."""
     alice = identify_user(ALICE.realm, ALICE.username)
-    await scene.page.goto(SESSIONS)
-    scene.store.set(mark_key(alice.shard, alice.subject), "no time", ex=60)
-    await log_in(scene.page)
-    await expect_refusal(scene.page, "unforeseen")
+    await page_setup.page.goto(SESSIONS)
+    page_setup.store.set(mark_key(alice.shard, alice.subject), "no time", ex=60)
+    await log_in(page_setup.page)
+    await expect_refusal(page_setup.page, "unforeseen")
 
 
-async def sessions_none(scene: Scene) -> None:
-    await be_signed_in(scene.page, scene.worker)
-    await scene.page.goto(SESSIONS)
-    await expect(scene.page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
+async def sessions_none(page_setup: PageSetup) -> None:
+    await set_login_cookies(page_setup.page, page_setup.worker)
+    await page_setup.page.goto(SESSIONS)
+    await expect(page_setup.page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 
 
-async def sessions(scene: Scene) -> None:
-    await PHONE_APP.log_in(scene.http, ALICE)
-    await PHONE_APP.log_in(scene.http, ALICE)
-    await WEB_SHOP.log_in(scene.http, ALICE)
-    await be_signed_in(scene.page, scene.worker)
-    await scene.page.goto(SESSIONS)
-    await expect(scene.page.locator("ul.sessions > li")).to_have_count(3)
+async def sessions(page_setup: PageSetup) -> None:
+    await PHONE_APP.log_in(page_setup.http, ALICE)
+    await PHONE_APP.log_in(page_setup.http, ALICE)
+    await WEB_SHOP.log_in(page_setup.http, ALICE)
+    await set_login_cookies(page_setup.page, page_setup.worker)
+    await page_setup.page.goto(SESSIONS)
+    await expect(page_setup.page.locator("ul.sessions > li")).to_have_count(3)
 
 
-async def signed_out(scene: Scene) -> None:
-    await be_signed_in(scene.page, scene.worker)
-    await scene.page.goto(SESSIONS)
-    await button(scene.page, "sessions.sign_out").click()
-    await expect(scene.page.get_by_role("status")).to_be_visible()
+async def signed_out(page_setup: PageSetup) -> None:
+    await set_login_cookies(page_setup.page, page_setup.worker)
+    await page_setup.page.goto(SESSIONS)
+    await button(page_setup.page, "sessions.sign_out").click()
+    await expect(page_setup.page.get_by_role("status")).to_be_visible()
 
 
-STATES: list[Callable[[Scene], Awaitable[None]]] = [
+STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     login,
     login_wrong,
     consent_to_several_roles_over_http,
@@ -213,7 +213,7 @@ STATES: list[Callable[[Scene], Awaitable[None]]] = [
     sessions,
     signed_out,
 ]
-LIKE_OTHERS: list[Callable[[Scene], Awaitable[None]]] = [
+SIMILAR_STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     start,
     login_empty,
     login_throttled,
@@ -231,26 +231,26 @@ LIKE_OTHERS: list[Callable[[Scene], Awaitable[None]]] = [
 """States that are parts of those above, or differ from `login_wrong` and `refused` in their texts only."""
 
 
-@pytest.mark.parametrize("reach", [*STATES, *(pytest.param(like, marks=pytest.mark.long) for like in LIKE_OTHERS)])
+@pytest.mark.parametrize("reach", [*STATES, *(pytest.param(like, marks=pytest.mark.long) for like in SIMILAR_STATES)])
 async def test_everybody_can_use_the_page_in_this_state(
-    scene: Scene, reach: Callable[[Scene], Awaitable[None]]
+    page_setup: PageSetup, reach: Callable[[PageSetup], Awaitable[None]]
 ) -> None:
-    await reach(scene)
-    await assert_usable(scene.page)
+    await reach(page_setup)
+    await assert_usable(page_setup.page)
 
 
-async def test_nothing_moves_for_who_does_not_want_that(scene: Scene) -> None:
-    await login(scene)
+async def test_nothing_moves_for_who_does_not_want_that(page_setup: PageSetup) -> None:
+    await login(page_setup)
     durations = "() => getComputedStyle(document.querySelector('button')).transitionDuration"
-    assert "0s" not in (await scene.page.evaluate(durations)).split(", ")
-    await scene.page.emulate_media(reduced_motion="reduce")
-    assert await scene.page.evaluate(durations) == "0s"
+    assert "0s" not in (await page_setup.page.evaluate(durations)).split(", ")
+    await page_setup.page.emulate_media(reduced_motion="reduce")
+    assert await page_setup.page.evaluate(durations) == "0s"
 
 
-async def test_buttons_have_an_edge_where_the_system_chooses_the_colours(scene: Scene) -> None:
-    await scene.page.emulate_media(forced_colors="active")
+async def test_buttons_have_an_edge_where_the_system_chooses_the_colours(page_setup: PageSetup) -> None:
+    await page_setup.page.emulate_media(forced_colors="active")
     for reach in (login, consent, sessions_none):
-        await reach(scene)
-        edges = await scene.page.locator(".button").evaluate_all(EDGES)
+        await reach(page_setup)
+        edges = await page_setup.page.locator(".button").evaluate_all(EDGES)
         assert edges
         assert all(edge == ["solid", True, False] for edge in edges), edges

@@ -16,11 +16,11 @@ from tests.pages.accessibility import END_OF_ANIMATIONS
 from tests.pages.application import Application
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
-from tests.pages.stage import SHOP
+from tests.pages.deployment import SHOP
 from tests.pages.steps import (
     allow,
-    be_signed_in,
     button,
+    corrupt_login_form,
     deny,
     expect_consent,
     expect_heading,
@@ -31,7 +31,7 @@ from tests.pages.steps import (
     log_in,
     open_consent_page,
     register_person,
-    spoil_login_form,
+    set_login_cookies,
 )
 from tests.support.browser import SESSIONS, authorization_url, change_user, page_text, register
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
@@ -46,9 +46,9 @@ def request_address(application: Application) -> str:
 
 
 @pytest.fixture
-async def asked(page: Page, worker: Worker, request_address: str) -> Page:
+async def consent_page(page: Page, worker: Worker, request_address: str) -> Page:
     """Alice at the consent page, with a login of some time ago."""
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto(request_address)
     await expect_consent(page)
     return page
@@ -59,7 +59,7 @@ def codes_at(application: Application) -> set[str]:
     return {visit.query["code"] for visit in application.visits if "code" in visit.query}
 
 
-def arrival_at(application: Application) -> re.Pattern[str]:
+def callback_pattern(application: Application) -> re.Pattern[str]:
     return re.compile(re.escape(application.callback))
 
 
@@ -78,7 +78,7 @@ async def test_who_logs_in_and_allows_gives_the_application_tokens(
         await expect(page.get_by_text(page_text(f"role.{role}"), exact=True)).to_be_visible()
     await allow(page)
 
-    visit = await application.arrival_of(page)
+    visit = await application.await_callback(page)
     assert visit.method == "GET"
     assert visit.query.keys() == {"code", "state", "iss"}
     assert visit.query["state"] == STATE
@@ -89,11 +89,11 @@ async def test_who_logs_in_and_allows_gives_the_application_tokens(
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 async def test_who_denies_sends_the_application_away_without_a_code(
-    asked: Page, application: Application, store: redis.Redis
+    consent_page: Page, application: Application, store: redis.Redis
 ) -> None:
-    await deny(asked)
+    await deny(consent_page)
 
-    visit = await application.arrival_of(asked)
+    visit = await application.await_callback(consent_page)
     assert visit.query.keys() == {"error", "error_description", "state", "iss"}
     assert (visit.query["error"], visit.query["state"]) == ("access_denied", STATE)
     assert count_codes(store) == 0
@@ -103,13 +103,13 @@ async def test_who_denies_sends_the_application_away_without_a_code(
 async def test_who_is_signed_in_is_only_asked_and_asked_every_time(
     page: Page, worker: Worker, application: Application, request_address: str
 ) -> None:
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     for times in (1, 2):
         await page.goto(request_address)
         await expect_consent(page)
         assert len(codes_at(application)) == times - 1
         await allow(page)
-        await application.arrival_of(page)
+        await application.await_callback(page)
         assert len(codes_at(application)) == times
 
 
@@ -118,25 +118,25 @@ async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
 ) -> None:
     await open_consent_page(page, request_address)
     await allow(page)
-    await application.arrival_of(page)
+    await application.await_callback(page)
 
     await page.go_back()
     await expect_refusal(page, "answered")
     await page.reload()
     await expect_refusal(page, "answered")
     await page.go_forward()
-    await application.arrival_of(page)
+    await application.await_callback(page)
     assert len(codes_at(application)) == count_codes(store) == 1
 
 
 async def test_the_way_back_of_who_was_signed_in_already_asks_anew(
-    asked: Page, application: Application, store: redis.Redis
+    consent_page: Page, application: Application, store: redis.Redis
 ) -> None:
-    await allow(asked)
-    await application.arrival_of(asked)
+    await allow(consent_page)
+    await application.await_callback(consent_page)
 
-    await asked.go_back()
-    await expect_consent(asked)
+    await consent_page.go_back()
+    await expect_consent(consent_page)
     assert len(codes_at(application)) == count_codes(store) == 1
 
 
@@ -148,7 +148,7 @@ async def test_the_way_back_after_a_login_asks_for_no_password(
     await page.go_back()
     await expect_consent(page)
     await allow(page)
-    assert "code" in (await application.arrival_of(page)).query
+    assert "code" in (await application.await_callback(page)).query
 
 
 async def test_each_page_can_be_reloaded(page: Page, application: Application, request_address: str) -> None:
@@ -163,7 +163,7 @@ async def test_each_page_can_be_reloaded(page: Page, application: Application, r
     await page.reload()
     await expect_consent(page)
     await allow(page)
-    await application.arrival_of(page)
+    await application.await_callback(page)
     await page.goto(SESSIONS)
     await page.reload()
     await expect_heading(page, "sessions.heading")
@@ -172,11 +172,11 @@ async def test_each_page_can_be_reloaded(page: Page, application: Application, r
 
 @pytest.mark.clause("6749-4.1.2-code-in-redirect")
 async def test_a_double_click_on_allow_makes_one_code(
-    asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+    consent_page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    await button(asked, "consent.allow").dblclick()
+    await button(consent_page, "consent.allow").dblclick()
 
-    await application.arrival_of(asked)
+    await application.await_callback(consent_page)
     assert count_codes(store) == 1
     (code,) = codes_at(application)
     tokens_of(await SHOP.exchange(http, code, application.callback))
@@ -184,19 +184,19 @@ async def test_a_double_click_on_allow_makes_one_code(
 
 @pytest.mark.clause("6749-4.1.2-code-in-redirect")
 async def test_a_second_click_while_the_application_is_slow_leads_to_the_same_code(
-    asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+    consent_page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    gate = application.hold("/callback")
-    await button(asked, "consent.allow").click(trial=True)
-    middle = await find_middle(button(asked, "consent.allow"))
+    gate = application.delay("/callback")
+    await button(consent_page, "consent.allow").click(trial=True)
+    middle = await find_middle(button(consent_page, "consent.allow"))
     addresses = set()
     for _ in range(2):
-        async with asked.expect_request(arrival_at(application)) as requested:
-            await asked.mouse.click(*middle)
+        async with consent_page.expect_request(callback_pattern(application)) as requested:
+            await consent_page.mouse.click(*middle)
         addresses.add((await requested.value).url)
     gate.set()
 
-    await application.arrival_of(asked)
+    await application.await_callback(consent_page)
     assert len(addresses) == 1
     assert count_codes(store) == 1
     (code,) = codes_at(application)
@@ -204,18 +204,18 @@ async def test_a_second_click_while_the_application_is_slow_leads_to_the_same_co
 
 
 async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
-    asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+    consent_page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    application.hold("/callback")
-    await button(asked, "consent.allow").click(trial=True)
-    middle = await find_middle(button(asked, "consent.allow"))
-    async with asked.expect_request(arrival_at(application)) as requested:
-        await asked.mouse.click(*middle)
+    application.delay("/callback")
+    await button(consent_page, "consent.allow").click(trial=True)
+    middle = await find_middle(button(consent_page, "consent.allow"))
+    async with consent_page.expect_request(callback_pattern(application)) as requested:
+        await consent_page.mouse.click(*middle)
     code = httpx2.URL((await requested.value).url).params["code"]
     tokens = tokens_of(await SHOP.exchange(http, code, application.callback))
 
-    await asked.mouse.click(*middle)
-    await expect_refusal(asked, "answered")
+    await consent_page.mouse.click(*middle)
+    await expect_refusal(consent_page, "answered")
     assert count_codes(store) == 0
     assert is_live(store, tokens["access_token"])
     tokens_of(await SHOP.refresh(http, tokens["refresh_token"]))
@@ -242,7 +242,7 @@ async def test_a_click_meant_for_the_page_before_answers_nothing(
     page: Page, worker: Worker, application: Application, request_address: str
 ) -> None:
     """The second click of a double click is ignored while the page is new. The keyboard works at once."""
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.mouse.move(1, 1)
     async with held_animations(page):
         await page.goto(request_address)
@@ -251,53 +251,55 @@ async def test_a_click_meant_for_the_page_before_answers_nothing(
         await assert_unanswered(page, application)
 
         await answer.press("Enter")
-        await application.arrival_of(page)
+        await application.await_callback(page)
     assert len(codes_at(application)) == 1
 
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
 async def test_a_pointer_that_comes_from_another_window_answers_only_after_a_pause(
-    asked: Page, application: Application
+    consent_page: Page, application: Application
 ) -> None:
-    middle = await find_middle(button(asked, "consent.allow"))
+    middle = await find_middle(button(consent_page, "consent.allow"))
     for _ in range(2):
-        await asked.evaluate(END_OF_ANIMATIONS)
-        async with held_animations(asked):
-            await asked.mouse.click(*middle, click_count=2)
-            await assert_unanswered(asked, application)
-        await asked.evaluate(END_OF_ANIMATIONS)
-        await asked.mouse.move(-10, -10)
+        await consent_page.evaluate(END_OF_ANIMATIONS)
+        async with held_animations(consent_page):
+            await consent_page.mouse.click(*middle, click_count=2)
+            await assert_unanswered(consent_page, application)
+        await consent_page.evaluate(END_OF_ANIMATIONS)
+        await consent_page.mouse.move(-10, -10)
 
-    await asked.mouse.move(*middle)
-    await asked.evaluate(END_OF_ANIMATIONS)
-    await asked.mouse.click(*middle)
-    await application.arrival_of(asked)
+    await consent_page.mouse.move(*middle)
+    await consent_page.evaluate(END_OF_ANIMATIONS)
+    await consent_page.mouse.click(*middle)
+    await application.await_callback(consent_page)
 
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
-async def test_a_press_without_a_movement_before_it_answers_nothing(asked: Page, application: Application) -> None:
+async def test_a_press_without_a_movement_before_it_answers_nothing(
+    consent_page: Page, application: Application
+) -> None:
     """If a window closes under a resting pointer, the next press is the first event of this page."""
-    x, y = await find_middle(button(asked, "consent.allow"))
-    await asked.evaluate(END_OF_ANIMATIONS)
-    async with held_animations(asked):
-        session = await asked.context.new_cdp_session(asked)
+    x, y = await find_middle(button(consent_page, "consent.allow"))
+    await consent_page.evaluate(END_OF_ANIMATIONS)
+    async with held_animations(consent_page):
+        session = await consent_page.context.new_cdp_session(consent_page)
         for kind in ("mousePressed", "mouseReleased"):
             event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
             await session.send("Input.dispatchMouseEvent", event)
-        await assert_unanswered(asked, application)
+        await assert_unanswered(consent_page, application)
 
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
 async def test_the_keyboard_answers_while_a_pointer_that_has_just_come_is_ignored(
-    asked: Page, application: Application
+    consent_page: Page, application: Application
 ) -> None:
-    answer = button(asked, "consent.allow")
-    await asked.evaluate(END_OF_ANIMATIONS)
-    async with held_animations(asked):
-        await asked.mouse.click(*await find_middle(answer))
-        await assert_unanswered(asked, application)
+    answer = button(consent_page, "consent.allow")
+    await consent_page.evaluate(END_OF_ANIMATIONS)
+    async with held_animations(consent_page):
+        await consent_page.mouse.click(*await find_middle(answer))
+        await assert_unanswered(consent_page, application)
         await answer.press("Enter")
-        await application.arrival_of(asked)
+        await application.await_callback(consent_page)
 
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
@@ -305,12 +307,12 @@ async def test_the_first_tap_on_a_phone_answers(
     open_page: OpenPage, worker: Worker, application: Application, request_address: str
 ) -> None:
     page = await open_page(PHONE)
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto(request_address)
     middle = await find_middle(button(page, "consent.allow"))
     await page.evaluate(END_OF_ANIMATIONS)
     await page.touchscreen.tap(*middle)
-    await application.arrival_of(page)
+    await application.await_callback(page)
 
 
 async def test_a_double_click_on_sign_in_leads_to_one_session_and_one_question(
@@ -322,35 +324,35 @@ async def test_a_double_click_on_sign_in_leads_to_one_session_and_one_question(
 
     await expect_consent(page)
     await allow(page)
-    await application.arrival_of(page)
+    await application.await_callback(page)
     assert count_codes(store) == 1
     (code,) = codes_at(application)
     tokens_of(await SHOP.exchange(http, code, application.callback))
 
 
 async def test_who_answers_for_somebody_else_can_say_so(
-    asked: Page, application: Application, http: httpx2.AsyncClient
+    consent_page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    await button(asked, "consent.switch").click()
-    await expect_login(asked)
-    await log_in(asked, BOB)
-    await expect_consent(asked)
-    await expect(asked.get_by_text(BOB.username)).to_be_visible()
-    await expect(asked.get_by_text(page_text("role.organisation"), exact=True)).to_have_count(0)
-    await allow(asked)
+    await button(consent_page, "consent.switch").click()
+    await expect_login(consent_page)
+    await log_in(consent_page, BOB)
+    await expect_consent(consent_page)
+    await expect(consent_page.get_by_text(BOB.username)).to_be_visible()
+    await expect(consent_page.get_by_text(page_text("role.organisation"), exact=True)).to_have_count(0)
+    await allow(consent_page)
 
-    visit = await application.arrival_of(asked)
+    visit = await application.await_callback(consent_page)
     assert visit.query["state"] == STATE
     tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
     assert tokens["scope"] == "realm:main role:enduser"
 
 
-async def test_not_you_signs_this_browser_out(asked: Page) -> None:
-    await button(asked, "consent.switch").click()
-    await expect_login(asked)
+async def test_not_you_signs_this_browser_out(consent_page: Page) -> None:
+    await button(consent_page, "consent.switch").click()
+    await expect_login(consent_page)
 
-    await asked.goto(SESSIONS)
-    await expect_login(asked)
+    await consent_page.goto(SESSIONS)
+    await expect_login(consent_page)
 
 
 @pytest.mark.long
@@ -359,13 +361,13 @@ async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
 ) -> None:
     await page.goto(authorization_url(SHOP, application.callback, scope="realm:main role:partner"))
     await log_in(page)
-    assert (await application.arrival_of(page)).query["error"] == "access_denied"
+    assert (await application.await_callback(page)).query["error"] == "access_denied"
 
 
 @pytest.mark.long
 async def test_a_login_page_that_is_too_old_says_so(page: Page, request_address: str) -> None:
     await page.goto(request_address)
-    await spoil_login_form(page)
+    await corrupt_login_form(page)
     await log_in(page)
 
     await expect_refusal(page, "expired")
@@ -374,19 +376,19 @@ async def test_a_login_page_that_is_too_old_says_so(page: Page, request_address:
 
 @pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
 async def test_a_consent_page_that_is_too_old_says_so(
-    asked: Page, application: Application, store: redis.Redis, answer: str
+    consent_page: Page, application: Application, store: redis.Redis, answer: str
 ) -> None:
     store.delete(*store.scan_iter("consent:*"))
-    await button(asked, answer).click()
+    await button(consent_page, answer).click()
 
-    await expect_refusal(asked, "expired")
+    await expect_refusal(consent_page, "expired")
     assert not application.visits
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
 async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
-    asked: Page,
+    consent_page: Page,
     application: Application,
     http: httpx2.AsyncClient,
     store: redis.Redis,
@@ -395,22 +397,22 @@ async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     assert (await revoke_all(http, tokens["access_token"])).status_code == 200
-    await button(asked, answer).click()
+    await button(consent_page, answer).click()
 
-    await expect_refusal(asked, "signed_out")
+    await expect_refusal(consent_page, "signed_out")
     assert count_codes(store) == 0
     assert not application.visits
-    await asked.goto(request_address)
-    await expect_login(asked)
+    await consent_page.goto(request_address)
+    await expect_login(consent_page)
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
 @pytest.mark.long
 async def test_a_code_that_was_not_exchanged_yet_dies_with_revoke_all(
-    asked: Page, application: Application, http: httpx2.AsyncClient
+    consent_page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    await allow(asked)
-    code = (await application.arrival_of(asked)).query["code"]
+    await allow(consent_page)
+    code = (await application.await_callback(consent_page)).query["code"]
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     assert (await revoke_all(http, tokens["access_token"])).status_code == 200
     assert_error(await SHOP.exchange(http, code, application.callback), 400, "invalid_grant")
@@ -433,7 +435,7 @@ async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
     page: Page, application: Application, worker: Worker, store: redis.Redis, request_address: str
 ) -> None:
     dora = await register_person(worker, "dora@example.com")
-    await be_signed_in(page, worker, dora)
+    await set_login_cookies(page, worker, dora)
     await page.goto(request_address)
     await change_user(worker, dora, disabled=True)
     await allow(page)
@@ -451,7 +453,7 @@ async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
     page: Page, application: Application, worker: Worker, store: redis.Redis, request_address: str
 ) -> None:
     emil = await register_person(worker, "emil@example.com")
-    await be_signed_in(page, worker, emil)
+    await set_login_cookies(page, worker, emil)
     await page.goto(request_address)
     await change_user(worker, emil, roles=("enduser",))
     await allow(page)
@@ -471,7 +473,7 @@ async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it
     await expect_consent(page, "Phone App")
     await expect(page.get_by_text(application.url.removeprefix("http://"))).to_be_visible()
     await allow(page)
-    code = (await application.arrival_of(page)).query["code"]
+    code = (await application.await_callback(page)).query["code"]
     tokens_of(await PHONE_APP.exchange(http, code, application.callback))
 
 

@@ -14,9 +14,10 @@ from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application, Visit
 from tests.pages.browser import NO_JAVASCRIPT
 from tests.pages.conftest import OpenPage
-from tests.pages.elsewhere import (
+from tests.pages.deployment import SHOP, Deployment, forget_all_but_the_registry, running_deployment
+from tests.pages.provider_instance import (
+    ANY_REALM,
     CEP,
-    EITHER,
     OUR_NAME,
     PROVIDER,
     YVES,
@@ -29,7 +30,6 @@ from tests.pages.elsewhere import (
     realm_of,
     running_provider,
 )
-from tests.pages.stage import SHOP, Stage, forget_all_but_the_registry, running_stage
 from tests.pages.steps import (
     allow,
     button,
@@ -44,13 +44,7 @@ from tests.pages.steps import (
 from tests.realms.journey import CALLBACK
 from tests.support.browser import SESSIONS, authorization_url, page_text, register
 from tests.support.clients_and_users import ALICE, AUDITOR, PHONE_APP, UserCredentials, assert_error, tokens_of
-from tests.support.servers import ServiceProcess, free_port
-
-
-@pytest.fixture(scope="module")
-def service_port() -> int:
-    """A port chosen before either server starts, since each needs the other's address."""
-    return free_port()
+from tests.support.servers import ServiceProcess
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +55,17 @@ def shared_provider(service_port: int, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def shared_stage(
+def shared_deployment(
     service_port: int,
     shared_provider: IdentityProvider,
     shared_application: Application,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stage]:
+) -> Iterator[Deployment]:
     """The service of these tests, with the provider as realm `cep`."""
     folder, callback = tmp_path_factory.mktemp("external"), shared_application.callback
     realms = {"cep": realm_of(shared_provider)}
-    with running_stage(folder, callback, port=service_port, realms=realms) as stage:
-        yield stage
+    with running_deployment(folder, callback, port=service_port, realms=realms) as deployment:
+        yield deployment
 
 
 @pytest.fixture
@@ -82,7 +76,7 @@ def provider(shared_provider: IdentityProvider) -> IdentityProvider:
     return shared_provider
 
 
-async def enter_by_provider(page: Page, provider: IdentityProvider, credentials: UserCredentials = ZOE) -> None:
+async def log_in_by_provider(page: Page, provider: IdentityProvider, credentials: UserCredentials = ZOE) -> None:
     """Log in at the provider, from its login page through its consent page."""
     await expect_at(page, provider.url)
     await expect_login(page)
@@ -116,14 +110,14 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
 ) -> None:
     """If only realm `cep` is requested, no page of ours appears before the callback."""
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_provider(page, provider)
+    await log_in_by_provider(page, provider)
 
     await expect_consent(page)
     await expect_at(page, service.url)
     await expect_person(page, ZOE.username, PROVIDER)
     assert not application.visits
     await allow(page)
-    visit = await application.arrival_of(page)
+    visit = await application.await_callback(page)
     assert (visit.query["state"], visit.query["iss"]) == ("a state", service.url)
     assert "referer" not in visit.headers
     await assert_tokens_of(http, application, visit, ZOE.username, CEP)
@@ -134,21 +128,21 @@ async def test_where_both_realms_are_open_one_button_leads_to_the_provider_witho
     open_page: OpenPage, application: Application, provider: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     page = await open_page(NO_JAVASCRIPT)
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await expect_login(page)
     await provider_button(page).click()
-    await enter_by_provider(page, provider)
+    await log_in_by_provider(page, provider)
     await expect_consent(page)
     await expect_person(page, ZOE.username, PROVIDER)
     await allow(page)
-    await assert_tokens_of(http, application, await application.arrival_of(page), ZOE.username, CEP)
+    await assert_tokens_of(http, application, await application.await_callback(page), ZOE.username, CEP)
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 async def test_where_both_realms_are_open_a_password_of_our_own_does_as_well_and_the_enter_key_sends_it(
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await expect(provider_button(page)).to_be_visible()
     await username_field(page).fill(ALICE.username)
     await page.keyboard.press("Tab")
@@ -159,7 +153,7 @@ async def test_where_both_realms_are_open_a_password_of_our_own_does_as_well_and
     await expect_consent(page)
     await expect_person(page, ALICE.username, page_text("consent.realm_main"))
     await allow(page)
-    visit = await application.arrival_of(page)
+    visit = await application.await_callback(page)
     await assert_tokens_of(http, application, visit, ALICE.username, "realm:main role:enduser")
 
 
@@ -176,13 +170,13 @@ async def test_where_only_our_own_realm_is_asked_for_no_provider_is_offered(
 async def test_who_denies_at_the_provider_sends_the_application_away_without_a_code(
     page: Page, application: Application, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await provider_button(page).click()
     await log_in(page, ZOE)
     await expect_consent(page, OUR_NAME)
     await deny(page)
 
-    visit = await application.arrival_of(page)
+    visit = await application.await_callback(page)
     assert visit.query.keys() == {"error", "error_description", "state", "iss"}
     assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
     assert visit.query["iss"] == service.url
@@ -219,7 +213,7 @@ async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
     await log_in(page, ALICE)
     await expect_heading(page, "sessions.heading")
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_provider(page, provider)
+    await log_in_by_provider(page, provider)
     await expect_consent(page)
     await expect_person(page, ZOE.username, PROVIDER)
     await page.goto(SESSIONS)
@@ -232,13 +226,13 @@ async def test_who_is_not_the_one_that_the_provider_remembers_signs_in_there_as_
 ) -> None:
     """The provider has its own session in the browser, and its own way to end it."""
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_provider(page, provider)
+    await log_in_by_provider(page, provider)
     await expect_person(page, ZOE.username, PROVIDER)
     await button(page, "consent.switch").click()
 
     await expect_consent(page, OUR_NAME)
     await button(page, "consent.switch").click()
-    await enter_by_provider(page, provider, YVES)
+    await log_in_by_provider(page, provider, YVES)
     await expect_consent(page)
     await expect_at(page, service.url)
     await expect_person(page, YVES.username, PROVIDER)
@@ -249,9 +243,9 @@ async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_pas
     page: Page, application: Application, provider: IdentityProvider
 ) -> None:
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_provider(page, provider)
+    await log_in_by_provider(page, provider)
     await expect_consent(page)
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await expect_person(page, ZOE.username, PROVIDER)
     await button(page, "consent.switch").click()
     await expect(provider_button(page)).to_be_visible()
@@ -266,7 +260,7 @@ async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_provider(
     tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
     await page.goto(SESSIONS)
     await provider_button(page).click()
-    await enter_by_provider(page, provider)
+    await log_in_by_provider(page, provider)
 
     await expect_heading(page, "sessions.heading")
     await expect_at(page, service.url)
@@ -325,7 +319,7 @@ async def test_browsers_take_the_provider_and_the_service_for_two_sites(
 async def test_keys_are_enough_to_go_to_the_provider(
     page: Page, application: Application, provider: IdentityProvider
 ) -> None:
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await expect(password_field(page)).to_have_value("")
     await button(page, "login.submit").focus()
     await page.keyboard.press("Tab")
@@ -344,7 +338,7 @@ async def test_keys_are_enough_to_go_to_the_provider(
 )
 @pytest.mark.long
 async def test_everybody_can_use_a_page_that_offers_a_provider(page: Page, application: Application, name: str) -> None:
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await provider_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
     assert await provider_button(page, name).inner_text() == f"Sign in with {name}", "the button has more than one line"
     await assert_usable(page)

@@ -11,21 +11,14 @@ from playwright.async_api import Page
 from tests.pages.application import Application
 from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
-from tests.pages.elsewhere import CEP, EITHER, ask_for, expect_at, expect_person, provider_button
-from tests.pages.stage import SHOP, Stage, running_stage
+from tests.pages.deployment import SHOP, Deployment, running_deployment
+from tests.pages.provider_instance import ANY_REALM, CEP, ask_for, expect_at, expect_person, provider_button
 from tests.pages.steps import allow, button, expect_consent
 from tests.realms.journey import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
 from tests.support.clients_and_users import AUDITOR, tokens_of
-from tests.support.servers import free_port
 
 NAME = "Example Provider"
-
-
-@pytest.fixture(scope="module")
-def service_port() -> int:
-    """A port chosen before either server starts, since each needs the other's address."""
-    return free_port()
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +28,20 @@ def provider(service_port: int) -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def shared_stage(
+def shared_deployment(
     service_port: int,
     provider: Provider,
     shared_application: Application,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stage]:
+) -> Iterator[Deployment]:
     """The service of these tests. Its realm `cep` identifies users by a signed ID token only."""
     folder, callback = tmp_path_factory.mktemp("provider"), shared_application.callback
     realm = realm_of_provider(provider, name=NAME, jwks_uri=f"{provider.url}/jwks")
-    with running_stage(folder, callback, port=service_port, realms={"cep": realm}) as stage:
-        yield stage
+    with running_deployment(folder, callback, port=service_port, realms={"cep": realm}) as deployment:
+        yield deployment
 
 
-async def log_in_there(page: Page, provider: Provider) -> None:
+async def log_in_at_provider(page: Page, provider: Provider) -> None:
     await expect_at(page, provider.url)
     await page.get_by_label("Login").fill(LOGIN)
     await page.get_by_label("Password").fill("whatever")
@@ -57,7 +50,7 @@ async def log_in_there(page: Page, provider: Provider) -> None:
 
 @pytest.mark.clause("spec-2.2-realm-cep", "spec-4.1-login-and-consent")
 @pytest.mark.parametrize(
-    ("device", "scope"), [(PHONE, EITHER), pytest.param(NO_JAVASCRIPT, CEP, marks=pytest.mark.long)]
+    ("device", "scope"), [(PHONE, ANY_REALM), pytest.param(NO_JAVASCRIPT, CEP, marks=pytest.mark.long)]
 )
 async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_tokens(
     open_page: OpenPage,
@@ -69,14 +62,14 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
 ) -> None:
     page = await open_page(device)
     await page.goto(ask_for(scope, application.callback))
-    if scope == EITHER:
+    if scope == ANY_REALM:
         await provider_button(page, NAME).click()
-    await log_in_there(page, provider)
+    await log_in_at_provider(page, provider)
     await expect_consent(page)
     await expect_person(page, SUB, NAME)
     await allow(page)
 
-    code = (await application.arrival_of(page)).query["code"]
+    code = (await application.await_callback(page)).query["code"]
     tokens = tokens_of(await SHOP.exchange(http, code, application.callback))
     assert tokens["scope"] == CEP
     seen = (await AUDITOR.introspect(http, tokens["access_token"])).json()
@@ -87,12 +80,12 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
 async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_code(
     page: Page, application: Application, provider: Provider
 ) -> None:
-    await page.goto(ask_for(EITHER, application.callback))
+    await page.goto(ask_for(ANY_REALM, application.callback))
     await provider_button(page, NAME).click()
     await expect_at(page, provider.url)
     await page.get_by_role("button", name="Cancel").click()
 
-    visit = await application.arrival_of(page)
+    visit = await application.await_callback(page)
     assert visit.query.keys() == {"error", "error_description", "state", "iss"}
     assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
 
@@ -103,13 +96,13 @@ async def test_who_is_not_the_one_that_the_provider_remembers_is_asked_there_aga
 ) -> None:
     """The provider returns its signed-in user without a page by default."""
     await page.goto(ask_for(CEP, application.callback))
-    await log_in_there(page, provider)
+    await log_in_at_provider(page, provider)
     await expect_consent(page)
     await page.context.clear_cookies(name="ts_session")
     await page.goto(ask_for(CEP, application.callback))
     await expect_person(page, SUB, NAME)
 
     await button(page, "consent.switch").click()
-    await log_in_there(page, provider)
+    await log_in_at_provider(page, provider)
     await expect_consent(page)
     await expect_person(page, SUB, NAME)

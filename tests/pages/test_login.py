@@ -14,7 +14,7 @@ from tests.conftest import read_server_ms
 from tests.pages.application import Application
 from tests.pages.browser import Device
 from tests.pages.conftest import OpenPage
-from tests.pages.stage import SHOP
+from tests.pages.deployment import SHOP
 from tests.pages.steps import (
     button,
     expect_consent,
@@ -30,8 +30,8 @@ from tests.pages.steps import (
 from tests.support.browser import SESSIONS, authorization_url, page_text
 from tests.support.clients_and_users import ALICE, UserCredentials, tokens_of
 
-WRONG = UserCredentials(ALICE.username, "a guess")
-NOBODY = UserCredentials("nobody@example.com", ALICE.password)
+WRONG_ALICE = UserCredentials(ALICE.username, "a guess")
+UNKNOWN_USER = UserCredentials("nobody@example.com", ALICE.password)
 STAY_SECONDS = 30 * 86_400
 AT_LEAST_2_PIXELS = re.compile(r"([2-9]|[1-9][0-9])(\.[0-9]+)?px")
 
@@ -53,7 +53,7 @@ async def follow_focus(page: Page, stops: Sequence[Locator]) -> None:
 @pytest.mark.clause("decided-wrong-password-page", "spec-5.2-user-at-page")
 async def test_a_wrong_password_and_an_unknown_user_read_the_same_and_can_try_again(page: Page) -> None:
     await page.goto(SESSIONS)
-    for credentials in (WRONG, NOBODY):
+    for credentials in (WRONG_ALICE, UNKNOWN_USER):
         await log_in(page, credentials, stay=True)
         await expect(page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
         await expect(page).to_have_title(re.compile(f"^Error: {page_text('login.heading')} "))
@@ -67,7 +67,7 @@ async def test_a_wrong_password_and_an_unknown_user_read_the_same_and_can_try_ag
 
 async def test_a_failed_login_can_be_reloaded_and_left_by_the_way_back(page: Page, application: Application) -> None:
     await page.goto(authorization_url(SHOP, application.callback))
-    await log_in(page, WRONG)
+    await log_in(page, WRONG_ALICE)
     await expect(page.get_by_role("alert")).to_be_visible()
     await page.reload()
     await expect(page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
@@ -168,7 +168,7 @@ async def test_keys_are_enough_from_the_login_to_the_application(
     await follow_focus(page, [button(page, "consent.switch"), button(page, "consent.deny")])
     await expect(button(page, "consent.allow")).to_be_focused()
     await page.keyboard.press("Space")
-    code = (await application.arrival_of(page)).query["code"]
+    code = (await application.await_callback(page)).query["code"]
     tokens_of(await SHOP.exchange(http, code, application.callback))
 
 

@@ -12,9 +12,9 @@ from playwright.async_api import Browser, Page, expect
 
 from service.worker import Worker
 from tests.pages.application import Application
-from tests.pages.browser import DESKTOP, Complaints, new_context
-from tests.pages.stage import SHOP
-from tests.pages.steps import allow, be_signed_in, expect_consent, expect_heading, expect_login, expect_refusal
+from tests.pages.browser import DESKTOP, BrowserErrors, new_context
+from tests.pages.deployment import SHOP
+from tests.pages.steps import allow, expect_consent, expect_heading, expect_login, expect_refusal, set_login_cookies
 from tests.support.browser import CONSENT, LOGIN, SESSIONS, SWITCH, authorization_url
 from tests.support.browser import Browser as BrowserWithoutScreen
 from tests.support.browser import Page as PageWithoutScreen
@@ -29,7 +29,9 @@ def address_of(application: Application, where: str) -> str:
     return application.url if where == SAME_SITE else application.other_site
 
 
-async def lure(page: Page, application: Application, where: str, action: str, fields: dict[str, str]) -> None:
+async def open_attacker_page(
+    page: Page, application: Application, where: str, action: str, fields: dict[str, str]
+) -> None:
     """Open an attacker's page, which sends a form as soon as it loads."""
     inputs = "".join(f'<input type="hidden" name="{name}" value="{value}">' for name, value in fields.items())
     application.serve(
@@ -50,7 +52,7 @@ async def test_no_page_can_be_framed(
     page = await context.new_page()
     for signed_in in (False, True):
         if signed_in:
-            await be_signed_in(page, worker)
+            await set_login_cookies(page, worker)
         for target in (authorization_url(SHOP, application.callback), SESSIONS, "/"):
             application.serve("/frame", f'<iframe title="framed" src="{service.url}{target}"></iframe>')
             async with page.expect_console_message(lambda message: "frame-ancestors 'none'" in message.text):
@@ -70,7 +72,7 @@ async def test_nobody_is_logged_in_by_a_form_of_another_site(
     form = PageWithoutScreen(await bob.open(authorization_url(SHOP, application.callback))).find_form(LOGIN)
     await page.goto(SESSIONS)
 
-    await lure(
+    await open_attacker_page(
         page,
         application,
         where,
@@ -100,15 +102,17 @@ async def test_nobody_consents_by_a_form_of_another_site(
     own = PageWithoutScreen(await bob.open_consent_page(authorization_url(SHOP, application.callback), BOB)).find_form(
         CONSENT
     )
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto(authorization_url(SHOP, application.callback))
     asked = await page.locator("input[name=request]").get_attribute("value") or ""
 
     for csrf in (own.fields["csrf"], ""):
         fields = {"request": asked, "csrf": csrf, "decision": "allow"}
-        await lure(page, application, where, service.url + CONSENT, fields)
+        await open_attacker_page(page, application, where, service.url + CONSENT, fields)
         await expect_refusal(page, kind)
-    await lure(page, application, where, service.url + SWITCH, {"request": asked, "csrf": own.fields["csrf"]})
+    await open_attacker_page(
+        page, application, where, service.url + SWITCH, {"request": asked, "csrf": own.fields["csrf"]}
+    )
     await expect_refusal(page, kind)
     assert not list(store.scan_iter("code:*"))
     await page.goto(authorization_url(SHOP, application.callback))
@@ -127,7 +131,7 @@ async def test_nobody_is_signed_out_by_a_form_of_another_site(
     where: str,
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
-    await be_signed_in(page, worker, BOB)
+    await set_login_cookies(page, worker, BOB)
     for action in ("sign-out", "end-all"):
         application.serve(
             "/lure",
@@ -147,7 +151,7 @@ async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
     page: Page, worker: Worker, service: ServiceProcess, application: Application, store: redis.Redis
 ) -> None:
     """Users stay signed in, since a browser sends the cookies when they follow a link."""
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     application.serve(
         "/", f'<a href="{service.url}{authorization_url(SHOP, application.callback)}&decision=allow">a link</a>'
     )
@@ -168,7 +172,7 @@ OPENER_PAGE = """<!doctype html><link rel="icon" href="data:,">
 async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_reports_back(
     page: Page, worker: Worker, service: ServiceProcess, application: Application
 ) -> None:
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     address = service.url + authorization_url(SHOP, application.callback, state="s")
     application.serve("/", OPENER_PAGE.format(address=address))
     application.serve("/callback", CALLBACK_PAGE)
@@ -187,19 +191,19 @@ async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_repor
 
 async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Page) -> None:
     """Chromium warns in the console about feature names that it does not know."""
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
+    console_texts: list[str] = []
+    page.on("console", lambda message: console_texts.append(message.text))
     await page.goto("/")
     await expect_heading(page, "start.heading")
-    assert said == []
+    assert console_texts == []
     assert await page.evaluate("() => document.featurePolicy.allowsFeature('camera')") is False
 
 
 @pytest.mark.clause("decided-pages-never-cors")
 async def test_a_script_of_another_origin_reads_no_page(
-    page: Page, worker: Worker, service: ServiceProcess, application: Application, complaints: Complaints
+    page: Page, worker: Worker, service: ServiceProcess, application: Application, browser_errors: BrowserErrors
 ) -> None:
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     application.serve("/", "<title>A page</title>")
     await page.goto(application.url)
     for target in (authorization_url(SHOP, application.callback), SESSIONS, SESSIONS + "end-all"):
@@ -211,25 +215,25 @@ async def test_a_script_of_another_origin_reads_no_page(
         assert outcome == "refused"
     await page.goto(service.url + SESSIONS)
     await expect_heading(page, "sessions.heading")
-    assert all("CORS" in text or "Failed to load" in text for text in complaints.take())
+    assert all("CORS" in text or "Failed to load" in text for text in browser_errors.take())
 
 
 async def test_no_script_runs_on_a_page_whoever_puts_it_there(
-    page: Page, worker: Worker, application: Application, complaints: Complaints
+    page: Page, worker: Worker, application: Application, browser_errors: BrowserErrors
 ) -> None:
     await page.goto(SESSIONS)
     await expect_login(page)
-    await assert_inert(page, complaints)
-    await be_signed_in(page, worker)
+    await assert_inert(page, browser_errors)
+    await set_login_cookies(page, worker)
     for address in ("/", SESSIONS, authorization_url(SHOP, application.callback)):
         await page.goto(address)
-        await assert_inert(page, complaints)
+        await assert_inert(page, browser_errors)
 
 
-async def assert_inert(page: Page, complaints: Complaints) -> None:
+async def assert_inert(page: Page, browser_errors: BrowserErrors) -> None:
     """Check that the page needs no exception from the policy, and that injected content is blocked."""
     await expect(page.locator("script, style, [style], [onclick], [onload], base, iframe, object")).to_have_count(0)
-    assert complaints.take() == []
+    assert browser_errors.take() == []
     await page.evaluate(
         """() => {
           document.body.append(Object.assign(document.createElement("script"), {textContent: "window.ran = true"}));
@@ -239,15 +243,15 @@ async def assert_inert(page: Page, complaints: Complaints) -> None:
     ran, colour = await page.evaluate("() => [window.ran === true, getComputedStyle(document.body).color]")
     assert not ran
     assert colour != "rgb(1, 2, 3)"
-    await complaints.heard("inline script", "inline style")
-    complaints.take()
+    await browser_errors.await_texts("inline script", "inline style")
+    browser_errors.take()
 
 
 async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
-    page: Page, worker: Worker, application: Application, complaints: Complaints
+    page: Page, worker: Worker, application: Application, browser_errors: BrowserErrors
 ) -> None:
     """Markup that an attacker injects into the page of sessions sends nothing to another address."""
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto(SESSIONS)
     async with page.expect_console_message(lambda message: "form-action" in message.text):
         await page.evaluate(
@@ -258,13 +262,13 @@ async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
             }""",
             application.url,
         )
-    assert complaints.take()
+    assert browser_errors.take()
     assert not application.visits
 
 
 async def test_pages_are_not_kept_by_the_browser(page: Page, worker: Worker, application: Application) -> None:
     """Another user of the same machine who goes back sees no page."""
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto(f"{SESSIONS}?{urlencode({'signed_out': 'here'})}")
     await expect_heading(page, "sessions.heading")
     await page.goto(application.callback)

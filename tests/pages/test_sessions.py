@@ -12,7 +12,7 @@ from playwright.async_api import Locator, Page, expect
 
 from service.worker import Worker
 from tests.pages.conftest import OpenPage
-from tests.pages.steps import be_signed_in, button, expect_heading, expect_login, log_in
+from tests.pages.steps import button, expect_heading, expect_login, log_in, set_login_cookies
 from tests.support.browser import SESSIONS, page_text
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
 
@@ -31,9 +31,9 @@ async def shop(http: httpx2.AsyncClient) -> Tokens:
 
 
 @pytest.fixture
-async def listed(page: Page, worker: Worker, phone: Tokens, shop: Tokens) -> Page:
+async def sessions_page(page: Page, worker: Worker, phone: Tokens, shop: Tokens) -> Page:
     """Alice at her page, which lists two applications."""
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto(SESSIONS)
     await expect_heading(page, "sessions.heading")
     return page
@@ -44,43 +44,45 @@ def row_of(page: Page, client_name: str) -> Locator:
 
 
 async def test_who_ends_one_session_ends_no_other(
-    listed: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens, shop: Tokens
+    sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens, shop: Tokens
 ) -> None:
-    await expect(row_of(listed, "Web Shop")).to_contain_text(page_text("role_name.enduser"))
-    await expect(row_of(listed, "Web Shop")).to_contain_text(A_MOMENT_AGO)
-    await row_of(listed, "Phone App").get_by_role("button", name="End session of Phone App").click()
+    await expect(row_of(sessions_page, "Web Shop")).to_contain_text(page_text("role_name.enduser"))
+    await expect(row_of(sessions_page, "Web Shop")).to_contain_text(A_MOMENT_AGO)
+    await row_of(sessions_page, "Phone App").get_by_role("button", name="End session of Phone App").click()
 
-    await expect(row_of(listed, "Phone App")).to_have_count(0)
-    await expect(row_of(listed, "Web Shop")).to_be_visible()
+    await expect(row_of(sessions_page, "Phone App")).to_have_count(0)
+    await expect(row_of(sessions_page, "Web Shop")).to_be_visible()
     assert not is_live(store, phone["access_token"])
     assert_error(await PHONE_APP.refresh(http, phone["refresh_token"]), 400, "invalid_grant")
     tokens_of(await WEB_SHOP.refresh(http, shop["refresh_token"]))
-    await listed.reload()
-    await expect(row_of(listed, "Web Shop")).to_be_visible()
+    await sessions_page.reload()
+    await expect(row_of(sessions_page, "Web Shop")).to_be_visible()
     # Both clicks come before the navigation. A later click could meet another button on the next page.
-    await row_of(listed, "Web Shop").get_by_role("button").evaluate("button => { button.click(); button.click() }")
-    await expect(listed.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
+    await (
+        row_of(sessions_page, "Web Shop").get_by_role("button").evaluate("button => { button.click(); button.click() }")
+    )
+    await expect(sessions_page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 
 
 async def test_who_signs_out_here_leaves_the_applications_alone(
-    listed: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens
+    sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens
 ) -> None:
-    await button(listed, "sessions.sign_out").click()
+    await button(sessions_page, "sessions.sign_out").click()
 
-    await expect_login(listed)
-    await expect(listed.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_here"))
-    assert "ts_session" not in {cookie.get("name") for cookie in await listed.context.cookies()}
+    await expect_login(sessions_page)
+    await expect(sessions_page.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_here"))
+    assert "ts_session" not in {cookie.get("name") for cookie in await sessions_page.context.cookies()}
     assert not list(store.scan_iter("browser:*"))
     tokens_of(await PHONE_APP.refresh(http, phone["refresh_token"]))
-    await listed.go_back()
-    await expect_login(listed)
-    await log_in(listed)
-    await expect(row_of(listed, "Phone App")).to_be_visible()
+    await sessions_page.go_back()
+    await expect_login(sessions_page)
+    await log_in(sessions_page)
+    await expect(row_of(sessions_page, "Phone App")).to_be_visible()
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
 async def test_who_signs_out_everywhere_ends_every_application_and_every_browser(
-    listed: Page,
+    sessions_page: Page,
     open_page: OpenPage,
     worker: Worker,
     http: httpx2.AsyncClient,
@@ -89,12 +91,12 @@ async def test_who_signs_out_everywhere_ends_every_application_and_every_browser
     shop: Tokens,
 ) -> None:
     other = tokens_of(await PHONE_APP.log_in(http, BOB))
-    await be_signed_in(await open_page(), worker)
+    await set_login_cookies(await open_page(), worker)
     assert len(list(store.scan_iter("browser:*"))) == 2
-    await button(listed, "sessions.end_all").click()
+    await button(sessions_page, "sessions.end_all").click()
 
-    await expect_login(listed)
-    await expect(listed.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_everywhere"))
+    await expect_login(sessions_page)
+    await expect(sessions_page.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_everywhere"))
     for client, tokens in ((PHONE_APP, phone), (WEB_SHOP, shop)):
         assert not is_live(store, tokens["access_token"])
         assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
@@ -103,12 +105,12 @@ async def test_who_signs_out_everywhere_ends_every_application_and_every_browser
 
 
 async def test_a_page_of_sessions_left_open_across_signing_out_everywhere_asks_for_a_login(
-    listed: Page, http: httpx2.AsyncClient, store: redis.Redis
+    sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
-    other = await listed.context.new_page()
+    other = await sessions_page.context.new_page()
     await other.goto(SESSIONS)
-    await button(listed, "sessions.end_all").click()
-    await expect_login(listed)
+    await button(sessions_page, "sessions.end_all").click()
+    await expect_login(sessions_page)
     later = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     await row_of(other, "Phone App").get_by_role("button").click()
@@ -117,7 +119,7 @@ async def test_a_page_of_sessions_left_open_across_signing_out_everywhere_asks_f
 
 
 async def test_the_start_page_leads_to_the_sessions(page: Page, worker: Worker) -> None:
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     await page.goto("/")
     await page.get_by_role("link", name=page_text("start.sessions"), exact=True).click()
     await expect_heading(page, "sessions.heading")

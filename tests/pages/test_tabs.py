@@ -9,8 +9,8 @@ from playwright.async_api import Page, expect
 
 from service.worker import Worker
 from tests.pages.application import Application
-from tests.pages.stage import SHOP
-from tests.pages.steps import allow, be_signed_in, deny, expect_consent, expect_refusal, log_in, open_consent_page
+from tests.pages.deployment import SHOP
+from tests.pages.steps import allow, deny, expect_consent, expect_refusal, log_in, open_consent_page, set_login_cookies
 from tests.support.browser import authorization_url
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
 
@@ -28,12 +28,12 @@ async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
     await expect_consent(other, "Phone App")
 
     await allow(other)
-    visit = await application.arrival_of(other)
+    visit = await application.await_callback(other)
     assert visit.query["state"] == "phone"
     tokens_of(await PHONE_APP.exchange(http, visit.query["code"], application.callback))
 
     await allow(page)
-    visit = await application.arrival_of(page)
+    visit = await application.await_callback(page)
     assert visit.query["state"] == "shop"
     tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
 
@@ -42,14 +42,14 @@ async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
 async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
     page: Page, worker: Worker, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    await be_signed_in(page, worker)
+    await set_login_cookies(page, worker)
     other = await page.context.new_page()
     await page.goto(authorization_url(SHOP, application.callback, state="shop"))
     await other.goto(authorization_url(PHONE_APP, application.callback, state="phone"))
     await allow(other)
-    phone = (await application.arrival_of(other)).query
+    phone = (await application.await_callback(other)).query
     await allow(page)
-    shop = (await application.arrival_of(page)).query
+    shop = (await application.await_callback(page)).query
 
     assert (phone["state"], shop["state"]) == ("phone", "shop")
     tokens_of(await SHOP.exchange(http, shop["code"], application.callback))
@@ -88,10 +88,10 @@ async def test_one_question_in_two_tabs_has_one_answer(
     await other.goto(page.url)
     await third.goto(page.url)
     await allow(page)
-    code = (await application.arrival_of(page)).query["code"]
+    code = (await application.await_callback(page)).query["code"]
 
     await allow(other)
-    assert (await application.arrival_of(other)).query["code"] == code
+    assert (await application.await_callback(other)).query["code"] == code
     await deny(third)
     await expect_refusal(third, "answered")
     assert sum(1 for _ in store.scan_iter("code:*")) == 1
@@ -106,7 +106,7 @@ async def test_what_was_denied_in_one_tab_cannot_be_allowed_in_the_other(
     other = await page.context.new_page()
     await other.goto(page.url)
     await deny(page)
-    await application.arrival_of(page)
+    await application.await_callback(page)
 
     await allow(other)
     await expect_refusal(other, "answered")

@@ -18,7 +18,7 @@ SHOP = OAuthClient("shop", "shop-secret")
 PKCE_ONLY = OAuthClient("pkce-only")
 
 
-class Stage(NamedTuple):
+class Deployment(NamedTuple):
     """A service and its Redis. `environment` starts another service on the same Redis."""
 
     redis: RedisServer
@@ -27,9 +27,9 @@ class Stage(NamedTuple):
 
 
 @contextmanager
-def running_stage(
+def running_deployment(
     folder: Path, callback: str, *, port: int | None = None, realms: Mapping[str, object] | None = None
-) -> Iterator[Stage]:
+) -> Iterator[Deployment]:
     """Run a service with its own Redis. Realms are entries of a seed file; by default there is only main.
 
     A code lives for ten minutes, for slow browsers.
@@ -39,7 +39,7 @@ def running_stage(
         seed = write_seed(folder / "seed.yaml", callback, realms)
         environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(seed), TOKEN_SERVICE_CODE_TTL="600")
         with running_service(folder, environment, port=port) as service:
-            yield Stage(server, environment, service)
+            yield Deployment(server, environment, service)
     finally:
         stop(server.process)
 

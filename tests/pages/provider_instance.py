@@ -15,20 +15,20 @@ import yaml
 from playwright.async_api import Locator, Page, expect
 
 from tests.conftest import environment_of
-from tests.pages.stage import SHOP
+from tests.pages.deployment import SHOP
 from tests.support.browser import authorization_url, page_text
 from tests.support.clients_and_users import OAuthClient, UserCredentials
 from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 
 OUR_NAME: Final = "The Token Service"
 PROVIDER: Final = "Example Organisation"
-US: Final = OAuthClient("token-service", "a secret: with 100% + signs")
+SERVICE_AS_CLIENT: Final = OAuthClient("token-service", "a secret: with 100% + signs")
 """The service's registration as a client of the provider."""
 ZOE: Final = UserCredentials("zoe@org.example", "a password elsewhere")
 YVES: Final = UserCredentials("yves@org.example", "another one elsewhere")
 
 CEP: Final = "realm:cep role:enduser"
-EITHER: Final = "role:enduser"
+ANY_REALM: Final = "role:enduser"
 """A scope that leaves the choice of the realm open."""
 
 
@@ -63,8 +63,8 @@ def _make_seed(callback: str) -> dict[str, object]:
     return {
         "clients": [
             {
-                "client_id": US.client_id,
-                "client_secret": US.client_secret,
+                "client_id": SERVICE_AS_CLIENT.client_id,
+                "client_secret": SERVICE_AS_CLIENT.client_secret,
                 "client_name": OUR_NAME,
                 "redirect_uris": [callback],
                 "grant_types": ["password", "authorization_code"],
@@ -84,8 +84,8 @@ def realm_of(provider: IdentityProvider) -> dict[str, object]:
     return {
         "name": PROVIDER,
         "issuer": provider.url,
-        "client_id": US.client_id,
-        "client_secret": US.client_secret,
+        "client_id": SERVICE_AS_CLIENT.client_id,
+        "client_secret": SERVICE_AS_CLIENT.client_secret,
         "scope": "realm:main role:enduser",
         "username_claim": "username",
         "default_roles": ["enduser"],

@@ -7,7 +7,7 @@ from playwright.async_api import Page
 
 from tests.pages.accessibility import assert_accessible, assert_fits, find_violations
 from tests.pages.application import Application
-from tests.pages.browser import DARK, DESKTOP, NARROW, PHONE, Complaints, Device
+from tests.pages.browser import DARK, DESKTOP, NARROW, PHONE, BrowserErrors, Device
 from tests.pages.conftest import OpenPage
 
 POLICY = "default-src 'none'; img-src data:"
@@ -25,12 +25,12 @@ HEAD = f"""<!doctype html><html lang="en"><head><title>A page</title><link rel="
     ],
 )
 async def test_a_browser_complains(
-    page: Page, application: Application, complaints: Complaints, html: str, complaint: str
+    page: Page, application: Application, browser_errors: BrowserErrors, html: str, complaint: str
 ) -> None:
     application.serve("/", html)
     await page.goto(application.url)
-    await complaints.heard(complaint)
-    complaints.take()
+    await browser_errors.await_texts(complaint)
+    browser_errors.take()
 
 
 async def test_a_refusal_is_no_complaint(page: Page) -> None:
