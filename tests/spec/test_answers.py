@@ -143,11 +143,11 @@ async def test_an_error_repeats_nothing_that_was_sent(http: httpx2.AsyncClient) 
         PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": marker},
         PHONE_APP.credentials | {"grant_type": "authorization_code", "code": marker, "redirect_uri": marker},
     ]
-    answers = [await http.post(TOKEN, data=form) for form in forms]
-    answers += [await http.post(f"{TOKEN}?password={marker}"), await revoke_all(http, marker), await http.get(marker)]
+    responses = [await http.post(TOKEN, data=form) for form in forms]
+    responses += [await http.post(f"{TOKEN}?password={marker}"), await revoke_all(http, marker), await http.get(marker)]
 
-    assert all(answer.status_code >= 400 for answer in answers)
-    assert not [answer for answer in answers if marker in answer.text + str(answer.headers)]
+    assert all(response.status_code >= 400 for response in responses)
+    assert not [response for response in responses if marker in response.text + str(response.headers)]
 
 
 @pytest.mark.clause("decided-revoke-answer", "decided-cache-headers-everywhere")
@@ -197,13 +197,13 @@ async def test_a_redis_that_takes_no_writes_is_503_with_a_time_to_come_back(
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
         store.config_set("maxmemory", "1")
         try:
-            answers = [
+            responses = [
                 await PHONE_APP.log_in(http, ALICE),
                 await PHONE_APP.refresh(http, tokens["refresh_token"]),
             ]
         finally:
             store.config_set("maxmemory", "0")
 
-    for answer in answers:
-        assert_error(answer, 503, "temporarily_unavailable")
-        assert int(answer.headers["retry-after"]) >= 1
+    for response in responses:
+        assert_error(response, 503, "temporarily_unavailable")
+        assert int(response.headers["retry-after"]) >= 1

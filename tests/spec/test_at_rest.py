@@ -30,7 +30,7 @@ from tests.support.clients_and_users import (
 VERIFIER = "v" * 64
 
 
-async def live_a_day(http: httpx2.AsyncClient, worker: Worker) -> list[str]:
+async def send_every_request(http: httpx2.AsyncClient, worker: Worker) -> list[str]:
     """Send every kind of request once. Returns all secrets that a client or a browser could present."""
     pending = await make_code(worker, BOB)
     code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
@@ -56,7 +56,7 @@ async def live_a_day(http: httpx2.AsyncClient, worker: Worker) -> list[str]:
 async def test_redis_holds_no_token_code_secret_or_password(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    presentable = await live_a_day(http, worker)
+    presentable = await send_every_request(http, worker)
     presentable += [token[9:] for token in presentable]
     presentable += [client.client_secret or "" for client in (WEB_SHOP, MADE_SECRET, READER)]
     presentable += [credentials.password for credentials in (ALICE, BOB, METER)]
@@ -72,7 +72,7 @@ async def test_redis_holds_no_token_code_secret_or_password(
 async def test_nothing_that_redis_holds_is_accepted_as_a_token(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    await live_a_day(http, worker)
+    await send_every_request(http, worker)
     words = {word for text in read_everything(store) for part in text.split("\n") for word in part.split(":")}
     candidates = [word for word in words if len(word) >= 20 and word.isascii() and word.isprintable()]
 
@@ -90,7 +90,7 @@ async def test_every_key_of_a_token_code_session_or_counter_expires(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     registered = set(store.scan_iter())
-    tokens = await live_a_day(http, worker)
+    tokens = await send_every_request(http, worker)
     await revoke_all(http, tokens[2])
 
     written = set(store.scan_iter()) - registered

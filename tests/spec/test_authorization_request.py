@@ -107,7 +107,7 @@ async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser)
 @pytest.mark.clause("6749-4.1.1-client-id", "spec-4.1-client-id", "6749-4.1.2.1-no-redirect")
 @pytest.mark.clause("6749-4.1.2.1-owner-informed", "6749-3.1-parameter-once")
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         pytest.param("", "client_id is missing", id="missing"),
         pytest.param("client_id=", "client_id is missing", id="empty"),
@@ -125,13 +125,13 @@ async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser)
     ],
 )
 async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
-    browser: Browser, query: str, told: str
+    browser: Browser, query: str, message: str
 ) -> None:
     rest = urlencode({"response_type": "code", "redirect_uri": PHONE_CALLBACK, "state": "x"})
     response = await browser.open(f"{AUTHORIZATION}?{query}&{rest}")
 
     assert_refused(response, 400, "unverified")
-    assert told in Page(response).text
+    assert message in Page(response).text
 
 
 @pytest.mark.clause("6749-3.1.2.3-uri-in-request", "6749-3.1.2.3-matched", "6749-3.1.2.3-simple-comparison")
@@ -139,7 +139,7 @@ async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
 @pytest.mark.clause("6749-10.6-redirect-uri-validated", "6749-10.15-no-open-redirect", "6819-5.2.3.5-mismatch-refused")
 @pytest.mark.clause("spec-4.1-redirect-uri", "spec-4.1-unverified-redirect", "spec-7.4-unverified-redirect")
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         pytest.param("", "redirect_uri is missing", id="missing"),
         pytest.param("redirect_uri=", "redirect_uri is missing", id="empty"),
@@ -152,12 +152,12 @@ async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
     ],
 )
 async def test_a_bad_redirect_uri_is_told_on_a_page_and_nobody_is_redirected(
-    browser: Browser, query: str, told: str
+    browser: Browser, query: str, message: str
 ) -> None:
     response = await browser.open(f"{AUTHORIZATION}?response_type=code&client_id=web-shop&state=x&{query}")
 
     assert_refused(response, 400, "unverified")
-    assert told in Page(response).text
+    assert message in Page(response).text
 
 
 @pytest.mark.clause("6819-5.2.3.3-client-id-with-redirect-uri", "6749-10.6-redirect-uri-validated")
@@ -192,7 +192,7 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
 @pytest.mark.clause("spec-4.1-response-type", "7636-4.2-no-plain", "7636-4.4.1-method-unsupported")
 @pytest.mark.clause("7636-4.4.1-error-explained", "7636-7.2-no-downgrade", "6749-3.1-empty-parameter-omitted")
 @pytest.mark.parametrize(
-    ("changed", "error", "told"),
+    ("changed", "error", "message"),
     [
         pytest.param({"response_type": None}, "invalid_request", "response_type", id="no response_type"),
         pytest.param({"response_type": ""}, "invalid_request", "response_type", id="an empty one"),
@@ -232,26 +232,26 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
     ],
 )
 async def test_a_mistake_of_the_client_travels_back_to_it_with_the_state(
-    browser: Browser, changed: dict[str, str | None], error: str, told: str
+    browser: Browser, changed: dict[str, str | None], error: str, message: str
 ) -> None:
     answer = assert_sent_back(await browser.open(authorization_url(**{"state": "a b&c"} | changed)), error)
 
     assert answer["state"] == "a b&c"
-    assert told in answer["error_description"]
+    assert message in answer["error_description"]
     assert answer.keys() == {"error", "error_description", "state", "iss"}
 
 
 @pytest.mark.clause("6749-3.1-parameter-once", "6749-4.1.2.1-error", "7636-7.2-no-downgrade")
 @pytest.mark.parametrize("name", ["response_type", "scope", "code_challenge", "code_challenge_method"])
-@pytest.mark.parametrize(("values", "told"), [("{0}=code&{0}=code", "twice"), ("{0}=%ff", "characters")])
+@pytest.mark.parametrize(("values", "message"), [("{0}=code&{0}=code", "twice"), ("{0}=%ff", "characters")])
 async def test_a_parameter_twice_or_unreadable_is_invalid_request_by_redirect(
-    browser: Browser, name: str, values: str, told: str
+    browser: Browser, name: str, values: str, message: str
 ) -> None:
     answer = assert_sent_back(
         await browser.open(authorization_url(state="x", **{name: None}) + "&" + values.format(name)), "invalid_request"
     )
 
-    assert (answer["state"], told in answer["error_description"], name in answer["error_description"]) == (
+    assert (answer["state"], message in answer["error_description"], name in answer["error_description"]) == (
         "x",
         True,
         True,
@@ -440,7 +440,7 @@ async def test_a_query_of_the_redirect_uri_is_kept_in_errors_too(browser: Browse
 
 @pytest.mark.clause("decided-loopback-port-may-differ")
 @pytest.mark.parametrize(
-    ("registered", "asked"),
+    ("registered", "requested"),
     [
         ("http://127.0.0.1:9000/callback", "http://127.0.0.1:51234/callback"),
         ("http://127.0.0.1:9000/callback", "http://127.0.0.1/callback"),
@@ -450,18 +450,18 @@ async def test_a_query_of_the_redirect_uri_is_kept_in_errors_too(browser: Browse
     ],
 )
 async def test_an_application_on_the_users_machine_chooses_its_port(
-    browser: Browser, worker: Worker, http: httpx2.AsyncClient, registered: str, asked: str
+    browser: Browser, worker: Worker, http: httpx2.AsyncClient, registered: str, requested: str
 ) -> None:
     client = await register(worker, "native-app", registered)
-    code = await browser.get_code(client, asked)
+    code = await browser.get_code(client, requested)
 
     assert (await client.exchange(http, code, registered)).status_code == 400
-    assert (await client.exchange(http, code, asked)).status_code == 200
+    assert (await client.exchange(http, code, requested)).status_code == 200
 
 
 @pytest.mark.clause("decided-loopback-port-may-differ", "6749-3.1.2.3-simple-comparison", "6749-3.1.2.4-no-redirect")
 @pytest.mark.parametrize(
-    ("registered", "asked"),
+    ("registered", "requested"),
     [
         pytest.param("http://localhost:9000/callback", "http://localhost:9001/callback", id="a name"),
         pytest.param("https://127.0.0.1:9000/callback", "https://127.0.0.1:9001/callback", id="https"),
@@ -484,12 +484,12 @@ async def test_an_application_on_the_users_machine_chooses_its_port(
     ],
 )
 async def test_nothing_but_the_port_of_a_loopback_address_may_differ(
-    browser: Browser, worker: Worker, registered: str, asked: str
+    browser: Browser, worker: Worker, registered: str, requested: str
 ) -> None:
     app = await register(worker, "native-app", registered)
 
     assert is_login_page(await browser.open(authorization_url(app, registered)))
-    assert_refused(await browser.open(authorization_url(app, asked)), 400, "unverified")
+    assert_refused(await browser.open(authorization_url(app, requested)), 400, "unverified")
 
 
 @pytest.mark.clause("decided-loopback-port-may-differ")

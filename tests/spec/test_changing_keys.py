@@ -20,8 +20,8 @@ REQUEST = authorization_url(scope="realm:main role:enduser")
 pytestmark = pytest.mark.clause("decided-secret-key-rotation")
 
 
-class Balancer(httpx2.AsyncBaseTransport):
-    """A client that sends each request to the other of two instances."""
+class AlternatingTransport(httpx2.AsyncBaseTransport):
+    """A transport that sends each request to the other of two instances."""
 
     def __init__(self, *instances: httpx2.AsyncClient) -> None:
         self._instances = itertools.cycle(instances)
@@ -31,32 +31,32 @@ class Balancer(httpx2.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def side_by_side(
+async def alternating_http(
     make_settings: MakeSettings, clock: Clock, keys: tuple[str, str]
 ) -> AsyncIterator[httpx2.AsyncClient]:
     first, second = (make_settings(TOKEN_SERVICE_SECRET_KEY=key) for key in keys)
     async with serving(first, clock) as one, serving(second, clock) as other:
-        transport = Balancer(one, other)
+        transport = AlternatingTransport(one, other)
         async with httpx2.AsyncClient(transport=transport, base_url=one.base_url) as http:
             yield http
 
 
-class Everything:
+class KeyedObjects:
     """A set with one of each thing that is made with a key.
 
-    `begin` makes them at one instance, and `finish` uses them at another.
+    `create` makes them at one instance, and `use` uses them at another.
     """
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.browser = Browser(http)
 
-    async def begin(self) -> None:
+    async def create(self) -> None:
         await self.browser.sign_in(stay="yes")
         self.tokens = tokens_of(await PHONE_APP.log_in(self.browser.http, ALICE))
         self.code = await self.browser.get_code(scope="realm:main role:enduser")
         self.consent = await self.browser.open_consent_page(REQUEST)
 
-    async def go_on(self, http: httpx2.AsyncClient) -> None:
+    async def use(self, http: httpx2.AsyncClient) -> None:
         self.browser.http = http
         self.tokens = tokens_of(await PHONE_APP.refresh(http, self.tokens["refresh_token"]))
         assert (await AUDITOR.introspect(http, self.tokens["refresh_token"])).json()["active"]
@@ -76,16 +76,16 @@ async def test_nothing_is_lost_by_restarts_with_other_keys(
     Everything made with a dropped key was renewed before.
     """
     async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=STEPS[0]), clock) as http:
-        everything = Everything(http)
-        await everything.begin()
+        everything = KeyedObjects(http)
+        await everything.create()
     for keys in itertools.pairwise(STEPS):
-        async with side_by_side(make_settings, clock, keys) as http:
+        async with alternating_http(make_settings, clock, keys) as http:
             for _ in range(2):
-                await everything.go_on(http)
+                await everything.use(http)
                 # One more request, so that the next round sends each request to the other instance.
                 await http.get("/healthz")
         async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=keys[1]), clock) as http:
-            await everything.go_on(http)
+            await everything.use(http)
 
 
 @pytest.mark.parametrize("keys", [*itertools.pairwise(STEPS), *((b, a) for a, b in itertools.pairwise(STEPS))])
@@ -93,7 +93,7 @@ async def test_every_form_of_one_instance_is_taken_by_the_other(
     make_settings: MakeSettings, clock: Clock, registry: None, keys: tuple[str, str]
 ) -> None:
     """The login form, the consent form and the sign-out form each work at the instance that did not render it."""
-    async with side_by_side(make_settings, clock, keys) as http:
+    async with alternating_http(make_settings, clock, keys) as http:
         browser = Browser(http)
         login = await browser.open(REQUEST)
         consent = await browser.log_in(login)

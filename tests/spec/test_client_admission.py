@@ -13,7 +13,7 @@ from tests.support.clients_and_users import GATEWAY
 from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
-CONTENDERS = 50
+CONCURRENT_REQUESTS = 50
 PAUSE_MS = 60_000
 
 
@@ -29,12 +29,12 @@ async def test_one_asks_for_room_again_while_the_others_pass(
     with recording_commands(store) as commands:
         store.client_pause(PAUSE_MS, all=False)
         try:
-            answers = [asyncio.create_task(GATEWAY.introspect(http, "nothing")) for _ in range(CONTENDERS)]
+            answers = [asyncio.create_task(GATEWAY.introspect(http, "nothing")) for _ in range(CONCURRENT_REQUESTS)]
             await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
-            while sum(answer.done() for answer in answers) < CONTENDERS - 1:
+            while sum(answer.done() for answer in answers) < CONCURRENT_REQUESTS - 1:
                 waiting = [answer for answer in answers if not answer.done()]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            assert sum(answer.done() for answer in answers) == CONTENDERS - 1
+            assert sum(answer.done() for answer in answers) == CONCURRENT_REQUESTS - 1
         finally:
             store.client_unpause()
         assert {(await answer).status_code for answer in answers} == {200}

@@ -252,12 +252,12 @@ async def test_a_client_id_over_255_characters_is_nobodys(
         reference = await OAuthClient("nobody", SECRET).revoke(http, "x")
         for length, known in ((255, True), (256, False)):
             client_id = "x" * length
-            answers = [
+            responses = [
                 await OAuthClient(client_id, SECRET).revoke(http, "x"),
                 await http.post(REVOKE, data={"token": "x"}, headers=basic(client_id, SECRET)),
                 await http.post(REVOKE, data={"token": "x"}, headers=basic("%78" * length, SECRET)),
                 await http.post(REVOKE, data={"token": "x", "client_id": client_id}, headers=basic(client_id, SECRET)),
             ]
-            for answer in answers:
-                assert answer.status_code == (200 if known else 401)
-                assert known or answer.content == reference.content
+            for response in responses:
+                assert response.status_code == (200 if known else 401)
+                assert known or response.content == reference.content

@@ -17,6 +17,7 @@ from service.crypto.password_hashing import hash_generated_secret, hash_password
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
+from tests.spec.wrong_logins import WRONG_SHOP
 from tests.support.clients_and_users import (
     ALICE,
     MADE_SECRET,
@@ -32,8 +33,6 @@ from tests.support.clients_and_users import (
 from tests.support.events import events_of
 from tests.support.loop_time import LoopTime
 
-WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
-
 
 async def fail(http: httpx2.AsyncClient, times: int, client: OAuthClient = WRONG_SHOP) -> None:
     for _ in range(times):
@@ -46,7 +45,7 @@ async def guess(http: httpx2.AsyncClient, client_id: str, secret: str) -> httpx2
 
 
 @asynccontextmanager
-async def a_minute_later(settings: Settings, clock: Clock) -> AsyncIterator[httpx2.AsyncClient]:
+async def serving_a_minute_later(settings: Settings, clock: Clock) -> AsyncIterator[httpx2.AsyncClient]:
     """Make a request a minute later, on another worker.
 
     A worker measures a refusal by the wall clock, which a test cannot move.
@@ -72,7 +71,7 @@ async def test_the_thirty_first_guess_within_a_minute_is_refused_right_or_wrong(
         assert_throttled(await WRONG_SHOP.revoke(http, "x"))
         assert_throttled(await WEB_SHOP.revoke(http, "x"))
         assert_throttled(await WEB_SHOP.log_in(http, ALICE))
-    async with a_minute_later(make_settings(), clock) as http:
+    async with serving_a_minute_later(make_settings(), clock) as http:
         assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
 
 
@@ -150,7 +149,7 @@ async def test_an_address_may_fail_three_times_as_often_for_all_clients_together
 
         assert_throttled(await OAuthClient("client-7", "wrong").revoke(http, "x"))
         assert_throttled(await WEB_SHOP.revoke(http, "x"))
-    async with a_minute_later(settings, clock) as http:
+    async with serving_a_minute_later(settings, clock) as http:
         assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
 
 

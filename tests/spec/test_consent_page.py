@@ -55,8 +55,8 @@ async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_a
     page = Page(await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation")))
     lifetime = Renderer(Branding("Token Service", "#1f5fa8", False), "").lifetime(2_592_000_000, None)
 
-    for said in ("Phone App", "Alice", ALICE.username, page_text("consent.realm_main"), "127.0.0.1:9000", lifetime):
-        assert said in page.text
+    for text in ("Phone App", "Alice", ALICE.username, page_text("consent.realm_main"), "127.0.0.1:9000", lifetime):
+        assert text in page.text
     for role in ("enduser", "organisation"):
         assert page_text(f"role.{role}") in page.text
         assert page_text(f"role.{role}_detail") in page.text
@@ -191,11 +191,11 @@ async def test_a_double_click_leads_to_the_same_code_and_never_to_a_second(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
     page = await browser.open_consent_page(authorization_url(state="x"))
-    answers = await asyncio.gather(*(browser.allow(page) for _ in range(8)))
-    locations = {answer.headers["location"] for answer in answers}
+    responses = await asyncio.gather(*(browser.allow(page) for _ in range(8)))
+    locations = {response.headers["location"] for response in responses}
 
     assert len(locations) == 1
-    code = authorization_response(answers[0])["code"]
+    code = authorization_response(responses[0])["code"]
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
@@ -239,11 +239,11 @@ async def test_who_allowed_cannot_deny_any_more_and_the_code_stays_good(
 
 async def test_of_allow_and_deny_at_once_one_wins(browser: Browser) -> None:
     page = await browser.open_consent_page(authorization_url())
-    answers = await asyncio.gather(browser.allow(page), browser.deny(page), browser.allow(page), browser.deny(page))
-    sent_back = [authorization_response(answer) for answer in answers if answer.status_code == 303]
+    responses = await asyncio.gather(browser.allow(page), browser.deny(page), browser.allow(page), browser.deny(page))
+    sent_back = [authorization_response(response) for response in responses if response.status_code == 303]
 
-    assert {"code" in answer for answer in sent_back} in ({True}, {False})
-    assert {answer.status_code for answer in answers} == {303, 400}
+    assert {"code" in response for response in sent_back} in ({True}, {False})
+    assert {response.status_code for response in responses} == {303, 400}
 
 
 async def test_the_page_can_be_loaded_again_until_it_is_answered(browser: Browser) -> None:

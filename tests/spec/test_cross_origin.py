@@ -66,10 +66,10 @@ async def test_a_preflight_from_a_registered_origin_is_answered(
     ],
 )
 async def test_any_other_origin_gets_no_permission(http: httpx2.AsyncClient, origin: str) -> None:
-    asked = await http.options(TOKEN, headers=preflight(origin))
+    preflight_response = await http.options(TOKEN, headers=preflight(origin))
     called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})
 
-    assert "access-control-allow-origin" not in asked.headers
+    assert "access-control-allow-origin" not in preflight_response.headers
     assert called.status_code == 200
     assert "access-control-allow-origin" not in called.headers
     assert "origin" in called.headers["vary"].lower()
@@ -78,7 +78,7 @@ async def test_any_other_origin_gets_no_permission(http: httpx2.AsyncClient, ori
 @pytest.mark.clause("decided-cors-origins", "7009-2.3-cors")
 async def test_answers_and_errors_may_be_read_by_a_registered_origin(http: httpx2.AsyncClient) -> None:
     headers = {"Origin": KNOWN}
-    answers = [
+    responses = [
         await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers=headers),
         await http.post(TOKEN, data=PHONE_APP.credentials, headers=headers),
         await http.post(TOKEN, data=OAuthClient("nobody").credentials, headers=headers),
@@ -91,38 +91,40 @@ async def test_answers_and_errors_may_be_read_by_a_registered_origin(http: httpx
         await http.post(REVOKE, data=PHONE_APP.credentials, headers=headers),
     ]
 
-    assert [answer.status_code for answer in answers] == [200, 400, 401, 413, 400, 405, 200, 400]
-    for answer in answers:
-        assert answer.headers["access-control-allow-origin"] == KNOWN
-        assert "access-control-allow-credentials" not in answer.headers
-        assert "origin" in answer.headers["vary"].lower()
+    assert [response.status_code for response in responses] == [200, 400, 401, 413, 400, 405, 200, 400]
+    for response in responses:
+        assert response.headers["access-control-allow-origin"] == KNOWN
+        assert "access-control-allow-credentials" not in response.headers
+        assert "origin" in response.headers["vary"].lower()
 
 
 @pytest.mark.clause("decided-cors-preflight", "decided-cors-origins")
 async def test_the_metadata_may_be_read_by_a_registered_origin(http: httpx2.AsyncClient) -> None:
     for origin, permission in ((KNOWN, KNOWN), (STRANGER, None)):
-        asked = await http.options(METADATA, headers=preflight(origin) | {"Access-Control-Request-Method": "GET"})
+        preflight_response = await http.options(
+            METADATA, headers=preflight(origin) | {"Access-Control-Request-Method": "GET"}
+        )
         got = await http.get(METADATA, headers={"Origin": origin})
         refused = await http.post(METADATA, headers={"Origin": origin})
 
-        assert asked.headers["access-control-allow-methods"] == "GET"
+        assert preflight_response.headers["access-control-allow-methods"] == "GET"
         assert (got.status_code, refused.status_code) == (200, 405)
-        for answer in (asked, got, refused):
-            assert answer.headers.get("access-control-allow-origin") == permission
-            assert "access-control-allow-credentials" not in answer.headers
-            assert "origin" in answer.headers["vary"].lower()
+        for response in (preflight_response, got, refused):
+            assert response.headers.get("access-control-allow-origin") == permission
+            assert "access-control-allow-credentials" not in response.headers
+            assert "origin" in response.headers["vary"].lower()
 
 
 @pytest.mark.clause("decided-cors-not-at-revoke-all")
 async def test_revoke_all_has_no_cors(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    asked = await http.options(REVOKE_ALL, headers=preflight(KNOWN))
+    preflight_response = await http.options(REVOKE_ALL, headers=preflight(KNOWN))
     called = await http.post(REVOKE_ALL, headers=bearer(access_token) | {"Origin": KNOWN})
     refused = await http.post(REVOKE_ALL, headers={"Origin": KNOWN})
 
-    assert [asked.status_code, called.status_code, refused.status_code] == [405, 200, 401]
-    for answer in (asked, called, refused):
-        assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert [preflight_response.status_code, called.status_code, refused.status_code] == [405, 200, 401]
+    for response in (preflight_response, called, refused):
+        assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
 async def test_options_that_is_no_preflight_is_another_method(http: httpx2.AsyncClient) -> None:
@@ -174,10 +176,10 @@ async def test_an_origin_over_300_characters_gets_no_permission_registered_or_no
     origin = "https://".ljust(length, "x")
     await worker.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), narrowing=None)
 
-    asked = await http.options(TOKEN, headers=preflight(origin))
+    preflight_response = await http.options(TOKEN, headers=preflight(origin))
     called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})
 
     assert called.status_code == 200
-    for answer in (asked, called):
-        assert answer.headers.get("access-control-allow-origin") == (origin if is_known else None)
-        assert "origin" in answer.headers["vary"].lower()
+    for response in (preflight_response, called):
+        assert response.headers.get("access-control-allow-origin") == (origin if is_known else None)
+        assert "origin" in response.headers["vary"].lower()

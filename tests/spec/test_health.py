@@ -29,7 +29,7 @@ FOREVER_SECONDS = 3600.0
 
 
 @asynccontextmanager
-async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIApp]:
+async def serving_with_cached_readyz(settings: Settings, seconds: float) -> AsyncIterator[ASGIApp]:
     """Run the service with another time for which it remembers a result of /readyz."""
     worker = Worker(settings)
     worker.health = HealthEndpoint(
@@ -48,12 +48,12 @@ async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIA
 async def await_status(http: httpx2.AsyncClient, held_time: LoopTime, status: int) -> None:
     """Wait until /readyz answers with this status. Each request comes after the remembered result has expired."""
 
-    async def look() -> httpx2.Response:
+    async def probe_readyz() -> httpx2.Response:
         response = await held_time.advance_until_done(http.get("/readyz"))
         held_time.advance(REMEMBERED_SECONDS)
         return response
 
-    await until_status(look, status)
+    await until_status(probe_readyz, status)
 
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")
@@ -119,12 +119,12 @@ async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
 async def test_many_probes_ask_redis_as_often_as_one(
     make_settings: MakeSettings, registry: None, store: redis.Redis
 ) -> None:
-    async with remembering(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
+    async with serving_with_cached_readyz(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
         with recording_commands(store) as commands:
-            answers = await asyncio.gather(*(http.get("/readyz") for _ in range(AT_ONCE)))
-            answers += [await http.get("/readyz") for _ in range(AT_ONCE)]
+            responses = await asyncio.gather(*(http.get("/readyz") for _ in range(AT_ONCE)))
+            responses += [await http.get("/readyz") for _ in range(AT_ONCE)]
 
-    assert {answer.status_code for answer in answers} == {200}
+    assert {response.status_code for response in responses} == {200}
     for sent_once in ("INFO memory", "GET access:{000}:"):
         assert sum(command.startswith(sent_once) for command in commands) == 1, commands
 
@@ -133,7 +133,10 @@ async def test_many_probes_ask_redis_as_often_as_one(
 async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_than_one(
     held_time: LoopTime, make_settings: MakeSettings, own_redis: RedisServer
 ) -> None:
-    async with remembering(make_settings(REDIS_URL=own_redis.url), 0) as app, http_client_for(app) as http:
+    async with (
+        serving_with_cached_readyz(make_settings(REDIS_URL=own_redis.url), 0) as app,
+        http_client_for(app) as http,
+    ):
         await http.get("/readyz")
         with own_redis.frozen():
             probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
@@ -149,14 +152,14 @@ async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_t
 async def test_a_probe_that_is_broken_off_leaves_the_others_their_answer(
     make_settings: MakeSettings, registry: None
 ) -> None:
-    async with remembering(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
+    async with serving_with_cached_readyz(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
         probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
         await asyncio.sleep(0)
         for probe in probes[::2]:
             probe.cancel()
-        answers = await asyncio.gather(*probes[1::2])
+        responses = await asyncio.gather(*probes[1::2])
 
-    assert {answer.status_code for answer in answers} == {200}
+    assert {response.status_code for response in responses} == {200}
 
 
 @pytest.mark.clause("decided-readyz-remembered")
@@ -182,7 +185,7 @@ async def test_an_outage_is_told_half_a_second_later_at_most(
 async def test_the_end_of_an_instance_is_told_although_its_readiness_is_remembered(
     make_settings: MakeSettings, registry: None
 ) -> None:
-    async with remembering(make_settings(), FOREVER_SECONDS) as app:
+    async with serving_with_cached_readyz(make_settings(), FOREVER_SECONDS) as app:
 
         async def ending(scope: Scope, receive: Receive, send: Send) -> None:
             await app({**scope, "state": {ENDING.name: True}}, receive, send)

@@ -484,9 +484,9 @@ async def test_an_access_token_is_looked_up_once_and_garbage_never(
 async def test_browsers_of_other_origins_are_told_nothing(http: httpx2.AsyncClient) -> None:
     origin = {"Origin": "https://shop.example"}
 
-    answers = [
+    responses = [
         await http.post(INTROSPECT, data=GATEWAY.credentials | {"token": "x"}, headers=origin),
         await http.options(INTROSPECT, headers=origin | {"Access-Control-Request-Method": "POST"}),
     ]
 
-    assert not [name for answer in answers for name in answer.headers if name.startswith("access-control-")]
+    assert not [name for response in responses for name in response.headers if name.startswith("access-control-")]

@@ -26,7 +26,7 @@ MANY = {name: "1000/hour" for name in LIMITS if name != "TOKEN_SERVICE_TRUSTED_P
 Attempt = Callable[[httpx2.AsyncClient, str], Awaitable[bool]]
 
 
-async def fail_as_anybody(http: httpx2.AsyncClient, address: str) -> bool:
+async def fail_as_unknown_user(http: httpx2.AsyncClient, address: str) -> bool:
     return await fail_to_log_in(http, address, UserCredentials(f"somebody-at-{address}@example.com", "wrong"))
 
 
@@ -41,22 +41,22 @@ async def fail_to_log_in(http: httpx2.AsyncClient, address: str, credentials: Us
     return response.status_code == 400
 
 
-async def fail_as_a_client(http: httpx2.AsyncClient, address: str) -> bool:
+async def fail_as_client(http: httpx2.AsyncClient, address: str) -> bool:
     headers = basic(WEB_SHOP.client_id, "wrong") | {"X-Forwarded-For": address}
     response = await http.post(TOKEN, data={"grant_type": "password"}, headers=headers)
     assert response.status_code in (401, 429)
     return response.status_code == 401
 
 
-async def open_a_page(http: httpx2.AsyncClient, address: str) -> bool:
+async def open_page(http: httpx2.AsyncClient, address: str) -> bool:
     return is_login_page(await Browser(http).open(SESSIONS, **{"X-Forwarded-For": address}))
 
 
 LIMITED = {
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": fail_as_anybody,
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": fail_as_unknown_user,
     "TOKEN_SERVICE_LOGIN_ATTEMPTS": fail_as_alice,
-    "TOKEN_SERVICE_CLIENT_ATTEMPTS": fail_as_a_client,
-    "TOKEN_SERVICE_PAGES_PER_ADDRESS": open_a_page,
+    "TOKEN_SERVICE_CLIENT_ATTEMPTS": fail_as_client,
+    "TOKEN_SERVICE_PAGES_PER_ADDRESS": open_page,
 }
 limited = pytest.mark.parametrize(("setting", "attempt"), LIMITED.items(), ids=LIMITED.keys())
 
@@ -125,7 +125,7 @@ async def test_the_counters_of_one_address_share_a_slot(
     # A counter lives for the window divided by its limit: a few milliseconds with the default limit.
     settings = make_settings(TOKEN_SERVICE_PAGES_PER_ADDRESS="2/hour")
     async with serving(settings, clock, address="2001:db8:1::1") as http:
-        await open_a_page(http, "")
+        await open_page(http, "")
         keys = list(store.scan_iter("address:*"))
 
     assert len(keys) == 3

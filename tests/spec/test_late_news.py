@@ -25,40 +25,40 @@ from tests.support.browser import (
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
-NEWER = replace(ALICE, password="another password")
+CHANGED_ALICE = replace(ALICE, password="another password")
 
 
 @pytest.fixture
-def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_invalidations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Discard all invalidations, while the connection stays healthy."""
     monkeypatch.setattr(RegistryCache, "invalidate_keys", lambda *_: None)
 
 
-async def remember(http: httpx2.AsyncClient) -> None:
+async def fill_cache(http: httpx2.AsyncClient) -> None:
     for _ in range(2):
         tokens_of(await PHONE_APP.log_in(http, ALICE))
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_next_try(
-    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, deaf: None
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
-    await remember(http)
+    await fill_cache(http)
     families = set(store.scan_iter("family:*"))
-    await change_user(worker, ALICE, password_hash=hash_password(NEWER.password))
+    await change_user(worker, ALICE, password_hash=hash_password(CHANGED_ALICE.password))
 
     assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
 
     assert set(store.scan_iter("family:*")) == families
     assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
-    tokens_of(await PHONE_APP.log_in(http, NEWER))
+    tokens_of(await PHONE_APP.log_in(http, CHANGED_ALICE))
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-disabled-user")
 async def test_a_disabled_user_gets_nothing(
-    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, deaf: None
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
-    await remember(http)
+    await fill_cache(http)
     families = set(store.scan_iter("family:*"))
     await change_user(worker, ALICE, disabled=True)
 
@@ -69,9 +69,9 @@ async def test_a_disabled_user_gets_nothing(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_in_memory(
-    browser: Browser, worker: Worker, store: redis.Redis, deaf: None
+    browser: Browser, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
-    await remember(browser.http)
+    await fill_cache(browser.http)
     form = await browser.open(authorization_url())
     await change_user(worker, ALICE, name="Alice the Second")
 
@@ -83,7 +83,7 @@ async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_i
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
-    browser: Browser, worker: Worker, store: redis.Redis, deaf: None
+    browser: Browser, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
     page = await browser.open_consent_page(authorization_url())
     await browser.open(authorization_url())

@@ -24,7 +24,7 @@ FORGED_DEVICE = f"{make_browser_secret()}~{make_browser_secret()}"
 LIMITS = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "3/hour"}
 
 
-def words_of(commands: Sequence[str]) -> list[str]:
+def normalized_commands(commands: Sequence[str]) -> list[str]:
     """Return the commands without the names of keys, and without those of a worker's background tasks."""
     words = [command.split()[0].upper() for command in commands]
     return [word for word in words if word not in ("HELLO", "TIME", "XADD", "EVALSHA", "PEXPIRE", "XRANGE")]
@@ -37,7 +37,7 @@ async def commands_of_login(
         response = await browser.log_in(page, credentials)
         await asyncio.sleep(0)
     assert response.status_code in (200, 429)
-    return words_of(commands)
+    return normalized_commands(commands)
 
 
 @pytest.mark.clause("decided-login-costs-alike", "6819-5.1.4.2.3-account-lock")
@@ -79,7 +79,7 @@ async def test_the_password_grant_asks_redis_alike_for_a_known_and_an_unknown_us
     for person in (KNOWN, UNKNOWN):
         with recording_commands(store) as commands:
             await PHONE_APP.log_in(http, person)
-        found.append(words_of(commands))
+        found.append(normalized_commands(commands))
 
     assert found[0] == found[1]
     assert found[0].count("HMGET") == 1

@@ -24,7 +24,7 @@ def count_script_calls(store: redis.Redis) -> int:
     return statistics.get("cmdstat_evalsha", {"calls": 0})["calls"]
 
 
-def hold(store: redis.Redis) -> None:
+def occupy_password_checks(store: redis.Redis) -> None:
     """Occupy as many checks of Alice's password as are allowed at once."""
     store.set("lease:" + COUNTER, 1_000, px=60_000)
 
@@ -53,7 +53,7 @@ async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
     async with serving(make_settings(), clock) as http:
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
         families = set(store.scan_iter("family:*"))
-        hold(store)
+        occupy_password_checks(store)
         calls = count_script_calls(store)
         login = asyncio.create_task(PHONE_APP.log_in(http, ALICE))
         await until(lambda: count_script_calls(store) > calls)

@@ -14,6 +14,7 @@ from service.crypto.password_hashing import hash_password
 from service.protocol.user import User
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
+from tests.spec.wrong_logins import UNKNOWN_USER
 from tests.support.browser import (
     LOGIN,
     SESSIONS,
@@ -43,7 +44,6 @@ from tests.support.password_hashes import FULL_COST, recording_hashes
 
 WRONG = page_text("login.error_wrong")
 THROTTLED = page_text("login.error_throttled")
-NOBODY = UserCredentials("nobody@example.com", "wrong")
 HALF_AN_HOUR = 1800
 
 
@@ -117,15 +117,17 @@ async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(
 async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, worker: Worker) -> None:
     await change_user(worker, BOB, disabled=True)
     page = await browser.open(authorization_url())
-    answers = [await browser.log_in(page, credentials) for credentials in (wrong(ALICE), NOBODY, wrong(BOB), BOB)]
+    responses = [
+        await browser.log_in(page, credentials) for credentials in (wrong(ALICE), UNKNOWN_USER, wrong(BOB), BOB)
+    ]
     texts = {
-        answer.text.replace(credentials.username, "?")
-        for answer, credentials in zip(answers, (ALICE, NOBODY, BOB, BOB), strict=True)
+        response.text.replace(credentials.username, "?")
+        for response, credentials in zip(responses, (ALICE, UNKNOWN_USER, BOB, BOB), strict=True)
     }
 
-    assert {answer.status_code for answer in answers} == {200}
+    assert {response.status_code for response in responses} == {200}
     assert len(texts) == 1
-    assert not {tuple(answer.headers.get_list("set-cookie")) for answer in answers} - {()}
+    assert not {tuple(response.headers.get_list("set-cookie")) for response in responses} - {()}
 
 
 @pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
@@ -133,7 +135,7 @@ async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browse
 async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
     await worker.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
     page = await browser.open(authorization_url())
-    for credentials in (wrong(ALICE), NOBODY):
+    for credentials in (wrong(ALICE), UNKNOWN_USER):
         with recording_hashes() as costs:
             await browser.log_in(page, credentials)
 
@@ -141,17 +143,17 @@ async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(brows
 
 
 @pytest.mark.parametrize(
-    ("missing", "told"), [("username", "login.username_missing"), ("password", "login.password_missing")]
+    ("missing", "text_key"), [("username", "login.username_missing"), ("password", "login.password_missing")]
 )
 async def test_an_empty_field_is_told_and_is_no_failed_login(
-    make_settings: MakeSettings, clock: Clock, registry: None, missing: str, told: str
+    make_settings: MakeSettings, clock: Clock, registry: None, missing: str, text_key: str
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
         browser = Browser(http)
         page = await browser.open(authorization_url())
         for _ in range(3):
             page = await browser.log_in(page, ALICE, **{missing: ""})
-            assert (page.status_code, page_text(told) in Page(page).text) == (200, True)
+            assert (page.status_code, page_text(text_key) in Page(page).text) == (200, True)
 
         assert is_consent_page(await browser.log_in(page, ALICE))
 
@@ -208,12 +210,12 @@ async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_go
     page = await browser.open(authorization_url())
     store.config_set("maxmemory", 1)
     try:
-        answer = await browser.log_in(page)
+        response = await browser.log_in(page)
     finally:
         store.config_set("maxmemory", 0)
 
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert page_text("login.error_busy") in answer.text
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert page_text("login.error_busy") in response.text
     assert is_consent_page(await browser.log_in(page))
 
 
@@ -283,9 +285,9 @@ async def test_the_page_and_the_password_grant_share_their_counters(
 
 @pytest.mark.clause("decided-login-limit-unknown-users")
 async def test_an_unknown_user_is_throttled_on_the_page_as_a_known_one_is(browser: Browser) -> None:
-    page = await fail(browser, 10, NOBODY)
+    page = await fail(browser, 10, UNKNOWN_USER)
 
-    assert_throttled(await browser.log_in(page, NOBODY))
+    assert_throttled(await browser.log_in(page, UNKNOWN_USER))
     assert is_consent_page(await browser.log_in(page, ALICE))
 
 

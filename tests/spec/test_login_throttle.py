@@ -8,10 +8,8 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
+from tests.spec.wrong_logins import UNKNOWN_USER, WRONG_ALICE
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, UserCredentials, assert_error
-
-WRONG_ALICE = replace(ALICE, password="wrong")
-NOBODY = UserCredentials("nobody@example.com", "wrong")
 
 
 async def fail(http: httpx2.AsyncClient, times: int, credentials: UserCredentials = WRONG_ALICE) -> None:
@@ -165,9 +163,9 @@ async def test_an_ipv6_address_is_counted_by_its_network(
 
 @pytest.mark.clause("decided-login-limit-unknown-users", "decided-unknown-user-costs-the-same")
 async def test_guesses_for_an_unknown_user_are_throttled_alike(http: httpx2.AsyncClient) -> None:
-    await fail(http, 10, NOBODY)
+    await fail(http, 10, UNKNOWN_USER)
     await fail(http, 10)
-    unknown = await PHONE_APP.log_in(http, NOBODY)
+    unknown = await PHONE_APP.log_in(http, UNKNOWN_USER)
     known = await PHONE_APP.log_in(http, WRONG_ALICE)
 
     assert_throttled(unknown)

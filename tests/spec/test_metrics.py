@@ -38,19 +38,19 @@ STRANGER = "203.0.113.7"
 
 
 @pytest.fixture
-async def local(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
+async def local_http(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with the default settings, called from its own machine."""
     async with serving(make_settings(), clock, address="127.0.0.1") as http:
         yield http
 
 
-async def scrape(local: httpx2.AsyncClient) -> Scrape:
-    answer = await local.get(METRICS)
-    assert answer.status_code == 200, answer.text
-    return Scrape(answer.text)
+async def scrape(local_http: httpx2.AsyncClient) -> Scrape:
+    response = await local_http.get(METRICS)
+    assert response.status_code == 200, response.text
+    return Scrape(response.text)
 
 
-class Difference:
+class MetricsIncrease:
     """The increase of metrics during a test. Other tests in this process have counted before."""
 
     def __init__(self, before: Scrape, after: Scrape) -> None:
@@ -67,12 +67,12 @@ class Difference:
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
 async def test_this_machine_may(make_settings: MakeSettings, clock: Clock, registry: None, address: str) -> None:
     async with serving(make_settings(), clock, address=address) as http:
-        answer = await http.get(METRICS)
+        response = await http.get(METRICS)
         wrong = await http.post(METRICS)
 
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-        assert answer.headers["cache-control"] == "no-store"
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert response.headers["cache-control"] == "no-store"
         assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
 
 
@@ -86,9 +86,9 @@ async def test_to_everybody_else_there_is_nothing_here(
     async with serving(make_settings(), clock, address=address) as http:
         unknown = await http.request(method, "/no-such-path")
         for headers in ({}, forwarded):
-            answer = await http.request(method, METRICS, headers=headers)
-            assert answer.status_code == unknown.status_code == 404
-            assert (answer.content, answer.headers) == (unknown.content, unknown.headers)
+            response = await http.request(method, METRICS, headers=headers)
+            assert response.status_code == unknown.status_code == 404
+            assert (response.content, response.headers) == (unknown.content, unknown.headers)
 
 
 @pytest.mark.clause("decided-metrics", "decided-trusted-proxies")
@@ -131,87 +131,87 @@ async def test_it_stands_below_the_path_of_the_base_url_too(
 # Counters
 
 
-async def test_requests_are_counted_by_endpoint_grant_and_outcome(local: httpx2.AsyncClient) -> None:
-    before = await scrape(local)
-    tokens = tokens_of(await PHONE_APP.log_in(local, ALICE))
+async def test_requests_are_counted_by_endpoint_grant_and_outcome(local_http: httpx2.AsyncClient) -> None:
+    before = await scrape(local_http)
+    tokens = tokens_of(await PHONE_APP.log_in(local_http, ALICE))
     for _ in range(3):
-        await PHONE_APP.refresh(local, tokens["refresh_token"])
-    await PHONE_APP.log_in(local, UserCredentials(ALICE.username, "wrong"))
-    await local.post(TOKEN, data={"grant_type": "password"}, headers=basic("nobody", "x"))
-    await verify(local, tokens["access_token"])
-    await verify(local, "x" * 50)
-    difference = Difference(before, await scrape(local))
+        await PHONE_APP.refresh(local_http, tokens["refresh_token"])
+    await PHONE_APP.log_in(local_http, UserCredentials(ALICE.username, "wrong"))
+    await local_http.post(TOKEN, data={"grant_type": "password"}, headers=basic("nobody", "x"))
+    await verify(local_http, tokens["access_token"])
+    await verify(local_http, "x" * 50)
+    increase = MetricsIncrease(before, await scrape(local_http))
 
     requests = "token_service_requests_total"
-    assert difference.of(requests, endpoint="token", grant="password", outcome="ok") == 1
-    assert difference.of(requests, endpoint="token", grant="password", outcome="refused") == 2
-    assert difference.of(requests, endpoint="token", grant="refresh_token", outcome="ok") == 3
-    assert difference.of(requests, endpoint="verify", grant="none", outcome="ok") == 1
-    assert difference.of(requests, endpoint="verify", grant="none", outcome="refused") == 1
+    assert increase.of(requests, endpoint="token", grant="password", outcome="ok") == 1
+    assert increase.of(requests, endpoint="token", grant="password", outcome="refused") == 2
+    assert increase.of(requests, endpoint="token", grant="refresh_token", outcome="ok") == 3
+    assert increase.of(requests, endpoint="verify", grant="none", outcome="ok") == 1
+    assert increase.of(requests, endpoint="verify", grant="none", outcome="refused") == 1
     refusals = "token_service_refusals_total"
-    assert difference.of(refusals, endpoint="token", reason="password_wrong") == 1
-    assert difference.of(refusals, endpoint="token", reason="client_unknown") == 1
-    assert difference.of("token_service_request_duration_seconds_count", endpoint="token") == 6
-    assert difference.of("token_service_redis_call_duration_seconds_count", call="spend_refresh_token") == 3
-    assert difference.of("token_service_redis_call_duration_seconds_count", call="lookup") == 1
-    assert difference.of("token_service_cache_lookups_total", cache="bearers") == 2
-    assert difference.of("token_service_cache_misses_total", cache="bearers") == 1
-    assert difference.of("token_service_cache_lookups_total", cache="clients") >= 6
-    assert 1 <= difference.of("token_service_cache_misses_total", cache="clients") < 6
-    assert difference.of("token_service_hashing_wait_seconds_count", pool="password") == 2
+    assert increase.of(refusals, endpoint="token", reason="password_wrong") == 1
+    assert increase.of(refusals, endpoint="token", reason="client_unknown") == 1
+    assert increase.of("token_service_request_duration_seconds_count", endpoint="token") == 6
+    assert increase.of("token_service_redis_call_duration_seconds_count", call="spend_refresh_token") == 3
+    assert increase.of("token_service_redis_call_duration_seconds_count", call="lookup") == 1
+    assert increase.of("token_service_cache_lookups_total", cache="bearers") == 2
+    assert increase.of("token_service_cache_misses_total", cache="bearers") == 1
+    assert increase.of("token_service_cache_lookups_total", cache="clients") >= 6
+    assert 1 <= increase.of("token_service_cache_misses_total", cache="clients") < 6
+    assert increase.of("token_service_hashing_wait_seconds_count", pool="password") == 2
 
 
 async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute")
-    async with serving(settings, clock, address="127.0.0.1") as local:
-        before = await scrape(local)
+    async with serving(settings, clock, address="127.0.0.1") as local_http:
+        before = await scrape(local_http)
         for _ in range(3):
-            await PHONE_APP.log_in(local, UserCredentials(ALICE.username, "wrong"))
-        difference = Difference(before, await scrape(local))
+            await PHONE_APP.log_in(local_http, UserCredentials(ALICE.username, "wrong"))
+        increase = MetricsIncrease(before, await scrape(local_http))
 
-    assert difference.of("token_service_requests_total", endpoint="token", outcome="throttled") == 2
-    assert difference.of("token_service_refusals_total", endpoint="token", reason="login_throttled") == 2
+    assert increase.of("token_service_requests_total", endpoint="token", outcome="throttled") == 2
+    assert increase.of("token_service_refusals_total", endpoint="token", reason="login_throttled") == 2
 
 
 async def test_what_becomes_of_refresh_tokens_and_codes_is_counted(
-    local: httpx2.AsyncClient, worker: Worker, clock: Clock
+    local_http: httpx2.AsyncClient, worker: Worker, clock: Clock
 ) -> None:
-    before = await scrape(local)
-    first = tokens_of(await PHONE_APP.log_in(local, ALICE))["refresh_token"]
-    await PHONE_APP.refresh(local, first)
-    await PHONE_APP.refresh(local, first)
+    before = await scrape(local_http)
+    first = tokens_of(await PHONE_APP.log_in(local_http, ALICE))["refresh_token"]
+    await PHONE_APP.refresh(local_http, first)
+    await PHONE_APP.refresh(local_http, first)
     clock.advance(301)
-    await PHONE_APP.refresh(local, first)
+    await PHONE_APP.refresh(local_http, first)
     code = await make_code(worker)
     for _ in range(2):
-        await PHONE_APP.exchange(local, code, PHONE_CALLBACK)
-    difference = Difference(before, await scrape(local))
+        await PHONE_APP.exchange(local_http, code, PHONE_CALLBACK)
+    increase = MetricsIncrease(before, await scrape(local_http))
 
     presented = "token_service_refresh_tokens_presented_total"
-    verdicts = {verdict: difference.of(presented, verdict=verdict) for verdict in ("rotated", "repeated", "replayed")}
+    verdicts = {verdict: increase.of(presented, verdict=verdict) for verdict in ("rotated", "repeated", "replayed")}
     assert verdicts == {"rotated": 1, "repeated": 1, "replayed": 1}
-    assert difference.of("token_service_code_replays_total") == 1
+    assert increase.of("token_service_code_replays_total") == 1
 
 
-async def test_a_redis_that_cannot_serve_is_counted(local: httpx2.AsyncClient, store: redis.Redis) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(local, ALICE))
-    before = await scrape(local)
+async def test_a_redis_that_cannot_serve_is_counted(local_http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(local_http, ALICE))
+    before = await scrape(local_http)
     store.config_set("maxmemory", 1)
-    await PHONE_APP.refresh(local, tokens["refresh_token"])
+    await PHONE_APP.refresh(local_http, tokens["refresh_token"])
     store.config_set("maxmemory", 0)
-    difference = Difference(before, await scrape(local))
+    increase = MetricsIncrease(before, await scrape(local_http))
 
-    assert difference.of("token_service_requests_total", grant="refresh_token", outcome="unavailable") == 1
-    assert difference.of("token_service_redis_failures_total", call="spend_refresh_token") == 1
+    assert increase.of("token_service_requests_total", grant="refresh_token", outcome="unavailable") == 1
+    assert increase.of("token_service_redis_failures_total", call="spend_refresh_token") == 1
 
 
 async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_is_seen(
-    local: httpx2.AsyncClient,
+    local_http: httpx2.AsyncClient,
 ) -> None:
     pool = HashingPool("password", threads=1)
     loop = asyncio.get_running_loop()
     go_on = asyncio.Event()
-    before = await scrape(local)
+    before = await scrape(local_http)
 
     def hold(_: str) -> None:
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
@@ -220,10 +220,10 @@ async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_i
     await asyncio.sleep(0)
     with pytest.raises(TemporarilyUnavailable):
         await pool.run(hold, "")
-    during = Difference(before, await scrape(local))
+    during = MetricsIncrease(before, await scrape(local_http))
     go_on.set()
     await asyncio.gather(*checks)
-    after = Difference(before, await scrape(local))
+    after = MetricsIncrease(before, await scrape(local_http))
     pool.close()
 
     assert during.of("token_service_hashing_checks", pool="password") == 26
@@ -233,11 +233,11 @@ async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_i
 
 
 async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
-    local: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
+    local_http: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
 ) -> None:
-    first = tokens_of(await PHONE_APP.log_in(local, ALICE))
-    await PHONE_APP.refresh(local, first["refresh_token"])
-    await WEB_SHOP.log_in(local, ALICE)
+    first = tokens_of(await PHONE_APP.log_in(local_http, ALICE))
+    await PHONE_APP.refresh(local_http, first["refresh_token"])
+    await WEB_SHOP.log_in(local_http, ALICE)
 
     async with serving(make_settings(), clock, address="127.0.0.1") as http:
 
@@ -248,22 +248,24 @@ async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
         assert (await scrape(http)).sum("token_service_live_objects", kind="access_token") == 3
 
 
-async def test_nothing_that_a_caller_sends_becomes_a_label(local: httpx2.AsyncClient) -> None:
+async def test_nothing_that_a_caller_sends_becomes_a_label(local_http: httpx2.AsyncClient) -> None:
     """Labels chosen by callers could fill the memory of the service and of Prometheus."""
-    await scrape(local)
-    series_before = len((await scrape(local)).samples)
+    await scrape(local_http)
+    series_before = len((await scrape(local_http)).samples)
     for number in range(50):
         odd = f"tell-nobody-{number}"
         for path in (f"/{odd}", f"{TOKEN}/{odd}", f"{odd}{TOKEN}", f"/.well-known/{odd}"):
-            await local.get(path)
-        await local.request(f"TELL{number}", TOKEN)
-        await local.request(f"TELL{number}", VERIFY, headers=bearer(odd))
-        await local.post(TOKEN, data={"grant_type": odd, "client_id": odd})
-        await local.post(REVOKE, data=AUDITOR.credentials | {"token": odd, "client_id": odd})
-        await local.options(TOKEN, headers={"Origin": f"https://{odd}.example", "Access-Control-Request-Method": odd})
-    after = await scrape(local)
+            await local_http.get(path)
+        await local_http.request(f"TELL{number}", TOKEN)
+        await local_http.request(f"TELL{number}", VERIFY, headers=bearer(odd))
+        await local_http.post(TOKEN, data={"grant_type": odd, "client_id": odd})
+        await local_http.post(REVOKE, data=AUDITOR.credentials | {"token": odd, "client_id": odd})
+        await local_http.options(
+            TOKEN, headers={"Origin": f"https://{odd}.example", "Access-Control-Request-Method": odd}
+        )
+    after = await scrape(local_http)
 
-    assert "tell" not in (await local.get(METRICS)).text.lower()
+    assert "tell" not in (await local_http.get(METRICS)).text.lower()
     assert len(after.samples) < series_before + 100
     assert after.label_values("token_service_requests_total", "grant") <= {
         "none",

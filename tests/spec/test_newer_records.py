@@ -58,7 +58,7 @@ newer_family = pytest.mark.parametrize("newer", [later_version, later_version_of
 
 
 @contextmanager
-def replaced(store: redis.Redis, pattern: str, newer: Newer) -> Iterator[None]:
+def replaced_by_newer(store: redis.Redis, pattern: str, newer: Newer) -> Iterator[None]:
     """Replace these records by those of a newer version inside the block. At its end they must be unchanged."""
     before = {str(key): read_record(store, key) for key in store.scan_iter(pattern)}
     assert before
@@ -86,15 +86,15 @@ def write_records(store: redis.Redis, records: dict[str, Record]) -> None:
         store.pexpire(key, left_ms)
 
 
-def assert_outage(*answers: httpx2.Response) -> None:
-    for answer in answers:
-        assert_error(answer, 503, "temporarily_unavailable")
+def assert_outage(*responses: httpx2.Response) -> None:
+    for response in responses:
+        assert_error(response, 503, "temporarily_unavailable")
 
 
 @newer
 async def test_an_access_token_is_not_judged(http: httpx2.AsyncClient, store: redis.Redis, newer: Newer) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    with replaced(store, "access:*", newer):
+    with replaced_by_newer(store, "access:*", newer):
         assert_outage(
             await GATEWAY.introspect(http, access_token),
             await http.post(REVOKE_ALL, headers=bearer(access_token)),
@@ -108,7 +108,7 @@ async def test_a_code_is_neither_exchanged_nor_spent(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, newer: Newer
 ) -> None:
     code = await make_code(worker)
-    with replaced(store, "code:*", newer):
+    with replaced_by_newer(store, "code:*", newer):
         assert_outage(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
@@ -119,7 +119,7 @@ async def test_the_second_use_of_a_code_ends_no_session(
 ) -> None:
     code = await make_code(worker)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
-    with replaced(store, "redeemed:*", newer):
+    with replaced_by_newer(store, "redeemed:*", newer):
         assert_outage(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     assert tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
 
@@ -129,7 +129,7 @@ async def test_a_refresh_token_does_not_introspect_as_dead(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    with replaced(store, "family:*", newer):
+    with replaced_by_newer(store, "family:*", newer):
         assert_outage(await AUDITOR.introspect(http, refresh_token))
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token))
 
@@ -140,7 +140,7 @@ async def test_the_page_of_the_sessions_shows_none_of_them_as_gone(
 ) -> None:
     await WEB_SHOP.log_in(http, ALICE)
     await browser.sign_in()
-    with replaced(store, "family:*", newer):
+    with replaced_by_newer(store, "family:*", newer):
         assert (await browser.open(SESSIONS)).status_code == 503
     assert "Web Shop" in Page(await browser.open(SESSIONS)).text
 
@@ -149,7 +149,7 @@ async def test_the_page_of_the_sessions_shows_none_of_them_as_gone(
 async def test_a_signed_in_browser_is_not_signed_out(browser: Browser, store: redis.Redis, newer: Newer) -> None:
     await browser.sign_in()
     cookies = dict(browser.cookie_values)
-    with replaced(store, "browser:*", newer):
+    with replaced_by_newer(store, "browser:*", newer):
         assert (await browser.open(SESSIONS)).status_code == 503
         assert not is_login_page(await browser.open(authorization_url(scope="realm:main role:enduser"), method="GET"))
         assert browser.cookie_values == cookies
@@ -159,7 +159,7 @@ async def test_a_signed_in_browser_is_not_signed_out(browser: Browser, store: re
 @newer
 async def test_a_consent_that_is_asked_for_waits(browser: Browser, store: redis.Redis, newer: Newer) -> None:
     page = await browser.open_consent_page(authorization_url(scope="realm:main role:enduser"))
-    with replaced(store, "consent:*", newer):
+    with replaced_by_newer(store, "consent:*", newer):
         assert (await browser.allow(page)).status_code == 503
         assert (await browser.deny(page)).status_code == 503
     assert "code=" in (await browser.allow(page)).headers["location"]
@@ -184,7 +184,7 @@ async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
 ) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
-    with replaced(store, "family:*", newer):
+    with replaced_by_newer(store, "family:*", newer):
         for refresh_token in (first["refresh_token"], second["refresh_token"]):
             assert_outage(
                 await PHONE_APP.refresh(http, refresh_token),
@@ -198,7 +198,7 @@ async def test_an_access_token_is_not_said_to_be_revoked(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    with replaced(store, "access:*", newer):
+    with replaced_by_newer(store, "access:*", newer):
         assert_outage(await PHONE_APP.revoke(http, access_token))
 
 
@@ -207,6 +207,6 @@ async def test_a_revoke_all_that_meets_a_newer_session_does_not_say_that_it_is_d
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    with replaced(store, "family:*", newer):
+    with replaced_by_newer(store, "family:*", newer):
         assert_outage(await http.post(REVOKE_ALL, headers=bearer(access_token)))
     assert (await http.post(REVOKE_ALL, headers=bearer(access_token))).status_code == 200

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
+from tests.spec.wrong_logins import WRONG_ALICE, WRONG_SHOP
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
@@ -25,9 +26,6 @@ from tests.support.clients_and_users import (
     assert_error,
     login_form,
 )
-
-WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
-WRONG_ALICE = replace(ALICE, password="wrong")
 
 
 @pytest.mark.clause("decided-order-form-first")

@@ -15,6 +15,7 @@ import redis
 from service.protocol.token_form import digest_token
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
+from tests.spec.wrong_logins import WRONG_ALICE
 from tests.support.browser import (
     AUTHORIZATION,
     CHALLENGE,
@@ -49,7 +50,6 @@ from tests.support.clients_and_users import (
 )
 
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
-WRONG = replace(ALICE, password="wrong")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}"
 
 
@@ -234,10 +234,12 @@ async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
     foreign = Page(await Browser(http).open(authorization_url())).find_form(LOGIN).fields["request"]
     filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
     sealed = filled["request"]
-    bent = [sealed[:place] + ("B" if sealed[place] == "A" else "A") + sealed[place + 1 :] for place in (0, 10, 60, -9)]
+    altered = [
+        sealed[:place] + ("B" if sealed[place] == "A" else "A") + sealed[place + 1 :] for place in (0, 10, 60, -9)
+    ]
 
     assert_refused(await browser.send(LOGIN, filled | {"request": foreign}), 403, "forged")
-    for request in ("", "x", "A" * 61, sealed[:-1], sealed[1:], sealed + "A", sealed + "=", "é", "\x00", *bent):
+    for request in ("", "x", "A" * 61, sealed[:-1], sealed[1:], sealed + "A", sealed + "=", "é", "\x00", *altered):
         assert_refused(await browser.send(LOGIN, filled | {"request": request}), 400, "expired")
     assert not [*store.scan_iter("browser:*"), *store.scan_iter("login:*")]
     assert is_consent_page(await browser.send(LOGIN, filled))
@@ -247,7 +249,7 @@ async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
 async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(browser: Browser, clock: Clock) -> None:
     page = await browser.open(authorization_url())
     clock.advance(30 * 60 - 5)
-    assert is_login_page(await browser.log_in(page, WRONG))
+    assert is_login_page(await browser.log_in(page, WRONG_ALICE))
     clock.advance(10)
 
     assert_refused(await browser.log_in(page), 400, "expired")

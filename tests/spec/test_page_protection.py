@@ -84,7 +84,7 @@ async def test_the_pages_behind_the_login_do_too(browser: Browser) -> None:
     assert allowed.content == b""
 
 
-async def visit_everything(http: httpx2.AsyncClient) -> list[httpx2.Response]:
+async def visit_all_pages(http: httpx2.AsyncClient) -> list[httpx2.Response]:
     """Return each response, redirects included, that a browser gets on a way through all pages and their assets."""
     answers: list[httpx2.Response] = []
 
@@ -118,13 +118,13 @@ async def test_pages_redirects_and_assets_demand_https_exactly_where_the_web_url
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL=web_url), clock) as http:
         http.base_url = httpx2.URL(web_url)
-        answers = await visit_everything(http)
+        responses = await visit_all_pages(http)
 
-    assert {200, 303, 400, 403} <= {answer.status_code for answer in answers}
-    for answer in answers:
-        assert answer.headers.get_list("strict-transport-security") == expected, answer.url
-        if answer.url.path not in ASSETS:
-            assert_protected(answer)
+    assert {200, 303, 400, 403} <= {response.status_code for response in responses}
+    for response in responses:
+        assert response.headers.get_list("strict-transport-security") == expected, response.url
+        if response.url.path not in ASSETS:
+            assert_protected(response)
 
 
 async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: Browser) -> None:

@@ -27,7 +27,7 @@ from tests.support.waiting import until_status
 
 
 @pytest.fixture
-async def frail(
+async def http_on_own_redis(
     held_time: LoopTime, own_redis: RedisServer, make_settings: MakeSettings, clock: Clock
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """The service on a Redis that the test may stop."""
@@ -42,68 +42,71 @@ def assert_unavailable(response: httpx2.Response) -> None:
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "7009-2.2.1-503", "decided-error-statuses")
 async def test_every_answer_that_needs_redis_is_503(
-    frail: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
+    http_on_own_redis: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(frail, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(http_on_own_redis, ALICE))
     stop(own_redis.process)
 
-    askings = [
-        PHONE_APP.log_in(frail, ALICE),
-        WEB_SHOP.log_in(frail, ALICE),
-        PHONE_APP.refresh(frail, tokens["refresh_token"]),
-        PHONE_APP.revoke(frail, tokens["access_token"]),
-        PHONE_APP.revoke(frail, tokens["refresh_token"]),
-        revoke_all(frail, tokens["access_token"]),
-        verify(frail, tokens["access_token"]),
-        *(AUDITOR.introspect(frail, token) for token in (tokens["access_token"], tokens["refresh_token"], "x")),
+    pending_requests = [
+        PHONE_APP.log_in(http_on_own_redis, ALICE),
+        WEB_SHOP.log_in(http_on_own_redis, ALICE),
+        PHONE_APP.refresh(http_on_own_redis, tokens["refresh_token"]),
+        PHONE_APP.revoke(http_on_own_redis, tokens["access_token"]),
+        PHONE_APP.revoke(http_on_own_redis, tokens["refresh_token"]),
+        revoke_all(http_on_own_redis, tokens["access_token"]),
+        verify(http_on_own_redis, tokens["access_token"]),
+        *(
+            AUDITOR.introspect(http_on_own_redis, token)
+            for token in (tokens["access_token"], tokens["refresh_token"], "x")
+        ),
     ]
-    for asking in askings:
-        response = await held_time.advance_until_done(asking)
+    for pending_request in pending_requests:
+        response = await held_time.advance_until_done(pending_request)
         assert_unavailable(response)
 
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")
 async def test_the_process_is_alive_without_redis_and_not_ready(
-    frail: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
+    http_on_own_redis: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
 ) -> None:
     stop(own_redis.process)
 
-    assert (await frail.get("/healthz")).status_code == 200
-    assert (await held_time.advance_until_done(frail.get("/readyz"))).status_code == 503
+    assert (await http_on_own_redis.get("/healthz")).status_code == 200
+    assert (await held_time.advance_until_done(http_on_own_redis.get("/readyz"))).status_code == 503
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
 async def test_a_redis_that_hangs_makes_nobody_wait_longer_than_two_seconds(
-    frail: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
+    http_on_own_redis: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
 ) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(frail, ALICE))["access_token"]
+    access_token = tokens_of(await PHONE_APP.log_in(http_on_own_redis, ALICE))["access_token"]
     with own_redis.frozen():
         began = held_time.read()
-        response = await held_time.advance_until_done(WEB_SHOP.log_in(frail, ALICE))
+        response = await held_time.advance_until_done(WEB_SHOP.log_in(http_on_own_redis, ALICE))
         waited = held_time.read() - began
 
     assert_unavailable(response)
     assert waited <= DEADLINE_SECONDS + STEP_SECONDS < 2
-    await until_status(lambda: ask(held_time, revoke_all(frail, access_token)), 200)
+    await until_status(lambda: ask(held_time, revoke_all(http_on_own_redis, access_token)), 200)
 
 
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i8-fail-closed")
 async def test_a_session_outlives_the_outage(
-    frail: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
+    http_on_own_redis: httpx2.AsyncClient, held_time: LoopTime, own_redis: RedisServer
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(frail, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(http_on_own_redis, ALICE))
     with own_redis.frozen():
-        assert_unavailable(await ask(held_time, PHONE_APP.refresh(frail, tokens["refresh_token"])))
-    await until_status(lambda: ask(held_time, frail.get("/readyz")), 200)
+        assert_unavailable(await ask(held_time, PHONE_APP.refresh(http_on_own_redis, tokens["refresh_token"])))
+    await until_status(lambda: ask(held_time, http_on_own_redis.get("/readyz")), 200)
 
-    refreshed = tokens_of(await PHONE_APP.refresh(frail, tokens["refresh_token"]))
+    refreshed = tokens_of(await PHONE_APP.refresh(http_on_own_redis, tokens["refresh_token"]))
 
     assert refreshed["refresh_token"] != tokens["refresh_token"]
-    assert (await PHONE_APP.refresh(frail, refreshed["refresh_token"])).status_code == 200
+    assert (await PHONE_APP.refresh(http_on_own_redis, refreshed["refresh_token"])).status_code == 200
 
 
-async def ask(held_time: LoopTime, asking: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
+async def ask(held_time: LoopTime, pending_request: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
     """Return the response, and advance the time until the remembered result of /readyz has expired."""
-    response = await held_time.advance_until_done(asking)
+    response = await held_time.advance_until_done(pending_request)
     held_time.advance(REMEMBERED_SECONDS)
     return response

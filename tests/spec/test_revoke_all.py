@@ -89,12 +89,12 @@ async def test_the_bearer_of_a_session_from_a_code_ends_password_sessions_too(
 
 
 async def test_however_the_user_name_was_written_it_is_one_user(http: httpx2.AsyncClient) -> None:
-    shouted = tokens_of(await PHONE_APP.log_in(http, UserCredentials("ALICE@EXAMPLE.COM", ALICE.password)))
+    upper_case = tokens_of(await PHONE_APP.log_in(http, UserCredentials("ALICE@EXAMPLE.COM", ALICE.password)))
     plain = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     await revoke_all(http, plain["access_token"])
 
-    assert_error(await PHONE_APP.refresh(http, shouted["refresh_token"]), 400, "invalid_grant")
+    assert_error(await PHONE_APP.refresh(http, upper_case["refresh_token"]), 400, "invalid_grant")
 
 
 @pytest.mark.clause("decided-bearer-invalid", "spec-7.5-revoke-all-always-200")

@@ -35,23 +35,23 @@ from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 ADDRESS = "203.0.113.7"
 SCOPE = "realm:main role:enduser"
-WRONG = UserCredentials(ALICE.username, "a wrong password")
-NOBODY = UserCredentials("nobody@example.com", "a wrong password")
+WRONG_ALICE = UserCredentials(ALICE.username, "a wrong password")
+UNKNOWN_USER = UserCredentials("nobody@example.com", "a wrong password")
 
 FAMILY = "the digest of the session"
 
-Told = tuple[str, dict[str, Any]]
+RecordedEvent = tuple[str, dict[str, Any]]
 
 
 @dataclass
-class World:
+class Deployment:
     http: httpx2.AsyncClient
     worker: Worker
     clock: Clock
     store: redis.Redis
     json_logs: io.StringIO
 
-    def forget(self) -> None:
+    def discard_events(self) -> None:
         """Discard the events of the preparation of a test."""
         events_of(self.json_logs)
 
@@ -68,11 +68,13 @@ class World:
 
 
 @pytest.fixture
-def world(http: httpx2.AsyncClient, worker: Worker, clock: Clock, store: redis.Redis, json_logs: io.StringIO) -> World:
-    return World(http, worker, clock, store, json_logs)
+def deployment(
+    http: httpx2.AsyncClient, worker: Worker, clock: Clock, store: redis.Redis, json_logs: io.StringIO
+) -> Deployment:
+    return Deployment(http, worker, clock, store, json_logs)
 
 
-Act = Callable[[World], Awaitable[object]]
+Action = Callable[[Deployment], Awaitable[object]]
 
 
 def of_alice(client: OAuthClient | None = PHONE_APP, **more: str) -> dict[str, Any]:
@@ -80,200 +82,200 @@ def of_alice(client: OAuthClient | None = PHONE_APP, **more: str) -> dict[str, A
     return named | {"username": ALICE.username, "realm": "main", "address": ADDRESS} | more
 
 
-async def password_grant(world: World) -> None:
-    world.forget()
-    await PHONE_APP.log_in(world.http, ALICE)
+async def password_grant(deployment: Deployment) -> None:
+    deployment.discard_events()
+    await PHONE_APP.log_in(deployment.http, ALICE)
 
 
-async def code_exchange(world: World) -> None:
-    code = await make_code(world.worker)
-    world.forget()
-    await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
+async def code_exchange(deployment: Deployment) -> None:
+    code = await make_code(deployment.worker)
+    deployment.discard_events()
+    await PHONE_APP.exchange(deployment.http, code, PHONE_CALLBACK)
 
 
-async def second_exchange(world: World) -> None:
-    code = await make_code(world.worker)
-    await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
-    world.forget()
+async def second_exchange(deployment: Deployment) -> None:
+    code = await make_code(deployment.worker)
+    await PHONE_APP.exchange(deployment.http, code, PHONE_CALLBACK)
+    deployment.discard_events()
     for _ in range(2):  # the second request finds nothing left to end
-        await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
+        await PHONE_APP.exchange(deployment.http, code, PHONE_CALLBACK)
 
 
-async def exchange_of_another_client(world: World) -> None:
-    code = await make_code(world.worker)
-    world.forget()
-    await WEB_SHOP.exchange(world.http, code, PHONE_CALLBACK)
+async def exchange_of_another_client(deployment: Deployment) -> None:
+    code = await make_code(deployment.worker)
+    deployment.discard_events()
+    await WEB_SHOP.exchange(deployment.http, code, PHONE_CALLBACK)
 
 
-async def refresh(world: World) -> None:
-    refresh_token = await world.log_in()
-    world.forget()
-    await PHONE_APP.refresh(world.http, refresh_token)
+async def refresh(deployment: Deployment) -> None:
+    refresh_token = await deployment.log_in()
+    deployment.discard_events()
+    await PHONE_APP.refresh(deployment.http, refresh_token)
 
 
-async def repeated_refresh(world: World) -> None:
-    spent, _ = await world.rotate(1)
-    world.forget()
-    await PHONE_APP.refresh(world.http, spent)
+async def repeated_refresh(deployment: Deployment) -> None:
+    spent, _ = await deployment.rotate(1)
+    deployment.discard_events()
+    await PHONE_APP.refresh(deployment.http, spent)
 
 
-async def replays_in_a_row(world: World) -> None:
-    spent = await world.rotate(3)
+async def replays_in_a_row(deployment: Deployment) -> None:
+    spent = await deployment.rotate(3)
     for old in spent[:2]:
-        await PHONE_APP.refresh(world.http, old)
-    world.forget()
-    await PHONE_APP.refresh(world.http, spent[2])
+        await PHONE_APP.refresh(deployment.http, old)
+    deployment.discard_events()
+    await PHONE_APP.refresh(deployment.http, spent[2])
 
 
-async def theft(world: World) -> None:
-    spent, head = await world.rotate(1)
-    world.clock.advance(300)
-    world.forget()
+async def theft(deployment: Deployment) -> None:
+    spent, head = await deployment.rotate(1)
+    deployment.clock.advance(300)
+    deployment.discard_events()
     for token in (spent, spent, head):
-        await PHONE_APP.refresh(world.http, token)
+        await PHONE_APP.refresh(deployment.http, token)
 
 
-async def refresh_by_another_client(world: World) -> None:
-    refresh_token = await world.log_in()
-    world.forget()
-    await WEB_SHOP.refresh(world.http, refresh_token)
+async def refresh_by_another_client(deployment: Deployment) -> None:
+    refresh_token = await deployment.log_in()
+    deployment.discard_events()
+    await WEB_SHOP.refresh(deployment.http, refresh_token)
 
 
-async def refresh_after_a_failover(world: World) -> None:
-    first = await world.log_in()
-    (key,) = world.store.scan_iter("family:*")
-    world.store.copy(key, f"kept:{key}")
-    second = tokens_of(await PHONE_APP.refresh(world.http, first))["refresh_token"]
-    world.store.copy(f"kept:{key}", key, replace=True)
-    world.forget()
-    await PHONE_APP.refresh(world.http, second)
+async def refresh_after_a_failover(deployment: Deployment) -> None:
+    first = await deployment.log_in()
+    (key,) = deployment.store.scan_iter("family:*")
+    deployment.store.copy(key, f"kept:{key}")
+    second = tokens_of(await PHONE_APP.refresh(deployment.http, first))["refresh_token"]
+    deployment.store.copy(f"kept:{key}", key, replace=True)
+    deployment.discard_events()
+    await PHONE_APP.refresh(deployment.http, second)
 
 
-async def access_token_revoked(world: World) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(world.http, ALICE))["access_token"]
-    world.forget()
+async def access_token_revoked(deployment: Deployment) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(deployment.http, ALICE))["access_token"]
+    deployment.discard_events()
     for client in (WEB_SHOP, PHONE_APP, PHONE_APP):
-        await client.revoke(world.http, access_token)
+        await client.revoke(deployment.http, access_token)
 
 
-async def refresh_token_revoked(world: World) -> None:
-    refresh_token = await world.log_in()
-    world.forget()
+async def refresh_token_revoked(deployment: Deployment) -> None:
+    refresh_token = await deployment.log_in()
+    deployment.discard_events()
     for client in (WEB_SHOP, PHONE_APP, PHONE_APP):
-        await client.revoke(world.http, refresh_token)
+        await client.revoke(deployment.http, refresh_token)
 
 
-async def everything_revoked(world: World) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(world.http, ALICE))["access_token"]
-    world.forget()
+async def everything_revoked(deployment: Deployment) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(deployment.http, ALICE))["access_token"]
+    deployment.discard_events()
     for _ in range(2):
-        await revoke_all(world.http, access_token)
+        await revoke_all(deployment.http, access_token)
 
 
-async def login_page(world: World) -> None:
-    browser = Browser(world.http)
+async def login_page(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
     page = await browser.open(authorization_url())
-    world.forget()
+    deployment.discard_events()
     await browser.log_in(page)
 
 
-async def login_for_the_sessions(world: World) -> None:
-    world.forget()
-    await Browser(world.http).sign_in()
+async def login_for_the_sessions(deployment: Deployment) -> None:
+    deployment.discard_events()
+    await Browser(deployment.http).sign_in()
 
 
-async def consent_allowed_by_a_double_click(world: World) -> None:
-    browser = Browser(world.http)
+async def consent_allowed_by_a_double_click(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
     page = await browser.open_consent_page(authorization_url())
-    world.forget()
+    deployment.discard_events()
     for _ in range(2):
         await browser.allow(page)
 
 
-async def consent_denied_by_a_double_click(world: World) -> None:
-    browser = Browser(world.http)
+async def consent_denied_by_a_double_click(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
     page = await browser.open_consent_page(authorization_url())
-    world.forget()
+    deployment.discard_events()
     for _ in range(2):
         await browser.deny(page)
 
 
-async def session_ended_on_the_page(world: World) -> None:
-    await world.log_in()
-    browser = Browser(world.http)
+async def session_ended_on_the_page(deployment: Deployment) -> None:
+    await deployment.log_in()
+    browser = Browser(deployment.http)
     page = await browser.sign_in()
-    world.forget()
+    deployment.discard_events()
     for _ in range(2):
         form = next(form for form in Page(page).forms if form.action == "/sessions/end")
         await browser.send(form.action, form.fields)
 
 
-async def everything_ended_on_the_page(world: World) -> None:
-    browser = Browser(world.http)
+async def everything_ended_on_the_page(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
     page = await browser.sign_in()
-    world.forget()
+    deployment.discard_events()
     await browser.submit(page, "/sessions/end-all", {})
 
 
-async def signed_out(world: World) -> None:
-    browser = Browser(world.http)
+async def signed_out(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
     page = await browser.sign_in()
-    world.forget()
+    deployment.discard_events()
     await browser.submit(page, "/sessions/sign-out", {})
 
 
-async def wrong_password(world: World) -> None:
-    await PHONE_APP.log_in(world.http, WRONG)
+async def wrong_password(deployment: Deployment) -> None:
+    await PHONE_APP.log_in(deployment.http, WRONG_ALICE)
 
 
-async def wrong_password_on_the_page(world: World) -> None:
-    browser = Browser(world.http)
-    await browser.log_in(await browser.open(authorization_url()), WRONG)
+async def wrong_password_on_the_page(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
+    await browser.log_in(await browser.open(authorization_url()), WRONG_ALICE)
 
 
-async def unknown_user(world: World) -> None:
-    await PHONE_APP.log_in(world.http, NOBODY)
+async def unknown_user(deployment: Deployment) -> None:
+    await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
 
 
-async def password_typed_as_name_on_the_page(world: World) -> None:
-    browser = Browser(world.http)
+async def password_typed_as_name_on_the_page(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
     await browser.log_in(await browser.open(SESSIONS), UserCredentials(ALICE.password, "x"))
 
 
-async def too_many_logins(world: World) -> None:
+async def too_many_logins(deployment: Deployment) -> None:
     for _ in range(10):
-        await PHONE_APP.log_in(world.http, NOBODY)
-    world.forget()
-    await PHONE_APP.log_in(world.http, NOBODY)
+        await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
+    deployment.discard_events()
+    await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
 
 
-async def too_many_pages(world: World) -> None:
+async def too_many_pages(deployment: Deployment) -> None:
     counter = Counter(address_key("page", ADDRESS), 300, 60_000)
     for _ in range(300):
-        await world.worker.attempts.count([counter])
-    await Browser(world.http).open(authorization_url())
+        await deployment.worker.attempts.count([counter])
+    await Browser(deployment.http).open(authorization_url())
 
 
-async def wrong_secret(world: World) -> None:
-    await OAuthClient(WEB_SHOP.client_id, "a wrong secret").revoke(world.http, "x")
+async def wrong_secret(deployment: Deployment) -> None:
+    await OAuthClient(WEB_SHOP.client_id, "a wrong secret").revoke(deployment.http, "x")
 
 
-async def unknown_client(world: World) -> None:
-    await OAuthClient(WEB_SHOP.client_secret or "", "x").introspect(world.http, "x")
+async def unknown_client(deployment: Deployment) -> None:
+    await OAuthClient(WEB_SHOP.client_secret or "", "x").introspect(deployment.http, "x")
 
 
-async def no_client(world: World) -> None:
-    await world.http.post("/oauth2/v1/token", data={"grant_type": "password"})
+async def no_client(deployment: Deployment) -> None:
+    await deployment.http.post("/oauth2/v1/token", data={"grant_type": "password"})
 
 
-async def too_many_wrong_secrets(world: World) -> None:
+async def too_many_wrong_secrets(deployment: Deployment) -> None:
     counter = Counter(address_key("client", ADDRESS, WEB_SHOP.client_id), 30, 60_000)
     for _ in range(30):
-        await world.worker.attempts.count([counter])
-    await WEB_SHOP.refresh(world.http, "x")
+        await deployment.worker.attempts.count([counter])
+    await WEB_SHOP.refresh(deployment.http, "x")
 
 
-ACTS: list[tuple[Act, list[Told]]] = [
+ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (
         password_grant,
         [
@@ -401,32 +403,34 @@ ACTS: list[tuple[Act, list[Told]]] = [
 
 
 @pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log", "decided-typed-names-not-recorded")
-@pytest.mark.parametrize(("act", "told"), ACTS, ids=[act.__name__ for act, _ in ACTS])
-async def test_a_security_event_is_told_once_with_who_and_from_where(act: Act, told: list[Told], world: World) -> None:
-    await act(world)
-    events = events_of(world.json_logs)
-    families = {str(key).rpartition(":")[2] for key in world.store.scan_iter("family:*")}
+@pytest.mark.parametrize(("action", "expected"), ACTIONS, ids=[action.__name__ for action, _ in ACTIONS])
+async def test_a_security_event_is_told_once_with_who_and_from_where(
+    action: Action, expected: list[RecordedEvent], deployment: Deployment
+) -> None:
+    await action(deployment)
+    events = events_of(deployment.json_logs)
+    families = {str(key).rpartition(":")[2] for key in deployment.store.scan_iter("family:*")}
 
     for _, fields in events:
         family = fields.get("family", "")
         assert not family or not families or family in families
         fields |= {"family": FAMILY} if family else {}
-    assert events == told
+    assert events == expected
 
 
 @pytest.mark.clause("decided-audit-off-the-way")
 @ONE_SERVER
-async def test_a_refresh_stays_one_script(world: World) -> None:
+async def test_a_refresh_stays_one_script(deployment: Deployment) -> None:
     """Events for the stream are written later and in batches, so a refresh that causes one still runs one script."""
-    spent = await world.rotate(3)
+    spent = await deployment.rotate(3)
     for old in spent[:2]:
-        await PHONE_APP.refresh(world.http, old)
-    with recording_commands(world.store) as commands:
-        await PHONE_APP.refresh(world.http, spent[2])
-    asked = [command for command in commands if command.startswith("EVALSHA")]
+        await PHONE_APP.refresh(deployment.http, old)
+    with recording_commands(deployment.store) as commands:
+        await PHONE_APP.refresh(deployment.http, spent[2])
+    script_calls = [command for command in commands if command.startswith("EVALSHA")]
 
-    assert [name for name, _ in events_of(world.json_logs)][-1] == "replay_pattern"
-    assert len(asked) == 1
+    assert [name for name, _ in events_of(deployment.json_logs)][-1] == "replay_pattern"
+    assert len(script_calls) == 1
     assert not [command for command in commands if "events:" in command]
 
 
@@ -436,7 +440,7 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
     app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
     async with running_lifespan(app), http_client_for(app) as http:
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-        await PHONE_APP.log_in(http, WRONG)
+        await PHONE_APP.log_in(http, WRONG_ALICE)
         await PHONE_APP.revoke(http, tokens["refresh_token"])
     entries = [msgspec.json.decode(entry.text) for entry in await worker.event_stream.read()]
 
@@ -451,10 +455,10 @@ async def test_a_seed_says_what_it_changed(worker: Worker, json_logs: io.StringI
     text = SEED.read_text().replace("client_name: Phone App", "client_name: Another name")
     changed = parse_seed((text + NEW_USER.format("new@example.com")).encode())
     await worker.seeding.apply(changed, actor="root")
-    told = events_of(json_logs)
+    recorded = events_of(json_logs)
     await worker.seeding.apply(changed, actor="root")
 
-    assert told == [
+    assert recorded == [
         ("client_updated", {"client_id": PHONE_APP.client_id, "actor": "root"}),
         ("user_created", {"username": "new@example.com", "realm": "main", "actor": "root"}),
         ("seed_applied", {"added": 1, "updated": 1, "removed": 0, "actor": "root"}),
@@ -465,7 +469,7 @@ async def test_a_seed_says_what_it_changed(worker: Worker, json_logs: io.StringI
 async def test_of_many_new_users_the_first_and_their_number_are_told(worker: Worker, json_logs: io.StringIO) -> None:
     text = SEED.read_text() + "".join(NEW_USER.format(f"user{number}@example.com") for number in range(600))
     await worker.seeding.apply(parse_seed(text.encode()))
-    told = events_of(json_logs)
+    recorded = events_of(json_logs)
 
-    assert [name for name, _ in told] == ["user_created"] * 100 + ["seed_applied"]
-    assert told[-1][1] == {"added": 600, "updated": 0, "removed": 0, "actor": "service"}
+    assert [name for name, _ in recorded] == ["user_created"] * 100 + ["seed_applied"]
+    assert recorded[-1][1] == {"added": 600, "updated": 0, "removed": 0, "actor": "service"}

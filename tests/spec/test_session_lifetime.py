@@ -12,7 +12,7 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, is_l
 DAY = 86_400
 
 
-def family_lives_ms(store: redis.Redis) -> int:
+def read_family_ttl_ms(store: redis.Redis) -> int:
     """Return the time to live of the only family there is."""
     (key,) = store.scan_iter("family:*")
     return int(store.pttl(key))
@@ -86,10 +86,10 @@ async def test_a_refresh_counts_the_life_anew_and_a_replay_does_not(
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     clock.advance(10 * DAY)
     await PHONE_APP.refresh(http, first)
-    after_refresh_ms = family_lives_ms(store)
+    after_refresh_ms = read_family_ttl_ms(store)
     clock.advance(200)
     await PHONE_APP.refresh(http, first)
-    after_replay_ms = family_lives_ms(store)
+    after_replay_ms = read_family_ttl_ms(store)
 
     assert elapsed.leaves(after_refresh_ms, 30 * DAY * 1000)
     assert elapsed.leaves(after_replay_ms, (30 * DAY - 200) * 1000)

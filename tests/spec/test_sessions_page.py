@@ -38,7 +38,7 @@ END_ALL = "/sessions/end-all"
 SIGN_OUT = "/sessions/sign-out"
 
 
-def shown(page: httpx2.Response) -> list[HtmlForm]:
+def session_forms_of(page: httpx2.Response) -> list[HtmlForm]:
     """Return a form for each session on the page."""
     assert not is_login_page(page), Page(page).text
     return [form for form in Page(page).forms if form.action.endswith(END)]
@@ -62,13 +62,13 @@ async def test_the_page_shows_what_every_application_holds_however_it_got_it(
     await WEB_SHOP.log_in(http, BOB)
     code = await browser.get_code(scope="role:enduser role:organisation")
     page = await browser.open(SESSIONS)
-    assert len(shown(page)) == 1
+    assert len(session_forms_of(page)) == 1
     await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
     page = await browser.open(SESSIONS)
 
-    assert len(shown(page)) == 2
-    for said in ("Phone App", "Web Shop", page_text("role_name.enduser"), page_text("role_name.organisation")):
-        assert said in Page(page).text
+    assert len(session_forms_of(page)) == 2
+    for text in ("Phone App", "Web Shop", page_text("role_name.enduser"), page_text("role_name.organisation")):
+        assert text in Page(page).text
 
 
 async def test_a_session_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
@@ -76,13 +76,13 @@ async def test_a_session_that_is_over_is_not_shown(browser: Browser, http: httpx
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await WEB_SHOP.log_in(http, ALICE)
     await PHONE_APP.revoke(http, tokens["refresh_token"])
-    assert len(shown(await browser.open(SESSIONS))) == 1
+    assert len(session_forms_of(await browser.open(SESSIONS))) == 1
     clock.advance(30 * 24 * 3600 - 1)
     later = Browser(http)
-    assert len(shown(await later.sign_in())) == 1
+    assert len(session_forms_of(await later.sign_in())) == 1
     clock.advance(2)
 
-    assert shown(await later.open(SESSIONS)) == []
+    assert session_forms_of(await later.open(SESSIONS)) == []
 
 
 async def test_a_refreshed_session_is_shown_once(browser: Browser, http: httpx2.AsyncClient) -> None:
@@ -91,7 +91,7 @@ async def test_a_refreshed_session_is_shown_once(browser: Browser, http: httpx2.
     for _ in range(3):
         tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
 
-    assert len(shown(await browser.open(SESSIONS))) == 1
+    assert len(session_forms_of(await browser.open(SESSIONS))) == 1
 
 
 async def test_of_very_many_sessions_the_page_shows_a_hundred_and_says_so(
@@ -102,7 +102,7 @@ async def test_of_very_many_sessions_the_page_shows_a_hundred_and_says_so(
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     page = await browser.open(SESSIONS)
 
-    assert len(shown(page)) == 100
+    assert len(session_forms_of(page)) == 100
     assert page_text("sessions.more") in Page(page).text
 
 
@@ -112,11 +112,11 @@ async def test_one_session_ends_with_its_tokens_and_the_others_live(
 ) -> None:
     await browser.sign_in()
     ended = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    [form] = shown(await browser.open(SESSIONS))
+    [form] = session_forms_of(await browser.open(SESSIONS))
     kept = tokens_of(await WEB_SHOP.log_in(http, ALICE))
     page = await browser.send(form.action, form.fields)
 
-    assert (len(shown(page)), page.url.path) == (1, SESSIONS)
+    assert (len(session_forms_of(page)), page.url.path) == (1, SESSIONS)
     assert not is_live(store, ended["access_token"])
     assert_error(await PHONE_APP.refresh(http, ended["refresh_token"]), 400, "invalid_grant")
     assert is_live(store, kept["access_token"])
@@ -126,10 +126,10 @@ async def test_one_session_ends_with_its_tokens_and_the_others_live(
 async def test_ending_a_session_twice_is_no_mistake(browser: Browser, http: httpx2.AsyncClient) -> None:
     await browser.sign_in()
     await PHONE_APP.log_in(http, ALICE)
-    [form] = shown(await browser.open(SESSIONS))
+    [form] = session_forms_of(await browser.open(SESSIONS))
 
     for _ in range(2):
-        assert shown(await browser.send(form.action, form.fields)) == []
+        assert session_forms_of(await browser.send(form.action, form.fields)) == []
 
 
 async def test_nobody_ends_the_session_of_somebody_else(browser: Browser, http: httpx2.AsyncClient) -> None:
@@ -137,13 +137,13 @@ async def test_nobody_ends_the_session_of_somebody_else(browser: Browser, http: 
     bobs = Browser(http)
     await bobs.sign_in(BOB)
     tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
-    [theirs] = shown(await bobs.open(SESSIONS))
+    [theirs] = session_forms_of(await bobs.open(SESSIONS))
     await browser.sign_in()
     await PHONE_APP.log_in(http, ALICE)
-    [ours] = shown(await browser.open(SESSIONS))
+    [ours] = session_forms_of(await browser.open(SESSIONS))
 
     for name in (theirs.fields["session"], "", "x", "a}:b", "\n", "*"):
-        assert len(shown(await browser.send(END, ours.fields | {"session": name}))) == 1
+        assert len(session_forms_of(await browser.send(END, ours.fields | {"session": name}))) == 1
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
@@ -194,19 +194,19 @@ async def test_a_form_without_the_proof_of_this_browser_does_nothing(
     foreign = Page(await bobs.sign_in(BOB)).find_form(SIGN_OUT).fields["csrf"]
     await browser.sign_in()
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    [form] = shown(await browser.open(SESSIONS))
+    [form] = session_forms_of(await browser.open(SESSIONS))
     consent = Page(await browser.open(authorization_url())).forms[0].fields["csrf"]
 
     for csrf in ("", "x", form.fields["csrf"][:-1], form.fields["csrf"] + "A", foreign, consent, "é"):
         assert_refused(await browser.send(action, form.fields | {"csrf": csrf}), 403, "forged")
-    assert len(shown(await browser.open(SESSIONS))) == 1
+    assert len(session_forms_of(await browser.open(SESSIONS))) == 1
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
 async def test_the_address_without_its_last_slash_leads_to_the_page(http: httpx2.AsyncClient) -> None:
-    answer = await http.get("/sessions")
+    response = await http.get("/sessions")
 
-    assert (answer.status_code, answer.headers["location"]) == (303, "/sessions/")
+    assert (response.status_code, response.headers["location"]) == (303, "/sessions/")
 
 
 @pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
@@ -273,7 +273,7 @@ async def test_the_proof_of_one_sign_out_does_not_claim_the_other(browser: Brows
 async def test_a_foreign_form_which_brings_no_cookie_takes_none_away(browser: Browser, action: str) -> None:
     """A browser sends no Lax cookie with a foreign form, but would accept the cookies of the response."""
     await browser.sign_in()
-    answer = await Browser(browser.http).send(action, {"x": "1"})
+    response = await Browser(browser.http).send(action, {"x": "1"})
 
-    assert not any(cookie.startswith("ts_session=") for cookie in answer.headers.get_list("set-cookie"))
-    assert all("ts_session" not in str(past.headers) for past in answer.history)
+    assert not any(cookie.startswith("ts_session=") for cookie in response.headers.get_list("set-cookie"))
+    assert all("ts_session" not in str(past.headers) for past in response.history)

@@ -32,7 +32,7 @@ def flip_each(token: str) -> Iterator[str]:
         yield token[:position] + other + token[position + 1 :]
 
 
-def respell(token: str) -> list[str]:
+def alternative_spellings(token: str) -> list[str]:
     """Yield other texts that a careless parser might take for the token."""
     return [f"{token}=", f"{token}A", f" {token}", f"{token} ", f"{token}\n", token.upper(), token[:-1], f"{token}.x"]
 
@@ -112,9 +112,9 @@ async def test_a_token_has_one_spelling_and_others_do_not_reach_redis(
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     before = count_misses(store)
 
-    for other in respell(tokens["refresh_token"]):
+    for other in alternative_spellings(tokens["refresh_token"]):
         assert_error(await PHONE_APP.refresh(http, other), 400, "invalid_grant")
-    for other in respell(code):
+    for other in alternative_spellings(code):
         assert_error(await PHONE_APP.exchange(http, other, PHONE_CALLBACK), 400, "invalid_grant")
     assert count_misses(store) == before
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200

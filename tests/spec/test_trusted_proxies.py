@@ -15,12 +15,12 @@ PROXY = "10.0.0.1"
 async def counts_as(http: httpx2.AsyncClient, forwarded_for: str | list[str], same_as: str | list[str] | None) -> bool:
     """Return True if a failure under one header uses up the only guess under another."""
     first, second = ([("X-Forwarded-For", hops) for hops in listed(header)] for header in (forwarded_for, same_as))
-    failed = await http.post(TOKEN, data=PHONE_APP.credentials | WRONG_ALICE, headers=first)
-    then = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(BOB), headers=second)
+    failed = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(WRONG_ALICE), headers=first)
+    following = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(BOB), headers=second)
 
     assert failed.status_code == 400
-    assert then.status_code in (200, 429)
-    return then.status_code == 429
+    assert following.status_code in (200, 429)
+    return following.status_code == 429
 
 
 def listed(header: str | list[str] | None) -> list[str]:
@@ -95,7 +95,7 @@ async def test_no_other_header_is_believed(
         TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute", TOKEN_SERVICE_TRUSTED_PROXIES="10.0.0.0/8"
     )
     async with serving(settings, clock, address=PROXY) as http:
-        await http.post(TOKEN, data=PHONE_APP.credentials | WRONG_ALICE, headers={header: "198.51.100.1"})
+        await http.post(TOKEN, data=PHONE_APP.credentials | login_form(WRONG_ALICE), headers={header: "198.51.100.1"})
         response = await http.post(
             TOKEN, data=PHONE_APP.credentials | login_form(BOB), headers={header: "198.51.100.2"}
         )

@@ -13,17 +13,17 @@ from starlette.types import Receive, Scope, Send
 from service.web.middleware.trusted_proxies import TrustedProxies
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
-from tests.support.clients_and_users import PHONE_APP, TOKEN
+from tests.support.clients_and_users import PHONE_APP, TOKEN, login_form
 
 FORWARDING = [{"X-Forwarded-For": "203.0.113.66"}, {"Forwarded": "for=203.0.113.66"}, {"X-Real-IP": "203.0.113.66"}]
 LOGGER = "service.addresses"
 
 
-async def nothing(*_: Any) -> Any:
+async def receive_nothing(*_: Any) -> Any:
     return {}
 
 
-class Clockwork:
+class SettableClock:
     def __init__(self) -> None:
         self.seconds = 1_000.0
 
@@ -31,12 +31,14 @@ class Clockwork:
         return self.seconds
 
 
-async def ask(proxies: TrustedProxies, headers: Mapping[str, str], peer: str = "127.0.0.1") -> None:
+async def send_request(proxies: TrustedProxies, headers: Mapping[str, str], peer: str = "127.0.0.1") -> None:
     listed = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await proxies({"type": "http", "client": (peer, 0), "headers": listed, "scheme": "http"}, nothing, nothing)
+    await proxies(
+        {"type": "http", "client": (peer, 0), "headers": listed, "scheme": "http"}, receive_nothing, receive_nothing
+    )
 
 
-async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+async def empty_app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start"})
 
 
@@ -46,22 +48,22 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_a_proxy_that_is_not_named_is_warned_of_once_and_then_hourly(
     caplog: pytest.LogCaptureFixture, headers: Mapping[str, str], trusted: tuple[str, ...]
 ) -> None:
-    clock = Clockwork()
-    proxies = TrustedProxies(answer, [ip_network(network) for network in trusted], clock)
+    clock = SettableClock()
+    proxies = TrustedProxies(empty_app, [ip_network(network) for network in trusted], clock)
     with caplog.at_level(logging.WARNING, LOGGER):
-        await ask(proxies, {"Host": "x"})
+        await send_request(proxies, {"Host": "x"})
         assert not caplog.records
         for _ in range(50):
-            await ask(proxies, headers)
+            await send_request(proxies, headers)
         clock.seconds += 3_599
-        await ask(proxies, headers)
+        await send_request(proxies, headers)
         assert [record.getMessage() for record in caplog.records] == [
             "127.0.0.1 sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not name "
             "it. If it is your proxy, add it: until then all its callers share one address and its limits. If it is "
             "not, a caller sent the header; ignore this"
         ]
         clock.seconds += 1
-        await ask(proxies, headers)
+        await send_request(proxies, headers)
 
     assert len(caplog.records) == 2
     assert "203.0.113.66" not in caplog.text
@@ -71,16 +73,16 @@ async def test_a_proxy_that_is_not_named_is_warned_of_once_and_then_hourly(
 async def test_a_proxy_that_is_named_is_warned_of_only_where_it_names_no_caller(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = Clockwork()
-    proxies = TrustedProxies(answer, [ip_network("127.0.0.1")], clock)
+    clock = SettableClock()
+    proxies = TrustedProxies(empty_app, [ip_network("127.0.0.1")], clock)
     with caplog.at_level(logging.WARNING, LOGGER):
         for headers in ({"Host": "x"}, FORWARDING[0], FORWARDING[0] | FORWARDING[2]):
-            await ask(proxies, headers)
+            await send_request(proxies, headers)
         assert not caplog.records
         for _ in range(10):
-            await ask(proxies, {"X-Forwarded-For": "unknown"})
+            await send_request(proxies, {"X-Forwarded-For": "unknown"})
         clock.seconds += 3_600
-        await ask(proxies, {"X-Forwarded-For": "unix:"})
+        await send_request(proxies, {"X-Forwarded-For": "unix:"})
 
     assert len(caplog.records) == 2
 
@@ -117,7 +119,7 @@ async def test_a_caller_whom_a_trusted_proxy_does_not_name_is_not_on_this_machin
     async with serving(settings, clock, address="127.0.0.1") as http:
         headers = {"X-Forwarded-For": hop}
         assert (await http.get("/metrics", headers=headers)).status_code == 404
-        form = PHONE_APP.credentials | WRONG_ALICE
+        form = PHONE_APP.credentials | login_form(WRONG_ALICE)
         assert [(await http.post(TOKEN, data=form, headers=headers)).status_code for _ in range(2)] == [400, 429]
         # The proxy itself and its other callers have separate limits.
         assert (await http.post(TOKEN, data=form)).status_code == 400

@@ -81,9 +81,9 @@ async def test_every_method_is_answered_alike(http: httpx2.AsyncClient, method: 
     passed = await http.request(method, VERIFY, headers=bearer(access_token))
     missing = await http.request(method, VERIFY)
     wrong = await http.request(method, VERIFY, headers=bearer("x"))
-    beyond = await http.request(method, f"{VERIFY}?scope=role:admin", headers=bearer(access_token))
+    out_of_scope = await http.request(method, f"{VERIFY}?scope=role:admin", headers=bearer(access_token))
 
-    assert [each.status_code for each in (passed, missing, wrong, beyond)] == [200, 401, 401, 403]
+    assert [each.status_code for each in (passed, missing, wrong, out_of_scope)] == [200, 401, 401, 403]
     assert identity_of(passed)["x-auth-user"] == ALICE.username
 
 
@@ -396,12 +396,12 @@ async def test_browsers_of_other_origins_are_told_nothing(http: httpx2.AsyncClie
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
     origin = {"Origin": "https://shop.example"}
 
-    answers = [
+    responses = [
         await http.get(VERIFY, headers=origin | bearer(access_token)),
         await http.options(VERIFY, headers=origin | {"Access-Control-Request-Method": "GET"}),
     ]
 
-    assert not [name for answer in answers for name in answer.headers if name.startswith("access-control-")]
+    assert not [name for response in responses for name in response.headers if name.startswith("access-control-")]
 
 
 async def test_a_client_authenticates_nothing_at_verify(http: httpx2.AsyncClient) -> None:

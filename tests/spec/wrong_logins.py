@@ -1,9 +1,11 @@
-"""Persons whose logins fail."""
+"""Credentials that the service must refuse."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.clients_and_users import ALICE, login_form
+from tests.support.clients_and_users import ALICE, WEB_SHOP, UserCredentials
 
-WRONG_ALICE = login_form(replace(ALICE, password="wrong"))
+WRONG_ALICE = replace(ALICE, password="wrong")
+UNKNOWN_USER = UserCredentials("nobody@example.com", "wrong")
+WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
