@@ -24,8 +24,8 @@ async def test_a_client_that_was_created_gets_tokens_with_the_secret_that_was_sh
     created = await admin(*CREATED)
 
     assert created.status == 0
-    answer = await OAuthClient("kiosk", created.json["client_secret"]).log_in(http, ALICE)
-    assert answer.status_code == 200
+    response = await OAuthClient("kiosk", created.json["client_secret"]).log_in(http, ALICE)
+    assert response.status_code == 200
 
 
 async def test_the_secret_is_shown_once_and_redis_never_sees_it(admin: Admin, store: redis.Redis) -> None:
@@ -84,7 +84,7 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "says"),
+    ("words", "status", "message"),
     [
         (("client", "create", "web-shop"), 1, "there is a client web-shop already"),
         (("client", "create"), 2, "Missing argument 'ID'"),
@@ -103,14 +103,14 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
     ],
 )
 async def test_what_cannot_be_done_is_told_in_a_line(
-    admin: Admin, store: redis.Redis, words: tuple[str, ...], status: int, says: str
+    admin: Admin, store: redis.Redis, words: tuple[str, ...], status: int, message: str
 ) -> None:
     before = store.get("client:{registry}:web-shop")
 
     refused = await admin(*words)
 
     assert (refused.status, refused.output) == (status, "")
-    assert says in refused.aside
+    assert message in refused.aside
     assert "Traceback" not in refused.aside
     assert store.get("client:{registry}:web-shop") == before
 

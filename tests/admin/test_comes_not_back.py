@@ -22,7 +22,7 @@ NEW_PASSWORD = UserCredentials(ALICE.username, "a new password")
 
 
 @pytest.fixture
-def other_file(tmp_path: Path) -> str:
+def later_seed_file(tmp_path: Path) -> str:
     """Return the seed file of a later deployment: the same entries and one more."""
     file = tmp_path / "seed.yaml"
     file.write_text(SEED.read_text() + "  - {username: new@example.com, password: new, roles: [enduser]}\n")
@@ -44,7 +44,7 @@ async def log_in_statuses(http: httpx2.AsyncClient, new_secret: str) -> list[int
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")
 async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_what_the_console_did(
-    admin: Admin, make_settings: MakeSettings, clock: Clock, other_file: str
+    admin: Admin, make_settings: MakeSettings, clock: Clock, later_seed_file: str
 ) -> None:
     rotated = await admin("client", "rotate-secret", "web-shop", "--json")
     await admin("client", "delete", "made-secret", "--yes")
@@ -52,7 +52,7 @@ async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_wh
     await admin("user", "set-password", ALICE.username, typed=NEW_PASSWORD.password + "\n")
     secret, expected = rotated.json["client_secret"], [401, 200, 401, 400, 400, 200]
 
-    for file in (str(SEED), other_file, str(SEED)):
+    for file in (str(SEED), later_seed_file, str(SEED)):
         async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=file), clock) as http:
             assert await log_in_statuses(http, secret) == expected
             async with serving(make_settings(), clock) as second:

@@ -33,14 +33,14 @@ class TestEvents:
         await admin("user", "disable", BOB.username)
         await admin("client", "rotate-secret", "web-shop")
 
-        told = (await admin("events", "--json")).lines
+        report = (await admin("events", "--json")).lines
 
         sitting_here = pwd.getpwuid(os.getuid()).pw_name
-        assert [(event["event"], event["actor"]) for event in told] == [
+        assert [(event["event"], event["actor"]) for event in report] == [
             ("user_disabled", sitting_here),
             ("client_secret_rotated", sitting_here),
         ]
-        assert (told[0]["username"], told[0]["realm"], told[1]["client_id"]) == (BOB.username, "main", "web-shop")
+        assert (report[0]["username"], report[0]["realm"], report[1]["client_id"]) == (BOB.username, "main", "web-shop")
 
     async def test_a_change_whose_rest_was_cut_short_is_told_all_the_same(
         self, admin: Admin, store: redis.Redis
@@ -72,8 +72,8 @@ class TestEvents:
             for _ in range(8):
                 await PHONE_APP.log_in(http, UserCredentials(BOB.username, "wrong"))
 
-        told = (await admin("events", "--user", BOB.username, "--json")).lines
-        assert [event["event"] for event in told] == ["login_failed"] * 8
+        report = (await admin("events", "--user", BOB.username, "--json")).lines
+        assert [event["event"] for event in report] == ["login_failed"] * 8
         everything = (await admin("events", "--json")).lines
         assert [event["at"] for event in everything] == sorted(event["at"] for event in everything)
         assert [event.get("username") for event in everything].count(None) == 11
@@ -99,10 +99,10 @@ class TestEvents:
             ending = asyncio.create_task(console.communicate())
             if not (await asyncio.wait({ending}, timeout=MAX_WAIT_SECONDS))[0]:
                 console.send_signal(signal.SIGABRT)  # faulthandler prints the stacks on stderr
-            rest, told = await ending
+            rest, report = await ending
 
         assert [json.loads(line)["event"] for line in shown] == ["2"] * 20 + ["3", "4", "5"]
-        assert (rest, told, console.returncode) == (b"", b"", 0)
+        assert (rest, report, console.returncode) == (b"", b"", 0)
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, worker: Worker, store: redis.Redis
@@ -133,21 +133,21 @@ class TestStats:
         await PHONE_APP.refresh(http, tokens["refresh_token"])
         await PHONE_APP.log_in(http, BOB)
 
-        told = (await admin("stats", "--json")).json
+        report = (await admin("stats", "--json")).json
 
-        assert (told["sessions"], told["access_tokens"], told["users"], told["clients"]) == (2, 3, 3, 6)
-        assert told["users_with_something_live"] == 2
-        assert 300 < told["bytes_per_session"] < 2000
+        assert (report["sessions"], report["access_tokens"], report["users"], report["clients"]) == (2, 3, 3, 6)
+        assert report["users_with_something_live"] == 2
+        assert 300 < report["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output
 
     def test_an_empty_store_has_nothing(self, environment: dict[str, str], store: redis.Redis) -> None:
-        told = type_in("stats", "--json", environment=environment).json
+        report = type_in("stats", "--json", environment=environment).json
 
-        assert (told["sessions"], told["bytes_per_session"], told["keys"]) == (0, None, 0)
+        assert (report["sessions"], report["bytes_per_session"], report["keys"]) == (0, None, 0)
 
 
 class TestDoctor:
-    async def look(self, admin: Admin) -> dict[tuple[str, str], str]:
+    async def read_findings(self, admin: Admin) -> dict[tuple[str, str], str]:
         """Return the findings of the doctor by level and subject."""
         answer = await admin("doctor", "--json")
         found = {(each["level"], each["subject"]): each["says"] for each in answer.json}
@@ -157,7 +157,7 @@ class TestDoctor:
     async def test_a_store_in_order_is_told_to_be(self, admin: Admin, http: httpx2.AsyncClient) -> None:
         await PHONE_APP.log_in(http, ALICE)
 
-        found = await self.look(admin)
+        found = await self.read_findings(admin)
 
         assert not [subject for level, subject in found if level == "trouble"]
         assert found["good", "keys"] == "all that should expire will"
@@ -167,7 +167,7 @@ class TestDoctor:
     async def test_a_policy_that_evicts_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            found = await self.look(admin)
+            found = await self.read_findings(admin)
         finally:
             store.config_set("maxmemory-policy", "noeviction")
 
@@ -177,7 +177,7 @@ class TestDoctor:
     async def test_a_confirmation_that_nobody_gives_is_trouble(self, admin: Admin, environment: dict[str, str]) -> None:
         environment["TOKEN_SERVICE_DURABILITY"] = "replica"
 
-        found = await self.look(admin)
+        found = await self.read_findings(admin)
 
         assert "no replica has confirmed" in found["trouble", "TOKEN_SERVICE_DURABILITY=replica"]
 
@@ -190,18 +190,18 @@ class TestDoctor:
             store.config_set("appendonly", "yes")
             store.config_set("appendfsync", "always")
         try:
-            found = await self.look(admin)
+            found = await self.read_findings(admin)
         finally:
             store.config_set("appendonly", "no")
             store.config_set("appendfsync", "everysec")
 
-        level, says = ("good", "changes are confirmed") if is_kept else ("trouble", "appendfsync always")
-        assert says in found[level, "TOKEN_SERVICE_DURABILITY=disk"]
+        level, message = ("good", "changes are confirmed") if is_kept else ("trouble", "appendfsync always")
+        assert message in found[level, "TOKEN_SERVICE_DURABILITY=disk"]
 
     async def test_a_key_that_would_stay_for_good_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
         store.set("family:{000}:stray", "x")
 
-        found = await self.look(admin)
+        found = await self.read_findings(admin)
 
         assert found["trouble", "keys"].endswith("which family should have: family:{000}:stray")
 
@@ -228,15 +228,15 @@ class TestDoctor:
     ) -> None:
         environment |= variables
 
-        assert (level, subject) in await self.look(admin)
+        assert (level, subject) in await self.read_findings(admin)
 
     @pytest.mark.clause("decided-short-secret-warned")
     async def test_a_short_client_secret_is_warned_of_until_it_is_replaced(self, admin: Admin) -> None:
-        assert "fewer than 20 characters" in (await self.look(admin))["warning", "client web-shop"]
+        assert "fewer than 20 characters" in (await self.read_findings(admin))["warning", "client web-shop"]
 
         await admin("client", "rotate-secret", "web-shop", "--json")
 
-        assert ("warning", "client web-shop") not in await self.look(admin)
+        assert ("warning", "client web-shop") not in await self.read_findings(admin)
 
     @pytest.mark.clause("decided-external-username")
     async def test_a_claim_that_another_user_may_come_by_is_warned_of(self, admin: Admin, store: redis.Redis) -> None:
@@ -244,7 +244,7 @@ class TestDoctor:
         warned = {}
         for claim, trust in (("sub", "false"), ("oid", "false"), ("email", "true"), ("nickname", "false")):
             store.set("realm:{registry}:cep", record % (claim, trust))
-            warned[claim] = (await self.look(admin)).get(("warning", "realm cep"), "")
+            warned[claim] = (await self.read_findings(admin)).get(("warning", "realm cep"), "")
 
         assert (warned["sub"], warned["oid"]) == ("", "")
         assert warned["email"].startswith("trust_email: ")
@@ -253,7 +253,7 @@ class TestDoctor:
     async def test_a_provider_is_asked_who_it_is(self, admin: Admin, store: redis.Redis) -> None:
         store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://127.0.0.1:1","scope":"openid"}')
 
-        found = await self.look(admin)
+        found = await self.read_findings(admin)
 
         assert "metadata" in found["trouble", "realm cep"]
         assert found["note", "realm cep"].endswith("for us: http://127.0.0.1:8000/authorization/callback")
@@ -287,18 +287,18 @@ class TestHashSecret:
         assert verify_password("a secret", answer.json["hash"])[0]
 
     @pytest.mark.parametrize(
-        ("typed", "says"),
+        ("typed", "message"),
         [
             ("", "stdin: expected one secret a line, and no empty lines"),
             ("a\n\nb\n", "stdin: expected one secret a line, and no empty lines"),
             ("a\n" + "b" * 1025 + "\n", "stdin, line 2: expected 1 to 1024 characters in one line"),
         ],
     )
-    def test_a_bad_file_is_told(self, typed: str, says: str) -> None:
+    def test_a_bad_file_is_told(self, typed: str, message: str) -> None:
         answer = type_in("hash-secret", "--file", "-", typed=typed, environment={})
 
         assert (answer.status, answer.output) == (2, "")
-        assert says in answer.aside
+        assert message in answer.aside
 
 
 def every_command() -> list[tuple[str, ...]]:

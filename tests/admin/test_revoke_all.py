@@ -54,7 +54,7 @@ async def test_what_was_issued_before_a_time_ends_and_what_came_later_lives(
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "says"),
+    ("words", "status", "message"),
     [
         ((), 2, "expected exactly one of --user, --client, --issued-before and --everything"),
         (("--everything", "--client", "phone-app"), 2, "expected exactly one of"),
@@ -70,14 +70,14 @@ async def test_what_was_issued_before_a_time_ends_and_what_came_later_lives(
     ],
 )
 async def test_what_cannot_be_done_is_told_and_ends_nothing(
-    admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...], status: int, says: str
+    admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...], status: int, message: str
 ) -> None:
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
 
     refused = await admin("revoke-all", *words)
 
     assert (refused.status, refused.output) == (status, "")
-    assert says in refused.aside
+    assert message in refused.aside
     assert await is_live(http, tokens["access_token"])
 
 

@@ -38,25 +38,29 @@ def type_on_terminal(
     *words: str, answers: Sequence[tuple[str, str]] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Run a command on a terminal. Each answer is typed when its question appears. Returns exit status and screen."""
-    ours, theirs = pty.openpty()
+    own_end, terminal_end = pty.openpty()
     with subprocess.Popen(
-        [ADMIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment() | dict(environment or {})
+        [ADMIN, *words],
+        stdin=terminal_end,
+        stdout=terminal_end,
+        stderr=terminal_end,
+        env=plain_environment() | dict(environment or {}),
     ) as process:
-        os.close(theirs)
+        os.close(terminal_end)
         screen, waiting = "", list(answers)
-        while part := _read(ours):
+        while part := _read(own_end):
             screen += part
             if waiting and screen.endswith(waiting[0][0]):
                 answer = waiting.pop(0)[1]
                 if answer == CTRL_C:
                     _press_ctrl_c(process)
                 else:
-                    os.write(ours, answer.encode() + b"\n")
-        os.close(ours)
+                    os.write(own_end, answer.encode() + b"\n")
+        os.close(own_end)
         return process.wait(MAX_WAIT_SECONDS), screen
 
 
-def seen(screen: str) -> list[str]:
+def screen_lines(screen: str) -> list[str]:
     """Return the lines of the screen without control sequences."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", screen).splitlines()
 
@@ -100,7 +104,7 @@ def test_a_secret_that_is_typed_is_not_shown() -> None:
 
     assert status == 0
     assert "my own secret" not in screen
-    (hashed,) = [line for line in seen(screen) if line.startswith("$argon2id$")]
+    (hashed,) = [line for line in screen_lines(screen) if line.startswith("$argon2id$")]
     assert verify_password("my own secret", hashed)[0]
 
 
@@ -145,7 +149,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "says"),
+    ("words", "status", "message"),
     [
         (("user", "delete", "alice@example.com"), 1, "no answer to the question; nothing was changed"),
         (("token", "inspect"), 2, "stdin: expected one line with the secret"),
@@ -153,12 +157,12 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
     ],
 )
 def test_a_closed_stdin_answers_nothing(
-    environment: dict[str, str], registry: None, words: tuple[str, ...], status: int, says: str
+    environment: dict[str, str], registry: None, words: tuple[str, ...], status: int, message: str
 ) -> None:
     ended = run_in_shell("<&-", *words, environment=environment)
 
     assert (ended.returncode, ended.stdout) == (status, "")
-    assert says in ended.stderr
+    assert message in ended.stderr
 
 
 def test_without_a_stdout_nothing_is_done(environment: dict[str, str], registry: None) -> None:
@@ -210,14 +214,14 @@ def test_the_other_name_is_the_same_console(environment: dict[str, str], registr
 def test_the_shell_can_complete(
     environment: dict[str, str], registry: None, typed: tuple[str, ...], offered: list[str]
 ) -> None:
-    asked = {
+    completion_request = {
         "_TOKEN_SERVICE_ADMIN_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(("token-service-admin", *typed)),
         "COMP_CWORD": str(len(typed)),
     }
 
     completed = subprocess.run(
-        [ADMIN], env=plain_environment() | environment | asked, capture_output=True, check=True, text=True
+        [ADMIN], env=plain_environment() | environment | completion_request, capture_output=True, check=True, text=True
     )
 
     assert [line.partition(",")[2] for line in completed.stdout.splitlines()] == offered

@@ -25,16 +25,16 @@ async def explain(admin: Admin, token: str) -> str:
 async def test_an_access_token_is_told_with_its_session(admin: Admin, http: httpx2.AsyncClient) -> None:
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
 
-    told = (await admin("token", "inspect", tokens["access_token"], "--json")).json
+    inspection = (await admin("token", "inspect", tokens["access_token"], "--json")).json
 
-    assert told["live"] is True
-    assert re.match(r"Live for another [0-9]+ min", told["explanation"])
-    assert (told["client_id"], told["username"], told["scope"]) == (
+    assert inspection["live"] is True
+    assert re.match(r"Live for another [0-9]+ min", inspection["explanation"])
+    assert (inspection["client_id"], inspection["username"], inspection["scope"]) == (
         "phone-app",
         ALICE.username,
         "realm:main role:enduser",
     )
-    assert (told["family_live"], told["head_generation"], told["grant_type"]) == (True, 1, "password")
+    assert (inspection["family_live"], inspection["head_generation"], inspection["grant_type"]) == (True, 1, "password")
 
 
 async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
@@ -59,16 +59,16 @@ async def test_who_ended_a_session_and_why_is_told(
     await PHONE_APP.refresh(http, first)
     took_seconds = (read_server_ms(store) - before_ms) // 1000
 
-    told = (await admin("token", "inspect", second, "--json")).json
+    inspection = (await admin("token", "inspect", second, "--json")).json
 
     minutes, seconds = re.findall(
         "^Its session was ended by a replay of generation 1, which had been spent ([0-9]+) min ([0-9]+) s before, "
         "while generation 2 was the head, at ",
-        told["explanation"],
+        inspection["explanation"],
     )[0]
     assert 301 <= 60 * int(minutes) + int(seconds) <= 301 + took_seconds
-    assert (told["live"], told["family_live"], told["ended_by"]) == (False, False, "replayed")
-    assert told["replayed_generation"] == 1
+    assert (inspection["live"], inspection["family_live"], inspection["ended_by"]) == (False, False, "replayed")
+    assert inspection["replayed_generation"] == 1
 
 
 async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, worker: Worker) -> None:
@@ -94,8 +94,8 @@ async def test_a_code_is_told_before_and_after_its_exchange(
 
     await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
 
-    told = (await admin("token", "inspect", code, "--json")).json
-    assert (told["explanation"], told["family_live"]) == ("It was exchanged for a session.", True)
+    inspection = (await admin("token", "inspect", code, "--json")).json
+    assert (inspection["explanation"], inspection["family_live"]) == ("It was exchanged for a session.", True)
 
 
 async def test_a_token_may_be_typed_where_nobody_sees_it(admin: Admin, http: httpx2.AsyncClient) -> None:

@@ -38,7 +38,7 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
 
 
 @pytest.mark.parametrize(
-    ("words", "typed", "status", "says"),
+    ("words", "typed", "status", "message"),
     [
         (CREATE, "", 2, "stdin: expected one line with the secret"),
         (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the secret"),
@@ -63,14 +63,14 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
     ],
 )
 async def test_what_cannot_be_done_is_told_in_a_line(
-    admin: Admin, store: redis.Redis, words: tuple[str, ...], typed: str | None, status: int, says: str
+    admin: Admin, store: redis.Redis, words: tuple[str, ...], typed: str | None, status: int, message: str
 ) -> None:
     before = store.dbsize()
 
     refused = await admin(*words, typed=typed)
 
     assert (refused.status, refused.output) == (status, "")
-    assert says in refused.aside
+    assert message in refused.aside
     assert store.dbsize() == before
 
 
@@ -133,7 +133,7 @@ async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.As
     assert "phone-app" in (await admin("user", "show", ALICE.username)).output
 
 
-class TestOfAProvider:
+class TestExternalUsers:
     """Users of an external realm, which may have no entry."""
 
     @pytest.fixture

@@ -54,9 +54,9 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
         "log /dev/log local0\n": "log stderr format raw local0\n",
         "timeout check 3s\n": f"timeout check {MAX_WAIT_SECONDS:g}s\n",  # a test delays a check
     }
-    for shipped, here in changes.items():
+    for shipped, replacement in changes.items():
         assert shipped in text
-        text = text.replace(shipped, here)
+        text = text.replace(shipped, replacement)
     servers = [f"    server instance-{number} 127.0.0.1:{port}\n" for number, port in enumerate(ports, 1)]
     text = text[: text.index("    server instance-1")] + "".join(servers)
     (folder / "haproxy.cfg").write_text(text)

@@ -23,7 +23,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 STACK = (sys.executable, "-P", "-m", "deployment.stack")
 # Linux accepts all of 127.0.0.0/8, so a test can connect from an address that is not trusted.
-ELSEWHERE = "127.0.0.2"
+UNTRUSTED_ADDRESS = "127.0.0.2"
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ def test_the_service_trusts_the_address_of_nginx_and_nginx_asks_those_of_the_ins
 
     for name in ("instance-1", "instance-2"):
         assert compose["services"][name]["environment"]["TOKEN_SERVICE_TRUSTED_PROXIES"] == address("nginx")
-    asked = re.findall(r"server (\S+):8000 ", compose["configs"]["instances"]["content"])
-    assert asked == [address("instance-1"), address("instance-2")]
+    upstreams = re.findall(r"server (\S+):8000 ", compose["configs"]["instances"]["content"])
+    assert upstreams == [address("instance-1"), address("instance-2")]
 
 
 def test_what_the_container_copies_exists_and_is_let_through(compose: Any) -> None:
@@ -156,14 +156,14 @@ def test_each_unit_has_a_limit_of_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("password", "configuration", "said"),
+    ("password", "configuration", "message"),
     [
         ("too short", None, "shorter than 32 characters"),
         ("p" * 32, "user default on >another\n", "has no line that begins with"),
     ],
 )
 def test_redis_does_not_start_where_its_password_would_not_count(
-    tmp_path: Path, password: str, configuration: str | None, said: str
+    tmp_path: Path, password: str, configuration: str | None, message: str
 ) -> None:
     (tmp_path / "password").write_text(password)
     environment = {"PATH": os.environ["PATH"], "REDIS_SERVER": server_binary()}
@@ -172,7 +172,7 @@ def test_redis_does_not_start_where_its_password_would_not_count(
         (tmp_path / "redis.conf").write_text(configuration)
         environment["REDIS_CONFIGURATION"] = str(tmp_path / "redis.conf")
     answer = subprocess.run([DEPLOYMENT / "redis-start"], env=environment, capture_output=True, text=True)
-    assert (answer.returncode, said in answer.stderr) == (2, True)
+    assert (answer.returncode, message in answer.stderr) == (2, True)
 
 
 def test_the_entrypoint_gives_the_secrets_to_what_it_starts_and_stops_without_them() -> None:

@@ -39,10 +39,10 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
             assert http.post(TOKEN, data=form).json()["token_type"] == "Bearer"
     finally:
         stop(process)
-    said = log.read_text()
+    written = log.read_text()
     assert process.returncode == 128 + signal.SIGTERM
-    assert "web.1 stopped (rc=0)" in " ".join(said.split())
-    assert "redis.1 stopped (rc=0)" in " ".join(said.split())
+    assert "web.1 stopped (rc=0)" in " ".join(written.split())
+    assert "redis.1 stopped (rc=0)" in " ".join(written.split())
 
 
 def _is_ready(http: httpx2.Client) -> bool:

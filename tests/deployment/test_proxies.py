@@ -23,18 +23,18 @@ RunningProxy = Callable[..., AbstractContextManager[httpx2.Client]]
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
-class Instance:
+class SimulatedInstance:
     """A simulated instance, which counts its requests and then answers or hangs up.
 
-    It delays health checks until `may_tell`.
+    It delays health checks until `may_answer_checks`.
     """
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
         self.requests: list[bytes] = []
         self.checks = 0
-        self.may_tell = threading.Event()
-        self.may_tell.set()
+        self.may_answer_checks = threading.Event()
+        self.may_answer_checks.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -47,7 +47,7 @@ class Instance:
             if request.startswith(b"GET /readyz "):
                 # HAProxy's health checks are not counted as requests.
                 self.checks += 1
-                threading.Thread(target=self._tell_ready, args=(connection,)).start()
+                threading.Thread(target=self._answer_check, args=(connection,)).start()
                 continue
             with connection:
                 if not request:
@@ -55,9 +55,9 @@ class Instance:
                 self.requests.append(request)
                 connection.sendall(self.answer)
 
-    def _tell_ready(self, connection: socket.socket) -> None:
+    def _answer_check(self, connection: socket.socket) -> None:
         with connection, suppress(ConnectionError):
-            self.may_tell.wait(MAX_WAIT_SECONDS)
+            self.may_answer_checks.wait(MAX_WAIT_SECONDS)
             connection.sendall(ANSWER)
 
     def stop(self) -> None:
@@ -68,16 +68,16 @@ class Instance:
 
 
 @pytest.fixture
-def answering() -> Iterator[Instance]:
-    instance = Instance(ANSWER)
+def answering_instance() -> Iterator[SimulatedInstance]:
+    instance = SimulatedInstance(ANSWER)
     yield instance
     instance.stop()
 
 
 @pytest.fixture
-def hanging_up() -> Iterator[Instance]:
+def dying_instance() -> Iterator[SimulatedInstance]:
     """An instance that dies after it has read a request, and may have executed it."""
-    instance = Instance(b"")
+    instance = SimulatedInstance(b"")
     yield instance
     instance.stop()
 
@@ -85,63 +85,73 @@ def hanging_up() -> Iterator[Instance]:
 @before_instances
 @pytest.mark.clause("decided-shipped-proxy-repeats-no-post")
 def test_an_instance_that_restarts_costs_no_request(
-    running_proxy: RunningProxy, tmp_path: Path, answering: Instance
+    running_proxy: RunningProxy, tmp_path: Path, answering_instance: SimulatedInstance
 ) -> None:
-    with running_proxy(tmp_path, free_port(), answering.port) as client:
+    with running_proxy(tmp_path, free_port(), answering_instance.port) as client:
         assert [client.post(REVOKE, data={"token": "x"}).status_code for _ in range(6)] == [200] * 6
-    assert len(answering.requests) == 6
+    assert len(answering_instance.requests) == 6
 
 
 @before_instances
 @pytest.mark.clause("decided-shipped-proxy-repeats-no-post")
 def test_a_post_that_was_sent_is_not_sent_again(
-    running_proxy: RunningProxy, tmp_path: Path, hanging_up: Instance, answering: Instance
+    running_proxy: RunningProxy,
+    tmp_path: Path,
+    dying_instance: SimulatedInstance,
+    answering_instance: SimulatedInstance,
 ) -> None:
     # On a kept connection HAProxy closes without a response, so the client cannot know either.
-    with running_proxy(tmp_path, hanging_up.port, answering.port) as client, suppress(httpx2.RemoteProtocolError):
+    with (
+        running_proxy(tmp_path, dying_instance.port, answering_instance.port) as client,
+        suppress(httpx2.RemoteProtocolError),
+    ):
         assert client.post(REVOKE, data={"token": "x"}).status_code == 503
-    assert (len(hanging_up.requests), len(answering.requests)) == (1, 0)
+    assert (len(dying_instance.requests), len(answering_instance.requests)) == (1, 0)
 
 
 @pytest.fixture
-def slow() -> Iterator[Instance]:
+def slow_instance() -> Iterator[SimulatedInstance]:
     """An instance that has not answered its health check yet."""
-    instance = Instance(ANSWER)
-    instance.may_tell.clear()
+    instance = SimulatedInstance(ANSWER)
+    instance.may_answer_checks.clear()
     yield instance
-    instance.may_tell.set()
+    instance.may_answer_checks.set()
     instance.stop()
 
 
 @pytest.mark.clause("decided-restart-costs-no-request")
-def test_a_slow_answer_of_readyz_takes_no_instance_out(tmp_path: Path, slow: Instance, answering: Instance) -> None:
+def test_a_slow_answer_of_readyz_takes_no_instance_out(
+    tmp_path: Path, slow_instance: SimulatedInstance, answering_instance: SimulatedInstance
+) -> None:
     """The checks of the other instance show that a whole period passes."""
-    with running_haproxy(tmp_path, slow.port, answering.port) as client:
-        wait_until(lambda: slow.checks, "the slow check")
-        before = answering.checks
-        wait_until(lambda: answering.checks >= before + 2, "another period of checks")
+    with running_haproxy(tmp_path, slow_instance.port, answering_instance.port) as client:
+        wait_until(lambda: slow_instance.checks, "the slow check")
+        before = answering_instance.checks
+        wait_until(lambda: answering_instance.checks >= before + 2, "another period of checks")
         assert [client.post(REVOKE, data={"token": "x"}).status_code for _ in range(4)] == [200] * 4
-        assert slow.checks == 1
-        slow.may_tell.set()
-    assert (len(slow.requests), len(answering.requests)) == (2, 2)
+        assert slow_instance.checks == 1
+        slow_instance.may_answer_checks.set()
+    assert (len(slow_instance.requests), len(answering_instance.requests)) == (2, 2)
 
 
 @before_instances
 def test_where_no_instance_is_left_clients_are_told_to_come_again(running_proxy: RunningProxy, tmp_path: Path) -> None:
     with running_proxy(tmp_path, free_port()) as client:
-        answer = client.post(REVOKE, data={"token": "x"})
-    assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
-    assert answer.headers["Retry-After"] == "1"
-    assert "no-store" in answer.headers["Cache-Control"]
+        response = client.post(REVOKE, data={"token": "x"})
+    assert (response.status_code, response.json()["error"]) == (503, "temporarily_unavailable")
+    assert response.headers["Retry-After"] == "1"
+    assert "no-store" in response.headers["Cache-Control"]
 
 
-def test_one_address_that_sends_slowly_does_not_keep_the_others_out(tmp_path: Path, answering: Instance) -> None:
-    with running_nginx(tmp_path, answering.port) as client, ExitStack() as slow:
+def test_one_address_that_sends_slowly_does_not_keep_the_others_out(
+    tmp_path: Path, answering_instance: SimulatedInstance
+) -> None:
+    with running_nginx(tmp_path, answering_instance.port) as client, ExitStack() as slow_connections:
         trust = ssl.create_default_context(cafile=str(tmp_path / "tls" / "certificate.pem"))
         head = f"POST {REVOKE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n".encode()
         for _ in range(200):
             plain = socket.create_connection(("127.0.0.1", client.base_url.port), source_address=("127.0.0.2", 0))
-            connection = slow.enter_context(trust.wrap_socket(plain, server_hostname="localhost"))
+            connection = slow_connections.enter_context(trust.wrap_socket(plain, server_hostname="localhost"))
             connection.sendall(head)
         transport = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
         with httpx2.Client(base_url=client.base_url, transport=transport) as same_address:
@@ -154,7 +164,7 @@ def test_one_address_that_sends_slowly_does_not_keep_the_others_out(tmp_path: Pa
 @before_instances
 @pytest.mark.clause("decided-shipped-proxy")
 def test_an_instance_is_sent_only_what_the_proxy_says_of_the_caller(
-    running_proxy: RunningProxy, tmp_path: Path, answering: Instance
+    running_proxy: RunningProxy, tmp_path: Path, answering_instance: SimulatedInstance
 ) -> None:
     forged = {
         "X-Forwarded-For": "203.0.113.9",
@@ -166,9 +176,9 @@ def test_an_instance_is_sent_only_what_the_proxy_says_of_the_caller(
         "Upgrade": "h2c",
         "Connection": "upgrade",
     }
-    with running_proxy(tmp_path, answering.port) as client:
+    with running_proxy(tmp_path, answering_instance.port) as client:
         client.post(REVOKE, data={"token": "x"}, headers=forged)
-    head = answering.requests[0].partition(b"\r\n\r\n")[0].decode().lower().splitlines()
+    head = answering_instance.requests[0].partition(b"\r\n\r\n")[0].decode().lower().splitlines()
     assert {"x-forwarded-for: 127.0.0.1", "x-forwarded-proto: https"} <= set(head)
     (host,) = [line for line in head if line.startswith("host: localhost")]
     head.remove(host)  # a port may contain any digits

@@ -68,7 +68,7 @@ pytestmark = [
 ]
 
 
-class Use:
+class UsedRights:
     """The commands, in lower case, and the kinds of keys that they named. Filled at the end of the watch."""
 
     def __init__(self) -> None:
@@ -88,13 +88,13 @@ def get_kind(key: str) -> str:
 
 
 @contextmanager
-def watching(store: redis.Redis, user: str) -> Iterator[Use]:
+def recording_rights(store: redis.Redis, user: str) -> Iterator[UsedRights]:
     """Record the commands of connections with this user and of their scripts."""
-    use, granted = Use(), read_rights(user).commands
+    used, granted = UsedRights(), read_rights(user).commands
     store.acl_log_reset()
     store.script_flush()
     with store.monitor() as monitor:  # type: ignore[no-untyped-call]
-        yield use
+        yield used
         others = {client["addr"] for client in store.client_list() if client["user"] != user}
         store.echo("the end of the watch")
         asking = ""
@@ -102,7 +102,7 @@ def watching(store: redis.Redis, user: str) -> Iterator[Use]:
             if said["client_type"] != "lua":  # commands of a script follow its call
                 asking = f"{said['client_address']}:{said['client_port']}"
             if asking not in others:
-                use.note(said["command"].split(" "), granted)
+                used.note(said["command"].split(" "), granted)
 
 
 async def test_the_service_uses_all_that_it_was_granted(
@@ -111,7 +111,7 @@ async def test_the_service_uses_all_that_it_was_granted(
     settings = load_settings(
         environment_of(redis_server, REDIS_URL=redis_server.url_of("service"), TOKEN_SERVICE_VERIFY_CACHE="on")
     )
-    with watching(store, "service") as use:
+    with recording_rights(store, "service") as used:
         worker = Worker(settings, lambda: clock.offset_ms)
         worker.pending_revocations.scan_delay_seconds = 0
         app = build_app(worker)
@@ -120,19 +120,19 @@ async def test_the_service_uses_all_that_it_was_granted(
                 pass
             await make_code(worker)
             await PHONE_APP.log_in(http, ALICE)
-            await change_the_seed(worker)
+            await change_seed(worker)
             assert await worker.external_logins.take("state", 60_000)
             await estimate_session_count(worker.redis)
-            await leave_fences(worker.redis, store)
+            await revoke_nothing(worker.redis, store)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)
             await estimate_session_count(worker.redis)
 
     assert not find_refusals(store, {"service"})
-    assert_all_is_used(use, "service")
-    assert use.kinds == {row.kind for row in read_table()} | DECLARED
+    assert_all_is_used(used, "service")
+    assert used.kinds == {row.kind for row in read_table()} | DECLARED
 
 
-async def change_the_seed(worker: Worker) -> None:
+async def change_seed(worker: Worker) -> None:
     """Apply a seed in which a realm is added and loses a role, and a user and a client lose one."""
     text = SEED.read_text()
     for changed in (
@@ -154,7 +154,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         answers.append(await asyncio.to_thread(type_in, *words, typed=typed, environment=environment))
         return answers[-1]
 
-    async def live() -> dict[str, str]:
+    async def use_every_feature() -> dict[str, str]:
         """Use every feature of a user once, with a session that a retry has merged and one that was revoked."""
         for person in (ALICE, BOB):
             await PHONE_APP.log_in(http, person)
@@ -165,7 +165,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         return tokens
 
     seed = tmp_path / "seed.yaml"
-    with watching(store, "console") as use:
+    with recording_rights(store, "console") as used:
         for text in (REALM.format(roles="enduser") + SEED.read_text(), REALM.format(roles="") + SHORT_SEED):
             seed.write_text(text)
             await admin("seed", str(seed), "--prune", "--yes")
@@ -173,7 +173,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         seed.write_text(SEED.read_text())
         await admin("seed", str(seed), "--force", "--prune", "--yes")
 
-        tokens, code = await live(), await make_code(worker)
+        tokens, code = await use_every_feature(), await make_code(worker)
         for token in (tokens["access_token"], tokens["refresh_token"], code):
             await admin("token", "inspect", typed=token)
         await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
@@ -192,27 +192,27 @@ async def test_the_console_uses_all_that_it_was_granted(
         await admin("user", "set-password", ALICE.username, typed=ALICE.password)
         await admin("user", "disable", BOB.username)
         await admin("user", "enable", BOB.username)
-        await live()
+        await use_every_feature()
         for words in (("user", "list"), ("user", "show", BOB.username), ("events",), ("stats",), ("doctor",)):
             await admin(*words)
         await admin("revoke-all", "--user", BOB.username, "--yes")
-        await live()
+        await use_every_feature()
         await admin("revoke-all", "--client", "phone-app", "--yes")
         await admin("revoke-all", "--issued-before", "2026-01-01T00:00:00Z", "--yes")
         await admin("revoke-all", "--everything", "--yes")
-        await live()
+        await use_every_feature()
         await admin("user", "delete", ALICE.username, "--yes")
         connection = StoreClient(parse_redis_url(environment["REDIS_URL"]))
         assert await EventStream(connection).read()  # as `events --follow` does
-        await leave_fences(connection, store)
+        await revoke_nothing(connection, store)
         await connection.close()
 
     assert [answer.aside for answer in answers if answer.status] == []
     assert not find_refusals(store, {"console"})
-    assert_all_is_used(use, "console")
+    assert_all_is_used(used, "console")
 
 
-async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
+async def revoke_nothing(connection: StoreClient, store: redis.Redis) -> None:
     """Run revocations without a target with a TOKEN_SERVICE_DURABILITY other than `memory`.
 
     The script cache is emptied in between.
@@ -222,13 +222,13 @@ async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
         store.script_flush()
 
 
-def assert_all_is_used(use: Use, user: str) -> None:
+def assert_all_is_used(used: UsedRights, user: str) -> None:
     """Check that all granted commands and kinds of keys were used."""
     rights = read_rights(user)
     kinds = {get_kind(pattern.partition("~")[2]) for pattern in rights.keys} - {"*"}
-    assert use.commands - WITHOUT_RIGHTS - rights.commands == set()
-    assert rights.commands - use.commands - UNSEEN.keys() == set()
-    assert use.kinds == kinds
+    assert used.commands - WITHOUT_RIGHTS - rights.commands == set()
+    assert rights.commands - used.commands - UNSEEN.keys() == set()
+    assert used.kinds == kinds
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: file.stem)

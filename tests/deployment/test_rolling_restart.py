@@ -14,15 +14,14 @@ import pytest
 
 from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
+from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, PHONE_APP, TOKEN, VERIFY, login_form
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import RedisServer, ServiceProcess, free_port, running_service, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)
-PHONE_APP = {"client_id": "phone-app"}
-LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")
+LOGIN = PHONE_APP.credentials | login_form(ALICE, "realm:main role:enduser")
 PLENTY = "1000000/minute"
 
 
@@ -34,7 +33,7 @@ class Load:
         self.failures: list[str] = []
         self._url, self._trust = url, trust
         self._ends = threading.Event()
-        users = (self._keep_session, self._keep_session, self._log_in, self._come_anew)
+        users = (self._keep_session, self._keep_session, self._log_in, self._log_in_repeatedly)
         self._threads = [threading.Thread(target=user) for user in users]
 
     @contextmanager
@@ -57,7 +56,7 @@ class Load:
             tokens = http.post(TOKEN, data=LOGIN).json()
             while not self._ends.is_set():
                 form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
-                tokens = self._ask(http, "refresh", "POST", TOKEN, data=PHONE_APP | form) or tokens
+                tokens = self._ask(http, "refresh", "POST", TOKEN, data=PHONE_APP.credentials | form) or tokens
                 bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
                 self._ask(http, "verify", "GET", VERIFY, headers=bearer)
 
@@ -66,23 +65,23 @@ class Load:
             while not self._ends.wait(0.05):
                 self._ask(http, "login", "POST", TOKEN, data=LOGIN)
 
-    def _come_anew(self) -> None:
+    def _log_in_repeatedly(self) -> None:
         """Log in on a new connection each time."""
         while not self._ends.wait(0.02):
             with self.client() as http:
                 self._ask(http, "introspect", "POST", INTROSPECT, data={"token": "x"}, headers=GATEWAY.basic)
 
-    def _ask(self, http: httpx2.Client, what: str, method: str, path: str, **request: object) -> dict[str, str] | None:
+    def _ask(self, http: httpx2.Client, kind: str, method: str, path: str, **request: object) -> dict[str, str] | None:
         try:
-            answer = http.request(method, path, **request)  # type: ignore[arg-type]
+            response = http.request(method, path, **request)  # type: ignore[arg-type]
         except httpx2.TransportError as error:
-            self.failures.append(f"{what}: {error!r}")
+            self.failures.append(f"{kind}: {error!r}")
             return None
-        if answer.status_code != 200:
-            self.failures.append(f"{what}: {answer.status_code} {answer.text}")
+        if response.status_code != 200:
+            self.failures.append(f"{kind}: {response.status_code} {response.text}")
             return None
-        self.answered[what] += 1
-        return answer.json() if what == "refresh" else None
+        self.answered[kind] += 1
+        return response.json() if kind == "refresh" else None
 
 
 @pytest.mark.long
@@ -127,7 +126,7 @@ def test_restarts_of_one_instance_after_the_other_cost_no_request_and_no_session
                     wait_until(lambda new=new: load.failures or gets_requests(new), "the proxy to use the new instance")
 
     assert load.failures == []
-    assert min(load.answered[what] for what in ("refresh", "verify", "login", "introspect")) > 20
+    assert min(load.answered[kind] for kind in ("refresh", "verify", "login", "introspect")) > 20
 
 
 def gets_requests(service: ServiceProcess) -> bool:

@@ -24,9 +24,9 @@ def test_service_workers_and_console_read_their_secrets_from_files(tmp_path: Pat
 
     with running_service(tmp_path, environment) as service:
         form = {"client_id": "phone-app"} | login_form(ALICE, "realm:main role:enduser")
-        answer = httpx2.post(f"http://127.0.0.1:{service.port}{TOKEN}", data=form)
+        response = httpx2.post(f"http://127.0.0.1:{service.port}{TOKEN}", data=form)
         console = [sys.executable, "-m", "service.admin", "client", "list"]
         listed = subprocess.run(console, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert "phone-app" in listed.stdout, listed.stderr

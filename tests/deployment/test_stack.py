@@ -18,13 +18,12 @@ import httpx2
 import pytest
 
 from deployment.stack import running
-from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
-from tests.support.clients_and_users import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
+from tests.deployment.stack_under_test import UNTRUSTED_ADDRESS, RunningStack, running_stack
+from tests.support.clients_and_users import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, login_form
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
-PHONE_APP = {"client_id": "phone-app"}
-LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")
+LOGIN = PHONE_APP.credentials | login_form(ALICE, "realm:main role:enduser")
 AUTHORIZATION = {
     "response_type": "code",
     "client_id": "web-shop",
@@ -47,9 +46,9 @@ def https(stack: RunningStack) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture(scope="module")
-def elsewhere(stack: RunningStack) -> Iterator[httpx2.Client]:
+def untrusted_https(stack: RunningStack) -> Iterator[httpx2.Client]:
     """A client at an address that is not trusted."""
-    with stack.client(address=ELSEWHERE) as client:
+    with stack.client(address=UNTRUSTED_ADDRESS) as client:
         yield client
 
 
@@ -63,7 +62,7 @@ def test_the_printed_curl_line_works_over_tls(stack: RunningStack) -> None:
 def test_a_session_is_got_refreshed_used_and_revoked_through_nginx(https: httpx2.Client) -> None:
     first = https.post(TOKEN, data=LOGIN).json()
     second = https.post(
-        TOKEN, data=PHONE_APP | {"grant_type": "refresh_token", "refresh_token": first["refresh_token"]}
+        TOKEN, data=PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": first["refresh_token"]}
     ).json()
     bearer = {"Authorization": f"Bearer {second['access_token']}"}
 
@@ -72,7 +71,7 @@ def test_a_session_is_got_refreshed_used_and_revoked_through_nginx(https: httpx2
     gateway = {"client_id": "gateway", "client_secret": "gateway-secret"}
     assert https.post(INTROSPECT, data=gateway | {"token": second["access_token"]}).json()["active"] is True
 
-    assert https.post(REVOKE, data=PHONE_APP | {"token": second["refresh_token"]}).status_code == 200
+    assert https.post(REVOKE, data=PHONE_APP.credentials | {"token": second["refresh_token"]}).status_code == 200
     assert https.get(VERIFY, headers=bearer).status_code == 401
 
 
@@ -90,11 +89,11 @@ def test_a_login_in_the_browser_gets_cookies_that_nobody_else_can_set_or_read(st
         hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page.text))
         form = hidden | {"username": ALICE.username, "password": ALICE.password}
         (action,) = re.findall(r'<form method="post" action="([^"]+)" novalidate>', page.text)
-        answer = browser.post(action, data=form)
-        assert answer.status_code == 303
-        assert 'value="allow"' in browser.get(answer.headers["Location"]).text
+        response = browser.post(action, data=form)
+        assert response.status_code == 303
+        assert 'value="allow"' in browser.get(response.headers["Location"]).text
 
-    set_cookies = [header for given in (page, answer) for header in given.headers.get_list("Set-Cookie")]
+    set_cookies = [header for given in (page, response) for header in given.headers.get_list("Set-Cookie")]
     cookies = [morsel for header in set_cookies for morsel in SimpleCookie(header).values()]
     assert len(cookies) >= 2
     assert all(cookie.key.startswith("__Host-") for cookie in cookies)
@@ -103,7 +102,7 @@ def test_a_login_in_the_browser_gets_cookies_that_nobody_else_can_set_or_read(st
 
 @pytest.mark.clause("decided-shipped-proxy", "decided-trusted-proxies")
 def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written_by_the_caller(
-    stack: RunningStack, elsewhere: httpx2.Client
+    stack: RunningStack, untrusted_https: httpx2.Client
 ) -> None:
     forged = {
         "X-Forwarded-For": "203.0.113.99, 127.0.0.1",
@@ -112,14 +111,14 @@ def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written
         "X-Real-IP": "203.0.113.98",
         "Forwarded": "for=203.0.113.97",
     }
-    assert elsewhere.post(TOKEN, data=LOGIN | {"password": "wrong"}, headers=forged).status_code == 400
+    assert untrusted_https.post(TOKEN, data=LOGIN | {"password": "wrong"}, headers=forged).status_code == 400
 
     # Other log lines contain the address too, and the line of the request may come after them.
     def find_addresses() -> set[str]:
         return {event["address"] for event in stack.service_requests()}
 
-    wait_until(lambda: ELSEWHERE in find_addresses(), "the log line of the request")
-    assert find_addresses() == {"127.0.0.1", ELSEWHERE}
+    wait_until(lambda: UNTRUSTED_ADDRESS in find_addresses(), "the log line of the request")
+    assert find_addresses() == {"127.0.0.1", UNTRUSTED_ADDRESS}
     assert "203.0.113." not in stack.log + stack.written("access.log")
 
 
@@ -151,23 +150,23 @@ def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) 
 @pytest.mark.clause("decided-shipped-proxy")
 def test_plain_http_leads_people_to_https_and_refuses_to_take_a_secret(stack: RunningStack) -> None:
     with httpx2.Client(base_url=f"http://localhost:{stack.http_port}") as plain:
-        answer = plain.get("/authorization/", params=AUTHORIZATION)
-        assert answer.status_code == 301
-        assert answer.headers["Location"] == f"{stack.url}/authorization/?{httpx2.QueryParams(AUTHORIZATION)}"
+        response = plain.get("/authorization/", params=AUTHORIZATION)
+        assert response.status_code == 301
+        assert response.headers["Location"] == f"{stack.url}/authorization/?{httpx2.QueryParams(AUTHORIZATION)}"
         refused = plain.post(TOKEN, data=LOGIN)
         assert (refused.status_code, "Location" in refused.headers) == (403, False)
 
 
 def test_a_body_over_64_kib_is_refused_in_the_form_that_clients_know(https: httpx2.Client) -> None:
-    answer = https.post(TOKEN, data=LOGIN | {"state": "x" * (64 << 10)})
-    assert (answer.status_code, answer.json()["error"]) == (413, "invalid_request")
-    assert "no-store" in answer.headers["Cache-Control"]
+    response = https.post(TOKEN, data=LOGIN | {"state": "x" * (64 << 10)})
+    assert (response.status_code, response.json()["error"]) == (413, "invalid_request")
+    assert "no-store" in response.headers["Cache-Control"]
     assert https.post(TOKEN, data=LOGIN | {"state": "x" * (63 << 10)}).status_code == 200
 
 
 def test_a_state_of_8_kib_passes_even_where_it_is_encoded(https: httpx2.Client) -> None:
-    answer = https.get("/authorization/", params=AUTHORIZATION | {"state": "ÿ" * (4 << 10)}, follow_redirects=True)
-    assert answer.status_code == 200
+    response = https.get("/authorization/", params=AUTHORIZATION | {"state": "ÿ" * (4 << 10)}, follow_redirects=True)
+    assert response.status_code == 200
 
 
 def test_no_log_holds_a_query_string_a_password_or_a_token(stack: RunningStack, https: httpx2.Client) -> None:

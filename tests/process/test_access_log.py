@@ -267,8 +267,8 @@ async def test_a_proxy_at_a_unix_socket_can_be_trusted(
     form = PHONE_APP.credentials | login_form(WRONG_ALICE)
     async with on_a_unix_socket(tmp_path, redis_server, **variables) as (http, log):
         addresses = ["198.51.100.1", "198.51.100.2", "198.51.100.1"]
-        answers = [await http.post(TOKEN, data=form, headers={"X-Forwarded-For": hop}) for hop in addresses]
+        responses = [await http.post(TOKEN, data=form, headers={"X-Forwarded-For": hop}) for hop in addresses]
 
-        assert [answer.status_code for answer in answers] == [400, 400, 429]
+        assert [response.status_code for response in responses] == [400, 400, 429]
         assert (await http.get("/metrics", headers={"X-Forwarded-For": addresses[0]})).status_code == 404
         assert [request["address"] for request in wait_for_requests(log, 3)] == addresses

@@ -25,7 +25,7 @@ from tests.support.servers import RedisServer, start_redis, stop
 from tests.support.waiting import until_reachable
 
 
-class Stream:
+class RecordingStream:
     """A stream that stores batches, fails or hangs."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Stream:
         return [entry for batch in self.batches for entry in batch]
 
 
-class Now:
+class SettableClock:
     def __init__(self) -> None:
         self.seconds = 1000.0
 
@@ -54,41 +54,41 @@ class Now:
 
 
 @pytest.fixture
-def now() -> Now:
-    return Now()
+def settable_clock() -> SettableClock:
+    return SettableClock()
 
 
 @pytest.fixture
-async def stream() -> Stream:
-    return Stream()
+async def stream() -> RecordingStream:
+    return RecordingStream()
 
 
 @pytest.fixture
-async def trail(stream: Stream, now: Now) -> AuditStream:
-    trail = AuditStream(stream.append, now)
-    use_audit_stream(trail)
-    return trail
+async def audit_stream(stream: RecordingStream, settable_clock: SettableClock) -> AuditStream:
+    audit_stream = AuditStream(stream.append, settable_clock)
+    use_audit_stream(audit_stream)
+    return audit_stream
 
 
-def fail_to_log_in(times: int) -> None:
+def record_unknown_users(times: int) -> None:
     for number in range(times):
         record_event("login_failed", realm="main", reason="user_unknown", address=f"192.0.2.{number}")
 
 
-def steal(times: int) -> None:
+def record_replays(times: int) -> None:
     for number in range(times):
         record_event("refresh_token_replayed", client_id="shop", username="alice", family=f"{number}", address="::1")
 
 
 @pytest.mark.clause("decided-event-stream")
 async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_log(
-    trail: AuditStream, stream: Stream, json_logs: io.StringIO
+    audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
-    steal(2)
+    record_replays(2)
     record_event("tokens_refreshed", client_id="shop", username="alice")
-    fail_to_log_in(1)
-    await trail.flush()
-    await trail.flush()
+    record_unknown_users(1)
+    await audit_stream.flush()
+    await audit_stream.flush()
 
     assert [[entry["event"] for entry in batch] for batch in stream.batches] == [
         ["refresh_token_replayed", "refresh_token_replayed", "login_failed"]
@@ -98,17 +98,17 @@ async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_lo
 
 @pytest.mark.clause("decided-events-sampled")
 async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
-    trail: AuditStream, stream: Stream, now: Now, json_logs: io.StringIO
+    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock, json_logs: io.StringIO
 ) -> None:
     for _ in range(20):
-        fail_to_log_in(50)
-        await trail.flush()
-        now.seconds += 1
-    steal(3)
-    now.seconds += 40
-    await trail.flush()
-    fail_to_log_in(1)
-    await trail.flush()
+        record_unknown_users(50)
+        await audit_stream.flush()
+        settable_clock.seconds += 1
+    record_replays(3)
+    settable_clock.seconds += 40
+    await audit_stream.flush()
+    record_unknown_users(1)
+    await audit_stream.flush()
     failures = [entry for entry in stream.entries if entry["event"] == "login_failed"]
 
     assert [entry.get("address") for entry in failures[:LIMIT_10]] == [
@@ -121,67 +121,75 @@ async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
 
 
 @pytest.mark.clause("decided-events-sampled")
-async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: AuditStream, stream: Stream) -> None:
+async def test_a_flood_of_failures_takes_no_room_from_a_theft(
+    audit_stream: AuditStream, stream: RecordingStream
+) -> None:
     for event, kind in KINDS.items():
         if kind.entries_a_minute == LIMIT_10:
             for _ in range(MAX_WAITING):
                 record_event(event)
-    steal(1)
-    await trail.flush()
+    record_replays(1)
+    await audit_stream.flush()
 
     assert stream.entries[0]["event"] == "refresh_token_replayed"
     assert "events_lost" not in [entry["event"] for entry in stream.entries]
 
 
-def guess(username: str, times: int = 1) -> None:
+def record_wrong_passwords(username: str, times: int = 1) -> None:
     for _ in range(times):
         record_event("login_failed", username=username, realm="main", reason="password_wrong", address="192.0.2.1")
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
-async def test_made_up_failures_take_no_room_from_those_of_users(trail: AuditStream, stream: Stream) -> None:
-    fail_to_log_in(12)
-    guess("bob", 8)
-    await trail.flush()
+async def test_made_up_failures_take_no_room_from_those_of_users(
+    audit_stream: AuditStream, stream: RecordingStream
+) -> None:
+    record_unknown_users(12)
+    record_wrong_passwords("bob", 8)
+    await audit_stream.flush()
 
     assert len([entry for entry in stream.entries if entry.get("username") == "bob"]) == 8
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
 async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
-    trail: AuditStream, stream: Stream, now: Now
+    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
 ) -> None:
-    guess("alice", 100)
+    record_wrong_passwords("alice", 100)
     for number in range(50):
-        guess(f"user{number}", 2)
-    now.seconds += 60
-    guess("alice", 100)
-    await trail.flush()
-    told = [entry.get("username") for entry in stream.entries]
+        record_wrong_passwords(f"user{number}", 2)
+    settable_clock.seconds += 60
+    record_wrong_passwords("alice", 100)
+    await audit_stream.flush()
+    usernames = [entry.get("username") for entry in stream.entries]
 
-    assert told[:LIMIT_10] == ["alice"] * LIMIT_10
-    assert told[LIMIT_10:60] == [f"user{number}" for number in range(50)]
+    assert usernames[:LIMIT_10] == ["alice"] * LIMIT_10
+    assert usernames[LIMIT_10:60] == [f"user{number}" for number in range(50)]
     assert stream.entries[60] == {"event": "login_failed", "count": 90 + 50}
-    assert told[61:] == ["alice"] * LIMIT_10
+    assert usernames[61:] == ["alice"] * LIMIT_10
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
-async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: AuditStream, stream: Stream) -> None:
+async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(
+    audit_stream: AuditStream, stream: RecordingStream
+) -> None:
     for _ in range(1000):
         record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
         record_event("client_authentication_failed", reason="client_unknown", address="::1")
     record_event("client_authentication_failed", client_id="gateway", reason="client_secret_wrong", address="::1")
-    await trail.flush()
+    await audit_stream.flush()
 
     assert [entry.get("client_id") for entry in stream.entries] == ["shop", None] * (LIMIT_10 // 2) + ["gateway"]
 
 
 @pytest.mark.clause("decided-events-sampled")
-async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: AuditStream, stream: Stream, now: Now) -> None:
+async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(
+    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
+) -> None:
     for number in range(2 * MAX_NAMED):
-        guess(f"user{number}")
-    now.seconds += 60
-    await trail.flush()
+        record_wrong_passwords(f"user{number}")
+    settable_clock.seconds += 60
+    await audit_stream.flush()
 
     assert len(stream.entries) == MAX_NAMED + 1
     assert stream.entries[-1] == {"event": "login_failed", "count": MAX_NAMED}
@@ -189,32 +197,34 @@ async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: AuditSt
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-lost-counted")
 async def test_strangers_fill_no_room_in_which_events_of_users_wait(
-    trail: AuditStream, stream: Stream, now: Now
+    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
 ) -> None:
     """Clients that anybody can name have their first event of each minute, while Redis hangs."""
     for _ in range(4):
         for number in range(MAX_NAMED):
             record_event("client_throttled", client_id=f"client{number}", address="::1")
-        now.seconds += 60
-    steal(3)
-    await trail.flush()
+        settable_clock.seconds += 60
+    record_replays(3)
+    await audit_stream.flush()
 
     assert [entry["event"] for entry in stream.entries[:4]] == ["refresh_token_replayed"] * 3 + ["events_lost"]
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-event-stream")
-async def test_a_day_of_made_up_events_removes_no_event_of_a_user(worker: Worker, now: Now) -> None:
-    trail = AuditStream(worker.event_stream.append, now)
-    use_audit_stream(trail)
-    guess("bob")
+async def test_a_day_of_made_up_events_removes_no_event_of_a_user(
+    worker: Worker, settable_clock: SettableClock
+) -> None:
+    audit_stream = AuditStream(worker.event_stream.append, settable_clock)
+    use_audit_stream(audit_stream)
+    record_wrong_passwords("bob")
     for _ in range(24 * 60):
-        fail_to_log_in(2 * LIMIT_10)
+        record_unknown_users(2 * LIMIT_10)
         record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
         record_event("pages_throttled", address="::1")
-        now.seconds += 60
-        if now.seconds % 600 < 60:
-            await trail.flush()
-    await trail.flush()
+        settable_clock.seconds += 60
+        if settable_clock.seconds % 600 < 60:
+            await audit_stream.flush()
+    await audit_stream.flush()
     entries = await worker.event_stream.read_latest(2 * MAX_EVENTS)
 
     assert msgspec.json.decode(entries[0].text)["username"] == "bob"
@@ -223,19 +233,19 @@ async def test_a_day_of_made_up_events_removes_no_event_of_a_user(worker: Worker
 
 @pytest.mark.clause("decided-events-lost-counted")
 async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_written_again(
-    trail: AuditStream, stream: Stream, json_logs: io.StringIO
+    audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
     stream.is_away = True
-    steal(3)
-    await trail.flush()
-    await trail.flush()
-    fail_to_log_in(2)
-    await trail.flush()
+    record_replays(3)
+    await audit_stream.flush()
+    await audit_stream.flush()
+    record_unknown_users(2)
+    await audit_stream.flush()
     logged = [fields for event, fields in events_of(json_logs) if event == "events_lost"]
     stream.is_away = False
-    steal(1)
-    await trail.flush()
-    await trail.flush()
+    record_replays(1)
+    await audit_stream.flush()
+    await audit_stream.flush()
 
     assert logged == [{"count": 3, "reason": "away"}, {"count": 2, "reason": "away"}]
     assert [entry["event"] for entry in stream.entries] == ["refresh_token_replayed", "events_lost"]
@@ -244,16 +254,16 @@ async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_writ
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
 async def test_more_than_can_wait_is_counted(
-    trail: AuditStream, stream: Stream, now: Now, json_logs: io.StringIO
+    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock, json_logs: io.StringIO
 ) -> None:
     """The buffer is bounded while Redis hangs, and no request waits for it."""
     stream.may_answer.clear()
     for _ in range(4):
         for _ in range(LIMIT_600):
             record_event("lost_generations_recovered", username="alice")
-        now.seconds += 60
+        settable_clock.seconds += 60
     stream.may_answer.set()
-    await trail.flush()
+    await audit_stream.flush()
 
     assert len(stream.entries) == MAX_WAITING + 1
     assert stream.entries[-1] == {"event": "events_lost", "count": 2400 - MAX_WAITING}
@@ -262,10 +272,12 @@ async def test_more_than_can_wait_is_counted(
     ]
 
 
-async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: AuditStream, stream: Stream) -> None:
-    trail.start()
-    fail_to_log_in(LIMIT_10 + 5)
-    await trail.close()
+async def test_the_end_writes_what_waits_and_what_a_minute_left_out(
+    audit_stream: AuditStream, stream: RecordingStream
+) -> None:
+    audit_stream.start()
+    record_unknown_users(LIMIT_10 + 5)
+    await audit_stream.close()
 
     assert len(stream.entries) == LIMIT_10 + 1
     assert stream.entries[-1] == {"event": "login_failed", "count": 5}
@@ -273,13 +285,13 @@ async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: Audit
 
 @pytest.mark.clause("decided-audit-off-the-way")
 async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
-    held_time: LoopTime, trail: AuditStream, stream: Stream, json_logs: io.StringIO
+    held_time: LoopTime, audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
     stream.may_answer.clear()
-    trail.start()
-    steal(4)
+    audit_stream.start()
+    record_replays(4)
     began = held_time.read()
-    await held_time.advance_until_done(trail.close())
+    await held_time.advance_until_done(audit_stream.close())
     waited = held_time.read() - began
 
     assert -SAME_SECONDS <= waited - LAST_SECONDS <= STEP_SECONDS + SAME_SECONDS
@@ -291,7 +303,7 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
     worker = Worker(load_settings(environment_of(own_redis)))
     use_audit_stream(worker.audit_stream)
     stop(own_redis.process)
-    steal(2)
+    record_replays(2)
     await worker.audit_stream.flush()
     again = start_redis(own_redis.folder, port=own_redis.port)
     await until_reachable(worker)
@@ -309,7 +321,7 @@ async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
     use_audit_stream(worker.audit_stream)
     with own_redis.connect() as direct:
         direct.config_set("maxmemory", 1)
-        steal(2)
+        record_replays(2)
         await worker.audit_stream.flush()
         direct.config_set("maxmemory", 0)
     await worker.audit_stream.flush()

@@ -22,7 +22,7 @@ from benchmarks.results import WHOLE, Machine, Notice, Peers, Results, Rows, cos
 from benchmarks.tables import format_table
 from tests.support.servers import CHECKOUT
 
-TOLD = '{"requests":10,"duration_us":2000000,"p50_us":1,"p99_us":2,"unanswered":0,"refused":0,"wrong":0}'
+LOADER_OUTPUT = '{"requests":10,"duration_us":2000000,"p50_us":1,"p99_us":2,"unanswered":0,"refused":0,"wrong":0}'
 MACHINE = Machine("2026-01-31", "A Processor", 2, 0.1, "Redis 7.0.15", "3.11.7", {"starlette": "1.10.0"})
 
 
@@ -61,18 +61,18 @@ def read_bound(report: str, what: str) -> list[str]:
 
 
 def test_the_last_line_of_wrk_is_what_counts() -> None:
-    told = read_told(f"Running 1s test\n  10 requests in 2.00s\n{TOLD}\n")
+    output = read_told(f"Running 1s test\n  10 requests in 2.00s\n{LOADER_OUTPUT}\n")
 
-    assert (told.requests, told.duration_us) == (10, 2_000_000)
+    assert (output.requests, output.duration_us) == (10, 2_000_000)
 
 
 @pytest.mark.parametrize("wrong", ['"unanswered":0', '"refused":0', '"wrong":0'])
 def test_a_single_wrong_answer_ends_the_run(wrong: str) -> None:
     with pytest.raises(LoadFailed, match="not every answer"):
-        read_told(TOLD.replace(wrong, wrong.replace(":0", ":1")))
+        read_told(LOADER_OUTPUT.replace(wrong, wrong.replace(":0", ":1")))
 
 
-@pytest.mark.parametrize("said", ["", "unable to connect\n", TOLD.replace("10", "0")])
+@pytest.mark.parametrize("said", ["", "unable to connect\n", LOADER_OUTPUT.replace("10", "0")])
 def test_wrk_without_answers_ends_the_run(said: str) -> None:
     with pytest.raises(LoadFailed):
         read_told(said)
@@ -89,10 +89,10 @@ def test_a_round_tells_rates_and_shares() -> None:
 def test_a_ratio_is_the_median_of_its_turns() -> None:
     """The machine slows down both in the second turn, and only one of them in the third."""
     floor = [make_round(100, rate=1000), make_round(300, rate=300), make_round(100, rate=1000)]
-    ours = [make_round(200, rate=500), make_round(600, rate=150), make_round(900, rate=100)]
+    our_rounds = [make_round(200, rate=500), make_round(600, rate=150), make_round(900, rate=100)]
 
-    assert cost_ratio(ours, floor) == pytest.approx(0.5)
-    assert rate_ratio(ours, floor) == pytest.approx(0.5)
+    assert cost_ratio(our_rounds, floor) == pytest.approx(0.5)
+    assert rate_ratio(our_rounds, floor) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("server_us", "word"), [(62.5, "moonshot"), (100, "met"), (200, "short")])

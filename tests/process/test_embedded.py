@@ -1,6 +1,5 @@
 """The embedded store: a real server of our own, which ends with its owner."""
 
-import fcntl
 import os
 import signal
 import stat
@@ -18,9 +17,9 @@ from service.embedded.data_folder import socket_path
 from service.embedded.process import StoreFailed
 from service.embedded.server import EmbeddedStore
 from service.system.private_files import FolderRefused, make_private
+from tests.process.locks import can_lock
+from tests.support.servers import CHECKOUT
 from tests.support.waiting import wait_until
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 Start = Callable[[Path], EmbeddedStore]
 
@@ -31,12 +30,7 @@ def connect(store: EmbeddedStore) -> redis.Redis:
 
 def server_is_gone(data_dir: Path) -> bool:
     """Return True if the server has ended. It holds this lock while it lives."""
-    with (data_dir / "store.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+    return can_lock(data_dir / "store.lock")
 
 
 @pytest.fixture
@@ -212,9 +206,9 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         store.stop()
 
 
-def fake_server(folder: Path, name: str, says: str) -> Path:
+def fake_server(folder: Path, name: str, version_line: str) -> Path:
     file = folder / name
-    file.write_text(f"#!/bin/sh\necho '{says}'\n")
+    file.write_text(f"#!/bin/sh\necho '{version_line}'\n")
     file.chmod(0o755)
     return file
 
@@ -225,9 +219,11 @@ def test_the_machines_own_server_is_preferred(tmp_path: Path, monkeypatch: pytes
     assert choose_server() == (str(own), Release("redis", (6, 2, 0)))
 
 
-@pytest.mark.parametrize("says", ["Redis server v=6.0.16 sha=0", "command not found"])
-def test_a_server_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
-    old = fake_server(tmp_path, "redis-server", says)
+@pytest.mark.parametrize("version_line", ["Redis server v=6.0.16 sha=0", "command not found"])
+def test_a_server_that_is_too_old_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version_line: str
+) -> None:
+    old = fake_server(tmp_path, "redis-server", version_line)
     monkeypatch.setenv("PATH", str(tmp_path))
     path, release = choose_server()
     assert path != str(old)

@@ -150,14 +150,14 @@ def test_what_is_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == ""
 
 
-class Broken(io.StringIO):
+class BrokenStream(io.StringIO):
     """A stream that fails like a full disk or a closed pipe."""
 
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("stream", "username"), [(Broken(), "alice"), (io.StringIO(), "a\udc80")])
+@pytest.mark.parametrize(("stream", "username"), [(BrokenStream(), "alice"), (io.StringIO(), "a\udc80")])
 def test_a_line_that_cannot_be_written_harms_nobody(
     capsys: pytest.CaptureFixture[str], stream: io.StringIO, username: str
 ) -> None:

@@ -35,8 +35,8 @@ def ask(host: str, port: int, method: str = "GET", path: str = "/metrics") -> tu
     connection = http.client.HTTPConnection(host, port, timeout=MAX_WAIT_SECONDS)
     try:
         connection.request(method, path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(), answer.headers
+        response = connection.getresponse()
+        return response.status, response.read().decode(), response.headers
     finally:
         connection.close()
 
@@ -73,7 +73,7 @@ def worker_pids(service: ServiceProcess) -> list[int]:
 
 
 @pytest.fixture
-def folder_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def metrics_parent_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which the service makes the folder that its workers share."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -99,12 +99,12 @@ def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) ->
     after = read()
 
     bounds = [name.removeprefix(f"{NAME}_bucket") for name, _ in before if "_bucket" in name]
-    theirs = Histogram(NAME, "As ours.", buckets=[float(bound) for bound in bounds], registry=None)
-    theirs.observe(seconds)
-    theirs.observe(seconds)
-    (family,) = theirs.collect()
-    wanted = {sample.name + sample.labels.get("le", ""): pytest.approx(sample.value) for sample in family.samples}
-    assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == wanted
+    reference = Histogram(NAME, "As ours.", buckets=[float(bound) for bound in bounds], registry=None)
+    reference.observe(seconds)
+    reference.observe(seconds)
+    (family,) = reference.collect()
+    expected = {sample.name + sample.labels.get("le", ""): pytest.approx(sample.value) for sample in family.samples}
+    assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == expected
 
 
 class CounterOnDisk(Counter):
@@ -131,16 +131,16 @@ def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(caplog: pytest
     buffer.count("told")
     metrics.flush_counts([buffer])
     metrics.flush_counts([buffer])
-    told = [registry.get_sample_value("told_total", {"word": word}) for word in ("lost", "told")]
-    assert told == [None, 1]
+    values = [registry.get_sample_value("told_total", {"word": word}) for word in ("lost", "told")]
+    assert values == [None, 1]
 
 
 @pytest.mark.clause("decided-metrics")
 def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
-    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, folder_of_folders: Path
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, metrics_parent_folder: Path
 ) -> None:
     own_port = free_port()
-    left = folder_of_folders / "token-service-metrics-of-one-that-was-killed"
+    left = metrics_parent_folder / "token-service-metrics-of-one-that-was-killed"
     left.mkdir()
     (left / "0.lock").touch()
     environment = environment_of(
@@ -151,7 +151,7 @@ def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
     )
     with running_service(tmp_path, environment) as service:
         wait_until(lambda: service.log.read_text().count("Application startup complete") == 2, "both workers to start")
-        (shared,) = folder_of_folders.iterdir()
+        (shared,) = metrics_parent_folder.iterdir()
         assert shared != left
         assert stat.S_IMODE(shared.stat().st_mode) == 0o700
 
@@ -176,7 +176,7 @@ def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
         assert_only_metrics_are_served(own_port)
         assert ask("127.0.0.1", service.port)[0] == 404
         assert_refused_where_the_address_is_in_use(environment)
-    assert not list(folder_of_folders.iterdir())
+    assert not list(metrics_parent_folder.iterdir())
 
 
 def assert_only_metrics_are_served(port: int) -> None:
@@ -210,7 +210,7 @@ def assert_refused_where_the_address_is_in_use(environment: dict[str, str]) -> N
 
 
 @pytest.fixture
-def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
+def restricted_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
     """The URL of a Redis user who may not count the keys."""
     store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "&*", "+@all", "-dbsize")  # type: ignore[no-untyped-call]
     yield redis_server.url.replace("//", "//blind:word@")
@@ -220,10 +220,10 @@ def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
 @pytest.mark.clause("decided-metrics")
 @pytest.mark.single_server("its user is made on one server")
 def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_know(
-    redis_server: RedisServer, blind_url: str, registry: None, tmp_path: Path, folder_of_folders: Path
+    redis_server: RedisServer, restricted_url: str, registry: None, tmp_path: Path, metrics_parent_folder: Path
 ) -> None:
     own_port = free_port()
-    variables = {"REDIS_URL": blind_url, "TOKEN_SERVICE_METRICS_ADDRESS": f"[::1]:{own_port}"}
+    variables = {"REDIS_URL": restricted_url, "TOKEN_SERVICE_METRICS_ADDRESS": f"[::1]:{own_port}"}
     with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
         send_malformed_refreshes(service, 3)
         wait_until(lambda: "sessions are not counted" in service.log.read_text(), "the line in the log")
@@ -232,11 +232,11 @@ def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_
         assert not found.label_values("token_service_live_objects", "kind")
         assert service.log.read_text().count("sessions are not counted") == 1
         assert ask("127.0.0.1", service.port)[0] == 404
-        assert not list(folder_of_folders.iterdir())
+        assert not list(metrics_parent_folder.iterdir())
 
 
 @pytest.fixture
-def bare_workers(
+def unsupervised_workers(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> Iterator[ServiceProcess]:
     """Two workers, started by uvicorn's own command and without our supervisor."""
@@ -254,7 +254,9 @@ def bare_workers(
 
 
 @pytest.mark.long
-def test_workers_that_are_started_otherwise_share_the_folder_of_the_environment(bare_workers: ServiceProcess) -> None:
-    send_malformed_refreshes(bare_workers, REQUESTS)
+def test_workers_that_are_started_otherwise_share_the_folder_of_the_environment(
+    unsupervised_workers: ServiceProcess,
+) -> None:
+    send_malformed_refreshes(unsupervised_workers, REQUESTS)
 
-    wait_until_refused(bare_workers.port, REQUESTS)
+    wait_until_refused(unsupervised_workers.port, REQUESTS)

@@ -333,8 +333,8 @@ def test_refusing_takes_no_more_than_allowing() -> None:
 def test_what_is_asked_stands_before_the_answers() -> None:
     words = render("consent.html").words
 
-    for told in ("Example Web Shop", "alice@example.com", "30 days", "shop.example.com", "not encrypted"):
-        assert words.index(told) < words.index("Deny")
+    for expected in ("Example Web Shop", "alice@example.com", "30 days", "shop.example.com", "not encrypted"):
+        assert words.index(expected) < words.index("Deny")
     assert all(TEXTS["role"][role] in words for role in ROLES)
 
 
@@ -366,7 +366,7 @@ def test_no_sessions_are_said_to_be_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "told"),
+    ("age", "expected"),
     [
         (timedelta(seconds=-5), "just now"),
         (timedelta(seconds=59), "just now"),
@@ -377,12 +377,12 @@ def test_no_sessions_are_said_to_be_none() -> None:
         (timedelta(days=400), "400 days ago"),
     ],
 )
-def test_ages_are_told_in_the_largest_unit(age: timedelta, told: str) -> None:
-    assert renderer.ago(NOW - age, NOW) == told
+def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> None:
+    assert renderer.ago(NOW - age, NOW) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [
         (0.2, "1 second"),
         (90, "90 seconds"),
@@ -392,8 +392,8 @@ def test_ages_are_told_in_the_largest_unit(age: timedelta, told: str) -> None:
         (30 * 86400, "30 days"),
     ],
 )
-def test_durations_are_told_without_a_remainder(seconds: float, told: str) -> None:
-    assert renderer.duration(int(seconds * 1000)) == told
+def test_durations_are_told_without_a_remainder(seconds: float, expected: str) -> None:
+    assert renderer.duration(int(seconds * 1000)) == expected
 
 
 def test_a_lifetime_names_what_can_end_it() -> None:

@@ -1,6 +1,5 @@
 """`python -m service` and `./scripts/serve`, as whole processes."""
 
-import fcntl
 import http.client
 import itertools
 import json
@@ -24,9 +23,9 @@ import redis
 from service.config.settings import EXAMPLE_SEED
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
+from tests.process.locks import can_lock
+from tests.support.servers import CHECKOUT
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 SERVICE = (sys.executable, "-P", "-m", "service")
 SCRIPT = (str(CHECKOUT / "scripts" / "serve"),)
@@ -99,15 +98,6 @@ class Service:
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
             return probe.connect_ex((host, int(port))) != 0
-
-
-def can_lock(file: Path) -> bool:
-    with file.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 Start = Callable[..., Service]
@@ -213,9 +203,9 @@ def test_a_client_that_goes_away_amid_its_request_is_a_line_in_the_log_and_no_fa
 
 def assert_refused(service: Service, *lines: str) -> None:
     assert service.wait() == 2
-    told = [line for line in service.log.read_text().splitlines() if not line.startswith("{")]
-    assert len(told) == len(lines)
-    for line, expected in zip(told, lines, strict=True):
+    messages = [line for line in service.log.read_text().splitlines() if not line.startswith("{")]
+    assert len(messages) == len(lines)
+    for line, expected in zip(messages, lines, strict=True):
         assert expected in line
     assert service.store_is_gone()
 
@@ -425,7 +415,7 @@ def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start
     """When a terminal ends, all processes of its group get the signal at once."""
     service = start_ready("--workers", "2")
     before = find_workers(service)
-    wait_until(lambda: all(has_say_in(worker, signal.SIGHUP) for worker in before))
+    wait_until(lambda: all(handles_signal(worker, signal.SIGHUP) for worker in before))
     for worker in before:
         os.kill(worker, signal.SIGHUP)
 
@@ -434,7 +424,7 @@ def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start
     assert find_workers(service) == before
 
 
-def has_say_in(process_id: int, number: signal.Signals) -> bool:
+def handles_signal(process_id: int, number: signal.Signals) -> bool:
     """Return True if the process ignores or handles this signal. Otherwise the system would end the process."""
     status = Path(f"/proc/{process_id}/status").read_text()
     masks = re.findall(r"^Sig(?:Ign|Cgt):\s+([0-9a-f]+)$", status, re.MULTILINE)
@@ -446,14 +436,14 @@ def test_a_worker_that_does_not_end_holds_a_restart_up_for_no_longer_than_a_requ
     start_ready: Start,
 ) -> None:
     service = start_ready("--workers", "2")
-    stuck = find_workers(service)[0]
-    os.kill(stuck, signal.SIGSTOP)
+    stopped_worker = find_workers(service)[0]
+    os.kill(stopped_worker, signal.SIGSTOP)
 
     service.signal(signal.SIGHUP)
 
     wait_until(lambda: "a worker does not end, killing it" in service.log.read_text())
     wait_until(lambda: len(find_workers(service)) == 4)
-    wait_until(lambda: not Path(f"/proc/{stuck}").exists())
+    wait_until(lambda: not Path(f"/proc/{stopped_worker}").exists())
     assert service.get("/readyz") == 200
 
 

@@ -268,9 +268,9 @@ def test_trusted_proxies_are_addresses_and_networks() -> None:
     assert proxies == (ip_network("10.0.0.0/8"), ip_network("::1"), ip_network("192.0.2.7"))
 
 
-@pytest.mark.parametrize(("text", "on"), [("on", True), ("ON", True), ("off", False), ("", False)])
-def test_the_cache_of_verify_is_on_or_off(text: str, on: bool) -> None:
-    assert load(TOKEN_SERVICE_VERIFY_CACHE=text).verify_cache is on
+@pytest.mark.parametrize(("text", "is_on"), [("on", True), ("ON", True), ("off", False), ("", False)])
+def test_the_cache_of_verify_is_on_or_off(text: str, is_on: bool) -> None:
+    assert load(TOKEN_SERVICE_VERIFY_CACHE=text).verify_cache is is_on
 
 
 def test_keys_may_be_rotated() -> None:

@@ -17,13 +17,13 @@ async def fail(request: Request) -> Response:
     raise {"foreseen": LookupError, "unforeseen": OSError, "worse": HTTPException}[request.query_params["how"]](404)
 
 
-def break_down(request: Request, error: Exception) -> Response:
+def fail_in_handler(request: Request, error: Exception) -> Response:
     raise RuntimeError("in the handler itself")
 
 
 HANDLERS: ErrorHandlers = {
     LookupError: lambda _, error: PlainTextResponse("foreseen", 400),
-    HTTPException: break_down,
+    HTTPException: fail_in_handler,
     Exception: lambda _, error: PlainTextResponse("unforeseen", 500),
 }
 ROUTE = Route("/fail", fail, methods=["POST"])
@@ -37,12 +37,12 @@ def http() -> httpx2.AsyncClient:
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "text"),
+    ("failure", "status", "text"),
     [("foreseen", 400, "foreseen"), ("unforeseen", 500, "unforeseen"), ("worse", 500, "unforeseen")],
 )
-async def test_every_error_has_its_answer(http: httpx2.AsyncClient, how: str, status: int, text: str) -> None:
-    answer = await http.post("/fail", params={"how": how})
-    assert (answer.status_code, answer.text) == (status, text)
+async def test_every_error_has_its_answer(http: httpx2.AsyncClient, failure: str, status: int, text: str) -> None:
+    response = await http.post("/fail", params={"how": failure})
+    assert (response.status_code, response.text) == (status, text)
 
 
 @pytest.mark.parametrize(

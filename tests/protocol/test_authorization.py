@@ -155,9 +155,9 @@ def test_any_port_of_a_loopback_address_is_the_clients_where_it_has_no_secret(po
     secretive = msgspec.structs.replace(public, client_secret_hash="sha256:x")
 
     for host, may_differ in (("127.0.0.1", True), ("[::1]", True), ("localhost", False), ("127.0.0.2", False)):
-        asked = f"http://{host}:{port}/a"
-        assert is_registered(public, asked) == may_differ
-        assert is_registered(secretive, asked) == (asked in secretive.redirect_uris)
+        requested = f"http://{host}:{port}/a"
+        assert is_registered(public, requested) == may_differ
+        assert is_registered(secretive, requested) == (requested in secretive.redirect_uris)
 
 
 @pytest.mark.parametrize("port", ["", "+1", "-1", " 1", "1 ", "١", "1/", "1\n", "123456", "1@x", "1:2"])  # noqa: RUF001
@@ -198,9 +198,9 @@ def test_a_state_comes_along_where_there_is_exactly_one(text: str, state: str | 
 
 
 def test_a_request_without_a_mistake_is_what_was_asked_for() -> None:
-    asked = judge(ask(scope="role:partner realm:main role:enduser", state="x"))
+    requested = judge(ask(scope="role:partner realm:main role:enduser", state="x"))
 
-    assert asked == AuthorizationRequest(
+    assert requested == AuthorizationRequest(
         client_id="shop",
         return_address=ReturnAddress(CALLBACK, "x"),
         scope="realm:main role:enduser role:partner",

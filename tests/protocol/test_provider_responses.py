@@ -372,7 +372,7 @@ def test_of_a_provider_without_an_issuer_no_name_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "logged"),
     [
         ("server_error", "server_error"),
         ("a" * 40, "a" * 40),
@@ -383,11 +383,11 @@ def test_of_a_provider_without_an_issuer_no_name_is_compared() -> None:
         ("a+b", "(not a code)"),
     ],
 )
-def test_the_log_hears_an_error_only_where_it_has_the_form_of_a_code(error: str, told: str) -> None:
-    with pytest.raises(InvalidProviderResponse) as trouble:
+def test_the_log_hears_an_error_only_where_it_has_the_form_of_a_code(error: str, logged: str) -> None:
+    with pytest.raises(InvalidProviderResponse) as caught:
         bring(f"error={error}")
 
-    assert str(trouble.value) == f"it redirects with the error {told}"
+    assert str(caught.value) == f"it redirects with the error {logged}"
 
 
 # The token response
@@ -571,9 +571,9 @@ def test_only_200_is_in_order(status: int) -> None:
 
 def test_what_is_no_json_is_told_by_its_name_and_not_quoted() -> None:
     for body in (b"a secret", b'"a secret"', b"[" * 100_000, b"\xff"):
-        with pytest.raises(InvalidProviderResponse) as trouble:
+        with pytest.raises(InvalidProviderResponse) as caught:
             parse_json(body, dict[str, Any], "its key set")
-        assert str(trouble.value) == "its key set is not JSON of the form that it should have"
+        assert str(caught.value) == "its key set is not JSON of the form that it should have"
 
 
 @pytest.mark.clause("decided-external-realm-down")

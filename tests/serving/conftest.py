@@ -87,8 +87,8 @@ class WatchedServer(DrainingServer):
 
 
 @dataclass
-class Serving:
-    server: WatchedServer
+class RunningServer:
+    uvicorn_server: WatchedServer
     port: int
     application: Application
     held_time: LoopTime | None
@@ -96,7 +96,7 @@ class Serving:
 
     @property
     def connections(self) -> WatchedConnections:
-        state = self.server.server_state
+        state = self.uvicorn_server.server_state
         assert isinstance(state, WatchedConnections)
         return state
 
@@ -107,20 +107,20 @@ class Serving:
     def is_open(self) -> bool:
         return bool(self.connections.connections)
 
-    def let_pass(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Advance the held time from one check of connections to the next, until the server ends."""
         assert self.held_time is not None
-        server = self.server
+        uvicorn_server = self.uvicorn_server
         for _ in range(round(seconds / TICK_SECONDS)):
-            if server.ends:
+            if uvicorn_server.ends:
                 return
-            with server.ticked:
-                awaited = server.ticks + 1
+            with uvicorn_server.ticked:
+                awaited = uvicorn_server.ticks + 1
                 # The callback runs in the thread of the loop, which sleeps for one tick whenever it runs callbacks.
-                server.loop.call_soon_threadsafe(self.held_time.advance, TICK_SECONDS)
-                assert server.ticked.wait_for(lambda: server.ticks >= awaited, MAX_WAIT_SECONDS)  # noqa: B023
+                uvicorn_server.loop.call_soon_threadsafe(self.held_time.advance, TICK_SECONDS)
+                assert uvicorn_server.ticked.wait_for(lambda: uvicorn_server.ticks >= awaited, MAX_WAIT_SECONDS)  # noqa: B023
 
-    def await_reading(self, count: int) -> None:
+    def await_received(self, count: int) -> None:
         """Wait until the server has read so many bytes, on all connections together."""
         wait_until(lambda: self.connections.received_bytes >= count, f"{count} bytes to be read")
 
@@ -147,7 +147,7 @@ class Application:
 @contextmanager
 def running_server(
     app: ASGIApp | None = None, *, drains: bool = False, held_time: LoopTime | None = None, **options: Any
-) -> Iterator[Serving]:
+) -> Iterator[RunningServer]:
     """Run the server with this application, by default with `Application`.
 
     With `held_time` its event loop uses that time.
@@ -157,26 +157,28 @@ def running_server(
     defaults: dict[str, Any] = {"lifespan": "off", "access_log": False, "log_config": None, "ws": "none"}
     if held_time is not None:
         defaults["loop"] = "asyncio"
-    server = WatchedServer(uvicorn.Config(app or usual, http=WatchedConnection, **(defaults | options)), drains=drains)
-    serving = Serving(server, listening.getsockname()[1], usual, held_time)
+    uvicorn_server = WatchedServer(
+        uvicorn.Config(app or usual, http=WatchedConnection, **(defaults | options)), drains=drains
+    )
+    server = RunningServer(uvicorn_server, listening.getsockname()[1], usual, held_time)
     thresholds = gc.get_threshold()
-    thread = threading.Thread(target=server.run, args=([listening],))
+    thread = threading.Thread(target=uvicorn_server.run, args=([listening],))
     thread.start()
 
     def has_ended() -> bool:
         if held_time is not None:
             held_time.advance(TICK_SECONDS)
             with suppress(RuntimeError):  # the event loop has ended
-                server.loop.call_soon_threadsafe(lambda: None)
+                uvicorn_server.loop.call_soon_threadsafe(lambda: None)
         return not thread.is_alive()
 
     try:
-        wait_until(lambda: server.started and server.ticks, "the start of the server")
-        yield serving
+        wait_until(lambda: uvicorn_server.started and uvicorn_server.ticks, "the start of the server")
+        yield server
     finally:
-        server.should_exit = server.force_exit = True
+        uvicorn_server.should_exit = uvicorn_server.force_exit = True
         usual.may_answer.release(1000)
-        for peer in serving.peers:
+        for peer in server.peers:
             peer.close()
         wait_until(has_ended, "the end of the server")
         gc.unfreeze()
@@ -184,6 +186,6 @@ def running_server(
 
 
 @pytest.fixture
-def serving() -> Iterator[Serving]:
-    with running_server() as serving:
-        yield serving
+def server() -> Iterator[RunningServer]:
+    with running_server() as server:
+        yield server

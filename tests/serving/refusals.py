@@ -10,5 +10,5 @@ def assert_refused(answer: bytes, status: int, description: str) -> None:
     assert head.startswith(b"HTTP/1.1 %d " % status), answer
     assert b"connection: close" in head
     assert b"no-store" in head
-    told = json.loads(body)
-    assert (told["error"], description in told["error_description"]) == ("invalid_request", True)
+    error = json.loads(body)
+    assert (error["error"], description in error["error_description"]) == ("invalid_request", True)

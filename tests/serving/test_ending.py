@@ -16,7 +16,7 @@ from service.app import build_app
 from service.serving.draining_server import DRAIN_SECONDS
 from service.worker import Worker
 from tests.conftest import MakeSettings, environment_of
-from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Serving, running_server
+from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, RunningServer, running_server
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, running_service
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
@@ -32,8 +32,8 @@ def ask(port: int, path: str) -> tuple[int, str | None] | None:
         except ConnectionRefusedError:
             return None
         connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.headers["Connection"]
+        response = connection.getresponse()
+        return response.status, response.headers["Connection"]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -59,22 +59,22 @@ def test_an_ending_instance_serves_for_two_seconds(
     held_time: LoopTime, make_settings: MakeSettings, registry: None
 ) -> None:
     app = build_app(Worker(make_settings()))
-    with running_server(app, drains=True, held_time=held_time, lifespan="on") as serving:
-        assert ask(serving.port, "/readyz") == (200, None)
-        kept = serving.connect()
+    with running_server(app, drains=True, held_time=held_time, lifespan="on") as server:
+        assert ask(server.port, "/readyz") == (200, None)
+        kept = server.connect()
         kept.send(GET.replace(b"/ ", b"/healthz ", 1))
         assert LAST not in kept.read()
-        serving.server.handle_exit(signal.SIGTERM, None)
-        serving.let_pass(DRAIN_SECONDS - TICK_SECONDS)
+        server.uvicorn_server.handle_exit(signal.SIGTERM, None)
+        server.advance(DRAIN_SECONDS - TICK_SECONDS)
 
-        assert ask(serving.port, "/readyz") == (503, "close")
-        assert ask(serving.port, "/.well-known/oauth-authorization-server") == (200, "close")
+        assert ask(server.port, "/readyz") == (503, "close")
+        assert ask(server.port, "/.well-known/oauth-authorization-server") == (200, "close")
         kept.send(GET.replace(b"/ ", b"/healthz ", 1))
         answer = kept.read_all()
         assert answer.startswith(ANSWER)
         assert LAST in answer
-        serving.let_pass(1)
-        assert ask(serving.port, "/readyz") is None
+        server.advance(1)
+        assert ask(server.port, "/readyz") is None
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]], ids=["ctrl-C", "twice"])
@@ -82,23 +82,23 @@ def test_an_ending_instance_serves_for_two_seconds(
 def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
     numbers: list[signal.Signals],
 ) -> None:
-    with running_server(drains=True) as serving:
-        serving.server.drain_seconds = 3600
-        peer = serving.connect()
+    with running_server(drains=True) as server:
+        server.uvicorn_server.drain_seconds = 3600
+        peer = server.connect()
         peer.send(GET)
         assert peer.read().startswith(ANSWER)
         for number in numbers:
-            serving.server.handle_exit(number, None)
+            server.uvicorn_server.handle_exit(number, None)
         assert peer.read_all() == b""
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_an_idle_connection_has_its_last_request_answered(held_time: LoopTime) -> None:
-    with running_server(drains=True, held_time=held_time) as serving:
-        peer = serving.connect()
+    with running_server(drains=True, held_time=held_time) as server:
+        peer = server.connect()
         peer.send(GET)
         assert LAST not in peer.read()
-        end_listening(serving)
+        end_listening(server)
         peer.send(GET)
         answer = peer.read_all()
         assert answer.startswith(ANSWER)
@@ -107,12 +107,12 @@ def test_an_idle_connection_has_its_last_request_answered(held_time: LoopTime) -
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopTime) -> None:
-    with running_server(drains=True, held_time=held_time) as serving:
-        peer = serving.connect()
+    with running_server(drains=True, held_time=held_time) as server:
+        peer = server.connect()
         peer.send(SLOW)
-        wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
-        end_listening(serving)
-        serving.answer_slow()
+        wait_until(lambda: len(server.connections.tasks) == 1, "the request")
+        end_listening(server)
+        server.answer_slow()
         answer = peer.read_all()
         assert answer.startswith(ANSWER)
         assert LAST in answer
@@ -139,21 +139,21 @@ def test_whoever_connected_in_time_is_answered() -> None:
                     continue
             (answered if answer.startswith(ANSWER) else cut_off).append(repr(answer))
 
-    with running_server(drains=True) as serving:
-        serving.server.drain_seconds = 0
-        threads = [threading.Thread(target=come, args=(serving.port,)) for _ in range(8)]
+    with running_server(drains=True) as server:
+        server.uvicorn_server.drain_seconds = 0
+        threads = [threading.Thread(target=come, args=(server.port,)) for _ in range(8)]
         for thread in threads:
             thread.start()
         wait_until(lambda: answered, "the first answer")
-        serving.server.handle_exit(signal.SIGTERM, None)
+        server.uvicorn_server.handle_exit(signal.SIGTERM, None)
         for thread in threads:
             thread.join()
     assert cut_off == []
 
 
-def end_listening(serving: Serving) -> None:
+def end_listening(server: RunningServer) -> None:
     """Advance the time by the whole period in which the server listens after SIGTERM."""
-    serving.server.handle_exit(signal.SIGTERM, None)
-    serving.let_pass(DRAIN_SECONDS + 1)
+    server.uvicorn_server.handle_exit(signal.SIGTERM, None)
+    server.advance(DRAIN_SECONDS + 1)
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", serving.port)) == errno.ECONNREFUSED
+        assert probe.connect_ex(("127.0.0.1", server.port)) == errno.ECONNREFUSED

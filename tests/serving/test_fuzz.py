@@ -76,66 +76,66 @@ BODIES = (
 )
 
 
-def make_request(dice: random.Random) -> bytes:
+def make_request(rng: random.Random) -> bytes:
     """Return a random request, which is valid by chance only."""
-    if dice.random() < 0.05:
-        return dice.randbytes(dice.randrange(1, 2000))
-    method = dice.choice(METHODS[:3]) if dice.random() < 0.7 else dice.choice(METHODS)
-    path, version = dice.choice(PATHS), VERSIONS[0] if dice.random() < 0.8 else dice.choice(VERSIONS)
-    headers = dice.choices(HEADERS, k=dice.randrange(6))
-    if dice.random() < 0.8:
+    if rng.random() < 0.05:
+        return rng.randbytes(rng.randrange(1, 2000))
+    method = rng.choice(METHODS[:3]) if rng.random() < 0.7 else rng.choice(METHODS)
+    path, version = rng.choice(PATHS), VERSIONS[0] if rng.random() < 0.8 else rng.choice(VERSIONS)
+    headers = rng.choices(HEADERS, k=rng.randrange(6))
+    if rng.random() < 0.8:
         headers.insert(0, HEADERS[0])
-    body = dice.choice(BODIES)
-    if dice.random() < 0.4:
+    body = rng.choice(BODIES)
+    if rng.random() < 0.4:
         headers += [f"Content-Length: {len(body)}", "Content-Type: application/x-www-form-urlencoded"]
     head = "\r\n".join([f"{method} {path} {version}", *headers, "", ""])
-    return mutate(dice, head.encode("latin-1") + body)
+    return mutate(rng, head.encode("latin-1") + body)
 
 
-def mutate(dice: random.Random, request: bytes) -> bytes:
-    kind = dice.random()
+def mutate(rng: random.Random, request: bytes) -> bytes:
+    kind = rng.random()
     if kind < 0.15:
-        place = dice.randrange(len(request))
-        return request[:place] + dice.randbytes(dice.randrange(1, 8)) + request[place:]
+        place = rng.randrange(len(request))
+        return request[:place] + rng.randbytes(rng.randrange(1, 8)) + request[place:]
     if kind < 0.25:
-        return request[: dice.randrange(len(request))]
+        return request[: rng.randrange(len(request))]
     if kind < 0.35:
-        return request.replace(b"\r\n", b"\n", dice.randrange(1, 5))
+        return request.replace(b"\r\n", b"\n", rng.randrange(1, 5))
     if kind < 0.45:
-        return request * dice.randrange(2, 40)
+        return request * rng.randrange(2, 40)
     return request
 
 
-def send(port: int, requests: Sequence[bytes], dice: random.Random) -> bytes:
+def send(port: int, requests: Sequence[bytes], rng: random.Random) -> bytes:
     """Return the response, read until the end or a silence. Sometimes the test closes the connection early."""
-    came = b""
+    received = b""
     with socket.create_connection(("127.0.0.1", port), MAX_WAIT_SECONDS) as connection:
         try:
             for request in requests:
-                place = dice.randrange(len(request) + 1) if dice.random() < 0.2 else len(request)
+                place = rng.randrange(len(request) + 1) if rng.random() < 0.2 else len(request)
                 connection.sendall(request[:place])
                 connection.sendall(request[place:])
-            if dice.random() < 0.1:
-                return came
-            if dice.random() < 0.3:
+            if rng.random() < 0.1:
+                return received
+            if rng.random() < 0.3:
                 connection.shutdown(socket.SHUT_WR)
             while select.select([connection], [], [], SILENCE_SECONDS)[0]:
                 data = connection.recv(1 << 16)
                 if not data:
                     break
-                came += data
+                received += data
         except OSError:
             pass  # the instance closed first
-    return came
+    return received
 
 
 def fuzz(port: int, seed: int, count: int) -> list[str]:
     """Return each response that is not allowed, with the bytes that caused it."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     offences = []
     for _ in range(count):
-        requests = [make_request(dice) for _ in range(1 if dice.random() < 0.8 else dice.randrange(2, 4))]
-        statuses = {int(status) for status in STATUS.findall(send(port, requests, dice))}
+        requests = [make_request(rng) for _ in range(1 if rng.random() < 0.8 else rng.randrange(2, 4))]
+        statuses = {int(status) for status in STATUS.findall(send(port, requests, rng))}
         if not statuses <= ALLOWED:
             offences.append(f"{sorted(statuses - ALLOWED)}: {[request[:2000] for request in requests]}")
     return offences
@@ -156,12 +156,12 @@ def test_no_bytes_make_it_fail_or_hang(
         assert offences == []
 
         assert service.status("/readyz") == 200
-        answer = httpx2.post(
+        response = httpx2.post(
             service.url + TOKEN,
             data=PHONE_APP.credentials | login_form(ALICE, "realm:main role:enduser"),
             timeout=MAX_WAIT_SECONDS,
         )
-        assert answer.status_code == 200
+        assert response.status_code == 200
         assert service.process.poll() is None
         assert service.status("/healthz") == 200
         log = service.log.read_text()

@@ -48,7 +48,7 @@ HOSTILE = [hostile.name for hostile in make_hostile_requests("")]
 
 
 @dataclass
-class Attacked:
+class WatchedService:
     """The service in a thread, and a record of its event loop since the last request."""
 
     port: int = 0
@@ -87,22 +87,24 @@ class Attacked:
 
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+def watched_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedService]:
     folder: Path = tmp_path_factory.mktemp("attacked")
     redis = start_redis(folder)
     variables = environment_of(redis, **make_variables(folder))
-    attacked = Attacked()
+    watched_service = WatchedService()
     app = build_app(Worker(load_settings(variables)))
     with pytest.MonkeyPatch.context() as patch:
-        watch_steps(patch, attacked)
-        with running_server(app, loop="asyncio", lifespan="on") as serving:
-            attacked.port = serving.port
-            attacked.hostile = {hostile.name: hostile for hostile in make_hostile_requests(attacked.log_in())}
-            yield attacked
+        watch_steps(patch, watched_service)
+        with running_server(app, loop="asyncio", lifespan="on") as server:
+            watched_service.port = server.port
+            watched_service.hostile = {
+                hostile.name: hostile for hostile in make_hostile_requests(watched_service.log_in())
+            }
+            yield watched_service
     stop(redis.process)
 
 
-def watch_steps(patch: pytest.MonkeyPatch, attacked: Attacked) -> None:
+def watch_steps(patch: pytest.MonkeyPatch, watched_service: WatchedService) -> None:
     """Watch every callback of every event loop. Only one loop is running."""
     run, normalize = asyncio.Handle._run, unicodedata.normalize
 
@@ -119,10 +121,10 @@ def watch_steps(patch: pytest.MonkeyPatch, attacked: Attacked) -> None:
             run(handle)
         finally:
             sys.setprofile(None)
-        attacked.calls.append(calls)
+        watched_service.calls.append(calls)
 
     def normalize_measured(form: NormalizationForm, text: str) -> str:
-        attacked.normalized.append(len(text))
+        watched_service.normalized.append(len(text))
         return normalize(form, text)
 
     patch.setattr(asyncio.Handle, "_run", run_counted)
@@ -143,11 +145,11 @@ def test_a_redirect_that_turns_the_caller_away_is_not_the_expected_one() -> None
 
 @pytest.mark.clause("decided-one-request-is-bounded")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_request_holds_up_the_others(attacked: Attacked, name: str) -> None:
-    hostile = attacked.hostile[name]
-    answer = attacked.send(hostile)
+def test_no_request_holds_up_the_others(watched_service: WatchedService, name: str) -> None:
+    hostile = watched_service.hostile[name]
+    answer = watched_service.send(hostile)
 
     assert hostile.is_expected(answer), answer
-    assert max(attacked.calls) <= MOST_CALLS_FOR.get(name, MOST_CALLS)
-    assert max(attacked.normalized, default=0) <= MOST_NORMALIZED
-    assert attacked.is_well()
+    assert max(watched_service.calls) <= MOST_CALLS_FOR.get(name, MOST_CALLS)
+    assert max(watched_service.normalized, default=0) <= MOST_NORMALIZED
+    assert watched_service.is_well()

@@ -18,7 +18,7 @@ from service.serving.uvicorn_protocol import (
     MAX_PATH_BYTES,
     REFUSED_REPORT_SECONDS,
 )
-from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, Serving, running_server
+from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, RunningServer, running_server
 from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
 
@@ -37,11 +37,11 @@ def assert_usable(peer: Peer) -> None:
 
 
 @pytest.mark.clause("decided-head-limit")
-def test_a_request_has_256_headers_at_most(serving: Serving) -> None:
+def test_a_request_has_256_headers_at_most(server: RunningServer) -> None:
     def make(count: int) -> bytes:
         return GET[:-2] + b"a:b\r\n" * (count - 1) + b"\r\n"
 
-    peer = serving.connect()
+    peer = server.connect()
     peer.send(make(MAX_HEADERS))
     assert peer.read().startswith(ANSWER)
     peer.send(make(MAX_HEADERS + 1))
@@ -49,9 +49,9 @@ def test_a_request_has_256_headers_at_most(serving: Serving) -> None:
 
 
 @pytest.mark.clause("decided-head-limit")
-def test_a_path_has_4_kib_at_most_and_a_query_may_be_longer(serving: Serving) -> None:
+def test_a_path_has_4_kib_at_most_and_a_query_may_be_longer(server: RunningServer) -> None:
     path = b"/" + b"a" * (MAX_PATH_BYTES - 1)
-    peer = serving.connect()
+    peer = server.connect()
     for address in (path, path + b"?" + b"a" * 10_000):
         peer.send(GET.replace(b"/ ", address + b" ", 1))
         assert peer.read().startswith(ANSWER)
@@ -73,8 +73,8 @@ def test_a_path_has_4_kib_at_most_and_a_query_may_be_longer(serving: Serving) ->
         (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", True),
     ],
 )
-def test_a_request_names_its_host_once(serving: Serving, request_: bytes, is_served: bool) -> None:
-    peer = serving.connect()
+def test_a_request_names_its_host_once(server: RunningServer, request_: bytes, is_served: bool) -> None:
+    peer = server.connect()
     peer.send(request_)
     if is_served:
         assert peer.read().startswith(ANSWER)
@@ -84,14 +84,14 @@ def test_a_request_names_its_host_once(serving: Serving, request_: bytes, is_ser
 
 @pytest.mark.clause("decided-malformed-request")
 @pytest.mark.parametrize("next_", [b"GET / HTTP/1.1\r\n\r\n", GET[:-2] + b"a:b\r\n" * 300, b"\0\r\n"])
-def test_a_refusal_is_never_taken_for_the_answer_that_is_due(serving: Serving, next_: bytes) -> None:
-    peer = serving.connect()
+def test_a_refusal_is_never_taken_for_the_answer_that_is_due(server: RunningServer, next_: bytes) -> None:
+    peer = server.connect()
     peer.send(SLOW + next_)
     assert peer.read_all() == b""
 
 
-def test_small_trailers_are_dropped(serving: Serving) -> None:
-    peer = serving.connect()
+def test_small_trailers_are_dropped(server: RunningServer) -> None:
+    peer = server.connect()
     for _ in range(3):
         peer.send(CHUNKED + b"1\r\na\r\n0\r\nHost: there\r\nExpect: 100-continue\r\n\r\n")
         assert peer.read().startswith(ANSWER)
@@ -110,8 +110,8 @@ def test_small_trailers_are_dropped(serving: Serving) -> None:
     ],
     ids=["trailers", "one trailer", "chunks", "a chunk extension", "a chunk size"],
 )
-def test_what_is_neither_head_nor_body_ends_the_connection(serving: Serving, rest: bytes) -> None:
-    peer = serving.connect()
+def test_what_is_neither_head_nor_body_ends_the_connection(server: RunningServer, rest: bytes) -> None:
+    peer = server.connect()
     peer.send(CHUNKED)
     assert peer.read().startswith(ANSWER)
     send_all(peer, rest)
@@ -119,16 +119,16 @@ def test_what_is_neither_head_nor_body_ends_the_connection(serving: Serving, res
 
 
 @pytest.mark.clause("decided-bytes-beside-the-body")
-def test_many_chunks_are_refused_while_the_answer_is_due(serving: Serving) -> None:
-    peer = serving.connect()
+def test_many_chunks_are_refused_while_the_answer_is_due(server: RunningServer) -> None:
+    peer = server.connect()
     peer.send(CHUNKED.replace(b"/ ", b"/slow ", 1) + b"1\r\na\r\n" * (MAX_CHUNKS + 1))
     assert_refused(peer.read_all(), 400, "more than 256 chunks")
 
 
 @pytest.mark.clause("decided-body-limit")
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES, MAX_BODY_BYTES + 1])
-def test_the_rest_of_a_body_is_dropped_up_to_a_mebibyte(serving: Serving, size: int) -> None:
-    peer = serving.connect()
+def test_the_rest_of_a_body_is_dropped_up_to_a_mebibyte(server: RunningServer, size: int) -> None:
+    peer = server.connect()
     peer.send(GET[:-2] + b"Content-Length: %d\r\n\r\n" % size)
     assert peer.read().startswith(ANSWER)
     send_all(peer, b"a" * size)
@@ -152,8 +152,8 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 def test_a_form_in_some_chunks_arrives_as_it_was_sent() -> None:
     body = bytes(range(256)) * 256
     chunks = b"".join(b"%x;a=b\r\n%b\r\n" % (1024, body[at : at + 1024]) for at in range(0, len(body), 1024))
-    with running_server(echo) as serving:
-        peer = serving.connect()
+    with running_server(echo) as server:
+        peer = server.connect()
         for _ in range(3):
             peer.send(CHUNKED + chunks + b"0\r\n\r\n")
             answer = b""
@@ -178,14 +178,14 @@ def test_the_body_behind_an_upgrade_is_a_body_and_no_request(
 ) -> None:
     """The application receives it with any framing, and the following request is a separate one."""
     head = b"POST / HTTP/1.1\r\nHost: here\r\n" + UPGRADE % protocol + framing
-    with running_server(echo) as serving:
-        peer = serving.connect()
+    with running_server(echo) as server:
+        peer = server.connect()
         for number in range(2):
             if split is None:
                 peer.send(head + sent)
             else:
                 peer.send(head + sent[:split])
-                serving.await_reading(number * len(head + sent) + len(head + sent[:split]))
+                server.await_received(number * len(head + sent) + len(head + sent[:split]))
                 peer.send(sent[split:])
             answer = b""
             while not answer.endswith(INNER):
@@ -195,8 +195,8 @@ def test_the_body_behind_an_upgrade_is_a_body_and_no_request(
 
 
 @pytest.mark.clause("decided-upgrade-ignored")
-def test_requests_in_line_behind_an_upgrade_are_answered(serving: Serving) -> None:
-    peer = serving.connect()
+def test_requests_in_line_behind_an_upgrade_are_answered(server: RunningServer) -> None:
+    peer = server.connect()
     peer.send((GET[:-2] + UPGRADE % b"h2c" + b"\r\n") * 3 + GET)
     answers = b""
     while answers.count(ANSWER) < 4:
@@ -207,9 +207,9 @@ def test_requests_in_line_behind_an_upgrade_are_answered(serving: Serving) -> No
 @pytest.mark.clause("decided-upgrade-ignored")
 @pytest.mark.parametrize("coding", [b"gzip", b"chunked, gzip", b"identity", b","])
 def test_a_body_of_unknown_length_behind_an_upgrade_is_refused(
-    serving: Serving, caplog: pytest.LogCaptureFixture, coding: bytes
+    server: RunningServer, caplog: pytest.LogCaptureFixture, coding: bytes
 ) -> None:
-    peer = serving.connect()
+    peer = server.connect()
     head = CHUNKED.replace(b"chunked", coding)[:-2] + UPGRADE % b"h2c" + b"\r\n"
     peer.send(head + GET)
     assert_refused(peer.read_all(), 400, "no HTTP request")
@@ -219,14 +219,16 @@ def test_a_body_of_unknown_length_behind_an_upgrade_is_refused(
 @pytest.mark.clause("decided-upgrade-ignored")
 @pytest.mark.parametrize("sent", [b"zz\r\n", b"1\r\na\r\n" * (MAX_CHUNKS + 1)], ids=["garbage", "too many chunks"])
 def test_the_body_behind_an_upgrade_has_the_bounds_of_all_bodies(sent: bytes) -> None:
-    with running_server(echo) as serving:
-        peer = serving.connect()
+    with running_server(echo) as server:
+        peer = server.connect()
         peer.send(CHUNKED[:-2] + UPGRADE % b"h2c" + b"\r\n" + sent)
         assert_refused(peer.read_all(), 400, "")
 
 
-def test_an_upgrade_is_ignored_without_a_line_in_the_log(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    peer = serving.connect()
+def test_an_upgrade_is_ignored_without_a_line_in_the_log(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = server.connect()
     with caplog.at_level(logging.WARNING):
         for protocol in (b"h2c", b"websocket"):
             peer.send(GET[:-2] + b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % protocol)
@@ -237,20 +239,20 @@ def test_an_upgrade_is_ignored_without_a_line_in_the_log(serving: Serving, caplo
 
 @pytest.mark.clause("decided-malformed-request")
 def test_what_is_refused_while_it_is_read_is_logged_once_a_second(held_time: LoopTime, json_logs: io.StringIO) -> None:
-    with running_server(held_time=held_time) as serving:
+    with running_server(held_time=held_time) as server:
         for _ in range(20):
-            be_refused(serving)
-        serving.let_pass(REFUSED_REPORT_SECONDS + TICK_SECONDS)
-        be_refused(serving)
+            be_refused(server)
+        server.advance(REFUSED_REPORT_SECONDS + TICK_SECONDS)
+        be_refused(server)
 
-    told = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "refused_while_read" in line]
-    assert [line["count"] for line in told] == [1, 20]
+    events = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "refused_while_read" in line]
+    assert [line["count"] for line in events] == [1, 20]
     expected = {"status": 431, "reason": "headers_too_many", "address": "127.0.0.1", "count": 1, "level": "warning"}
-    assert told[0] | expected == told[0]
+    assert events[0] | expected == events[0]
     assert "Invalid HTTP request" not in json_logs.getvalue()
 
 
-def be_refused(serving: Serving) -> None:
-    peer = serving.connect()
+def be_refused(server: RunningServer) -> None:
+    peer = server.connect()
     peer.send(GET[:-2] + b"a:b\r\n" * MAX_HEADERS + b"\r\n")
     assert_refused(peer.read_all(), 431, "256 headers")

@@ -8,24 +8,24 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from service.web.request.state import BODY_IS_COMPLETE
-from tests.serving.conftest import Peer, Serving, running_server
+from tests.serving.conftest import Peer, RunningServer, running_server
 
 POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
 
 
-async def tell(scope: Scope, receive: Receive, send: Send) -> None:
+async def report_body(scope: Scope, receive: Receive, send: Send) -> None:
     body = b"whole" if BODY_IS_COMPLETE.get(scope, False) else b"not whole"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
-def telling() -> Iterator[Serving]:
-    with running_server(tell) as serving:
-        yield serving
+def reporting_server() -> Iterator[RunningServer]:
+    with running_server(report_body) as server:
+        yield server
 
 
-def hear(peer: Peer, sent: bytes) -> bytes:
+def read_report(peer: Peer, sent: bytes) -> bytes:
     """Return the body of the response."""
     peer.send(sent)
     answer = b""
@@ -35,7 +35,7 @@ def hear(peer: Peer, sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (POST + b"12345", b"whole"),
         (POST + b"1234", b"not whole"),
@@ -44,19 +44,19 @@ def hear(peer: Peer, sent: bytes) -> bytes:
         (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"1\r\na\r\n0\r\n\r\n", b"whole"),
     ],
 )
-def test_a_body_is_called_whole_only_where_it_is(telling: Serving, sent: bytes, told: bytes) -> None:
-    peer = telling.connect()
-    assert hear(peer, sent) == told
+def test_a_body_is_called_whole_only_where_it_is(reporting_server: RunningServer, sent: bytes, expected: bytes) -> None:
+    peer = reporting_server.connect()
+    assert read_report(peer, sent) == expected
 
 
-def test_one_that_comes_later_says_nothing_of_the_next(telling: Serving) -> None:
-    peer = telling.connect()
-    for sent, told in ((POST + b"12345", b"whole"), (POST + b"1", b"not whole")):
-        assert hear(peer, sent) == told
+def test_one_that_comes_later_says_nothing_of_the_next(reporting_server: RunningServer) -> None:
+    peer = reporting_server.connect()
+    for sent, expected in ((POST + b"12345", b"whole"), (POST + b"1", b"not whole")):
+        assert read_report(peer, sent) == expected
 
 
-@pytest.mark.parametrize("comes_later", [False, True])
-def test_what_comes_behind_a_body_is_no_header(comes_later: bool) -> None:
+@pytest.mark.parametrize("trailer_is_late", [False, True])
+def test_what_comes_behind_a_body_is_no_header(trailer_is_late: bool) -> None:
     """Credentials in a trailer are not credentials (RFC 9110 §6.5.1)."""
 
     async def tell_headers(scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,10 +67,10 @@ def test_what_comes_behind_a_body_is_no_header(comes_later: bool) -> None:
         await send({"type": "http.response.body", "body": found})
 
     head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
-    with running_server(tell_headers) as serving:
-        peer = serving.connect()
-        if comes_later:
+    with running_server(tell_headers) as server:
+        peer = server.connect()
+        if trailer_is_late:
             peer.send(head)
-            serving.await_reading(len(head))
+            server.await_received(len(head))
             head = b""
-        assert hear(peer, head + b"0\r\nAuthorization: Basic Zm9v\r\n\r\n") == b"not whole"
+        assert read_report(peer, head + b"0\r\nAuthorization: Basic Zm9v\r\n\r\n") == b"not whole"

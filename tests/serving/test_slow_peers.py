@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from service.serving.uvicorn_protocol import HEAD_SECONDS, MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES, UNREAD_SECONDS
-from tests.serving.conftest import ANSWER, GET, SLOW, Peer, Serving, running_server
+from tests.serving.conftest import ANSWER, GET, SLOW, Peer, RunningServer, running_server
 from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import wait_until
@@ -21,33 +21,33 @@ HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 
 
 @pytest.fixture
-def serving(held_time: LoopTime) -> Iterator[Serving]:
-    with running_server(held_time=held_time) as serving:
-        yield serving
+def server(held_time: LoopTime) -> Iterator[RunningServer]:
+    with running_server(held_time=held_time) as server:
+        yield server
 
 
 @pytest.mark.clause("decided-slow-head")
 @pytest.mark.parametrize("answered", [0, 1], ids=["head", "second head"])
-def test_half_a_head_is_waited_for_and_then_refused(serving: Serving, answered: int) -> None:
-    peer = serving.connect()
+def test_half_a_head_is_waited_for_and_then_refused(server: RunningServer, answered: int) -> None:
+    peer = server.connect()
     for _ in range(answered):
         peer.send(GET)
         assert peer.read().startswith(ANSWER)
     peer.send(HALF_A_HEAD)
-    serving.await_reading(answered * len(GET) + len(HALF_A_HEAD))
-    serving.let_pass(HEAD_SECONDS - LOOK_SECONDS)
-    assert serving.is_open()
-    serving.let_pass(2 * LOOK_SECONDS)
+    server.await_received(answered * len(GET) + len(HALF_A_HEAD))
+    server.advance(HEAD_SECONDS - LOOK_SECONDS)
+    assert server.is_open()
+    server.advance(2 * LOOK_SECONDS)
     assert_refused(peer.read_all(), 408, "did not arrive in time")
 
 
 @pytest.mark.clause("decided-slow-head")
-def test_who_sends_nothing_is_hung_up_on_in_silence(serving: Serving) -> None:
-    peer = serving.connect()
-    wait_until(serving.is_open, "the connection")
-    serving.let_pass(HEAD_SECONDS - LOOK_SECONDS)
-    assert serving.is_open()
-    serving.let_pass(2 * LOOK_SECONDS)
+def test_who_sends_nothing_is_hung_up_on_in_silence(server: RunningServer) -> None:
+    peer = server.connect()
+    wait_until(server.is_open, "the connection")
+    server.advance(HEAD_SECONDS - LOOK_SECONDS)
+    assert server.is_open()
+    server.advance(2 * LOOK_SECONDS)
     assert peer.read_all() == b""
 
 
@@ -57,46 +57,46 @@ def test_who_sends_nothing_is_hung_up_on_in_silence(serving: Serving) -> None:
     [(HALF_A_HEAD, b"x"), (b"", b"\r\n"), (b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5000\r\n\r\n", b"x")],
     ids=["head", "blank lines", "body of a request that was answered before"],
 )
-def test_a_byte_now_and_then_does_not_help(serving: Serving, begun: bytes, byte: bytes) -> None:
-    peer = serving.connect()
+def test_a_byte_now_and_then_does_not_help(server: RunningServer, begun: bytes, byte: bytes) -> None:
+    peer = server.connect()
     peer.send(begun)
     sent = len(begun)
     with suppress(OSError):  # the server hangs up
         for _ in range(round(HEAD_SECONDS / LOOK_SECONDS) + 1):
             peer.send(byte)
             sent += len(byte)
-            wait_until(lambda: serving.connections.received_bytes >= sent or not serving.is_open(), "a byte")  # noqa: B023
-            serving.let_pass(LOOK_SECONDS)
+            wait_until(lambda: server.connections.received_bytes >= sent or not server.is_open(), "a byte")  # noqa: B023
+            server.advance(LOOK_SECONDS)
     peer.read_all()
-    wait_until(lambda: not serving.is_open(), "the connection to be closed")
+    wait_until(lambda: not server.is_open(), "the connection to be closed")
 
 
 @pytest.mark.clause("decided-slow-head")
-def test_a_request_that_takes_its_time_is_not_disturbed(serving: Serving) -> None:
-    peer = serving.connect()
+def test_a_request_that_takes_its_time_is_not_disturbed(server: RunningServer) -> None:
+    peer = server.connect()
     for _ in range(2):
         peer.send(SLOW)
-        wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
-        serving.let_pass(HEAD_SECONDS + 2 * LOOK_SECONDS)
-        serving.answer_slow()
+        wait_until(lambda: len(server.connections.tasks) == 1, "the request")
+        server.advance(HEAD_SECONDS + 2 * LOOK_SECONDS)
+        server.answer_slow()
         assert peer.read().startswith(ANSWER)
-        wait_until(lambda: not serving.connections.tasks, "the end of the request")
+        wait_until(lambda: not server.connections.tasks, "the end of the request")
 
 
 @pytest.mark.clause("decided-unread-answer")
-def test_who_reads_nothing_is_hung_up_on(serving: Serving) -> None:
-    serving.connect().send(GET.replace(b"/ ", b"/long ", 1) * 8)
-    wait_until(lambda: serving.connections.awaiting_reader, "an answer that is not read")
-    serving.let_pass(UNREAD_SECONDS - LOOK_SECONDS)
-    assert serving.is_open()
-    serving.let_pass(2 * LOOK_SECONDS)
-    wait_until(lambda: not serving.is_open(), "the connection to be cut")
+def test_who_reads_nothing_is_hung_up_on(server: RunningServer) -> None:
+    server.connect().send(GET.replace(b"/ ", b"/long ", 1) * 8)
+    wait_until(lambda: server.connections.awaiting_reader, "an answer that is not read")
+    server.advance(UNREAD_SECONDS - LOOK_SECONDS)
+    assert server.is_open()
+    server.advance(2 * LOOK_SECONDS)
+    wait_until(lambda: not server.is_open(), "the connection to be cut")
 
 
 @pytest.mark.clause("decided-head-limit")
 @pytest.mark.parametrize("piece", [b"X: " + b"x" * 1000 + b"\r\n", b"x" * 1000], ids=["many headers", "one header"])
-def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes) -> None:
-    peer = serving.connect()
+def test_a_head_without_end_is_refused_on_its_way(server: RunningServer, piece: bytes) -> None:
+    peer = server.connect()
     peer.send(HALF_A_HEAD)
     # The test sends little more than the limit. Unread bytes at the close would reset the connection.
     for _ in range(MAX_UNFINISHED_HEAD_BYTES // len(piece) + 1):
@@ -105,8 +105,8 @@ def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes
 
 
 @pytest.mark.clause("decided-requests-in-line")
-def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(serving: Serving) -> None:
-    peer = serving.connect()
+def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(server: RunningServer) -> None:
+    peer = server.connect()
     peer.send(GET * MAX_PIPELINED)
     answers = b""
     while answers.count(ANSWER) < MAX_PIPELINED:
@@ -126,44 +126,44 @@ def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(se
     ],
     ids=["no request line", "no address", "TLS", "NUL"],
 )
-def test_what_is_no_request_is_refused_in_the_form_of_all_errors(serving: Serving, garbage: bytes) -> None:
-    peer = serving.connect()
+def test_what_is_no_request_is_refused_in_the_form_of_all_errors(server: RunningServer, garbage: bytes) -> None:
+    peer = server.connect()
     peer.send(garbage)
     assert_refused(peer.read_all(), 400, "no HTTP request")
 
 
 @pytest.mark.clause("decided-room-for-connections")
-def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(serving: Serving) -> None:
-    serving.connections.most = 5
-    silent = [serving.connect() for _ in range(4)]
-    wait_until(lambda: len(serving.connections.connections) == 4, "four connections")
-    busy = serving.connect()
+def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(server: RunningServer) -> None:
+    server.connections.most = 5
+    silent = [server.connect() for _ in range(4)]
+    wait_until(lambda: len(server.connections.connections) == 4, "four connections")
+    busy = server.connect()
     busy.send(SLOW)
-    wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
+    wait_until(lambda: len(server.connections.tasks) == 1, "the request")
     late: list[Peer] = []
     for _ in range(3):
-        late.append(serving.connect())
+        late.append(server.connect())
         late[-1].send(GET)
         assert late[-1].read().startswith(ANSWER)
 
     # The three oldest idle connections were closed. The one with a request in progress stayed.
     assert [peer.read() for peer in silent[:3]] == [b""] * 3
-    serving.answer_slow()
+    server.answer_slow()
     assert busy.read().startswith(ANSWER)
-    assert list(itertools.chain(serving.connections.awaiting_reader)) == []
+    assert list(itertools.chain(server.connections.awaiting_reader)) == []
 
 
 @pytest.mark.clause("decided-malformed-request")
 @pytest.mark.parametrize("sent", [SLOW * 3, SLOW + b"\0\r\n"])
 def test_a_peer_that_goes_while_requests_wait_in_line_is_no_failure(
-    serving: Serving, caplog: pytest.LogCaptureFixture, sent: bytes
+    server: RunningServer, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
-    peer = serving.connect()
+    peer = server.connect()
     peer.send(sent)
-    wait_until(lambda: len(serving.connections.tasks) == 1, "the first request")
-    serving.await_reading(len(sent))
+    wait_until(lambda: len(server.connections.tasks) == 1, "the first request")
+    server.await_received(len(sent))
     peer.close()
     for _ in range(3):
-        serving.answer_slow()
-    wait_until(lambda: not serving.is_open() and not serving.connections.tasks, "the end of the connection")
+        server.answer_slow()
+    wait_until(lambda: not server.is_open() and not server.connections.tasks, "the end of the connection")
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
