@@ -143,7 +143,7 @@ class ServiceUnderTest:
         name, code = self.consents[number]
         code_name = self._keyring.derive_code(name)
         session, user = self.browser_names[browser], self._user(code.username)
-        answer = self._run(self._consents.allow(name, session, user, code_name, ask_for(code)))
+        answer = self._run(self._consents.allow(name, session, user, code_name, consent_request_for(code)))
         if answer in ("issued", "repeated"):
             self.code_names[number] = code_name
         return answer

@@ -95,7 +95,7 @@ class Pages:
 
     async def allow(self, page: Page, *, browser: RandomToken | None = None) -> AllowAnswer:
         return await self.sessions.consents.allow(
-            page.consent, browser or page.browser, page.user, page.code_name, ask_for(page.code)
+            page.consent, browser or page.browser, page.user, page.code_name, consent_request_for(page.code)
         )
 
     async def deny(self, page: Page, *, browser: RandomToken | None = None) -> DenyAnswer:

@@ -33,6 +33,6 @@ async def allow_code(
     assert await browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
     assert await consents.hold(consent, session, consent_request_for(code))
     name = keyring.derive_code(consent)
-    assert await consents.allow(consent, session, user, name, ask_for(code)) == "issued"
+    assert await consents.allow(consent, session, user, name, consent_request_for(code)) == "issued"
     await browser_sessions.end(session)
     return name
