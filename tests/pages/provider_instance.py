@@ -98,7 +98,7 @@ def ask_for(scope: str, callback: str) -> str:
 
 
 def provider_button(page: Page, name: str = PROVIDER) -> Locator:
-    return page.get_by_role("button", name=page_text("login.organisation").format(organisation=name), exact=True)
+    return page.get_by_role("button", name=page_text("login.provider").format(provider=name), exact=True)
 
 
 async def expect_at(page: Page, url: str) -> None:

@@ -46,7 +46,7 @@ from tests.support.clients_and_users import (
 from tests.support.fake_provider import PASSWORD, FakeProvider
 
 ASK_EITHER = authorization_url(scope="role:enduser")
-BUTTON = page_text("login.organisation").format(organisation="Example Energy Cooperative")
+BUTTON = page_text("login.provider").format(provider="Example Energy Cooperative")
 WRONG = page_text("login.error_wrong")
 
 ONLY_MAIN = [
@@ -87,7 +87,7 @@ async def test_the_button_has_the_name_of_the_realm_where_the_provider_has_none(
 ) -> None:
     await register_realm(name=None)
 
-    assert page_text("login.organisation").format(organisation="cep") in Page(await browser.open(ASK_EITHER)).text
+    assert page_text("login.provider").format(provider="cep") in Page(await browser.open(ASK_EITHER)).text
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")

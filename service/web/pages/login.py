@@ -194,7 +194,7 @@ class LoginEndpoint(PageEndpoint):
         kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
         text = self.pages.text(f"login.error_{kind}")
         if provider is not None and error.reason.startswith("organisation_"):
-            text = self.pages.text("login.error_organisation", organisation=provider.label)
+            text = self.pages.text("login.error_provider", provider=provider.label)
         response = self._render(form, fields, error=text, status=error.status)
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
