@@ -1,10 +1,10 @@
-"""What every test can ask for: a Redis of our own, a clock that can be moved, the service, and its cast's HTTP.
+"""The fixtures of all tests: a Redis, a clock that can be moved, a worker and an HTTP client.
 
-The server is started once and emptied before each test that asks for it; the registry is seeded once and put back
-from a copy, since hashing its passwords takes longer than most tests.
+The server is started once and emptied for each test that asks for it. The registry is seeded once and restored from a
+dump, since hashing its passwords takes longer than most tests.
 
-That Redis may be one server, or a master under Sentinels, or a cluster: the tests of some folders run on all three
-each time, and all others do so with `--all`. `--topology` picks one of them for everything.
+Redis may be one server, a master with Sentinels, or a cluster. The tests of some folders always run on all three, the
+others with `--all`. `--topology` picks one of them for all tests.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ ROUNDING_MS = 1
 
 
 class AnyRedis(Protocol):
-    """One server, or several that are one store."""
+    """A server, or several that form one store."""
 
     @property
     def url(self) -> str: ...
 
     def url_of(self, user: str) -> str:
-        """For one of the users that every server of the tests has."""
+        """Return the URL for one of the users that every server of the tests has."""
 
     def connect(self) -> redis.Redis:
-        """A plain client for looking into it."""
+        """Return a plain client."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,16 +71,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--topology", choices=TOPOLOGIES, help="run all tests on this one only")
 
 
-# The same examples in each run, so that nobody's change fails by chance; with --all many more, and others each time.
-# What fails is printed, as small as it can be.
-# How long it takes is no matter.
+# The examples are the same in each run, so that no change fails by chance. With --all there are many more, and others
+# each time. A failing example is printed in its smallest form. Examples have no time limit.
 timeless = fuzzing(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 fuzzing.register_profile("bounded", timeless, max_examples=30, derandomize=True, database=None)
 fuzzing.register_profile("thorough", timeless, max_examples=1_000, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A script that runs the tests in the background ignores Ctrl-C, and so would every process that a test starts.
+    # A script that runs the tests in the background ignores Ctrl-C. The processes that a test starts would inherit
+    # that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fuzzing.load_profile("thorough" if config.getoption("--all") else "bounded")
     if config.getoption("--all"):
@@ -88,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that reach the shared Redis are told which it is; those with a server of their own bring it along."""
+    """Parametrize the tests that use the shared Redis with its topology. A test with `own_redis` has none."""
     if "topology" not in metafunc.fixturenames or "own_redis" in metafunc.fixturenames:
         return
     if metafunc.definition.get_closest_marker("single_server"):
@@ -102,9 +102,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beyond the single server a test takes the first of its parameters each time, and the others with `--all`.
+    """Run only the first parameter of a test on other topologies than the single server, unless `--all` is given.
 
-    What is marked long by itself runs on the single server alone, unless `--topology` says where.
+    Tests marked long run on the single server only, unless `--topology` is given.
     """
     if config.getoption("--topology"):
         return
@@ -132,14 +132,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def loop_time() -> Iterator[LoopTime]:
-    """Time passes slowly in this process, so that no time limit is reached because the machine is slow."""
+    """Slow down the time of this process, so that no time limit is reached because the machine is slow."""
     with moving_loop_time() as loop_time:
         yield loop_time
 
 
 @pytest.fixture
 def held_time(loop_time: LoopTime) -> Iterator[LoopTime]:
-    """Time stands still in this process, for tests that move it."""
+    """Stop the time of this process, for tests that move it."""
     with loop_time.held():
         yield loop_time
 
@@ -155,7 +155,7 @@ def _set_cost(patch: pytest.MonkeyPatch, context: CryptContext, memory_kib: int,
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_hashes() -> Iterator[None]:
-    """In this process hashes of passwords cost as little as argon2 allows: most tests are about something else."""
+    """Lower the cost of password hashes in this process to the least that argon2 allows."""
     with pytest.MonkeyPatch.context() as patch:
         _set_cost(patch, password_hashing._argon2id.copy(argon2__memory_cost=64, argon2__time_cost=1), 64, 1)
         yield
@@ -163,13 +163,13 @@ def quick_hashes() -> Iterator[None]:
 
 @pytest.fixture
 def real_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hashes cost what they cost the service, for tests about just that."""
+    """Restore the real cost of hashes, for tests of that cost."""
     _set_cost(monkeypatch, *REAL_COST)
 
 
 @pytest.fixture(scope="session")
 def single_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One real server for the whole run."""
+    """A server for the whole run."""
     server = start_redis(tmp_path_factory.mktemp("redis"))
     yield server
     stop(server.process)
@@ -177,7 +177,7 @@ def single_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
 
 @contextmanager
 def starting_on_demand(folders: pytest.TempPathFactory) -> Iterator[Callable[[str], AnyRedis]]:
-    """What stands for a topology: it is started when first asked for, and runs on to the end."""
+    """Start the Redis of a topology at its first use, and stop it at the end."""
     starts: dict[str, Callable[[Path], AbstractContextManager[AnyRedis]]] = {
         "single": running_redis,
         "sentinel": running_calm_sentinel,
@@ -204,19 +204,19 @@ def get_redis(
 
 @pytest.fixture
 def topology() -> str:
-    """Of the Redis behind `redis_server`, where a test is not told another; see `pytest_generate_tests`."""
+    """The topology of `redis_server`. `pytest_generate_tests` may parametrize it."""
     return "single"
 
 
 @pytest.fixture
 def redis_server(get_redis: Callable[[str], AnyRedis], topology: str) -> AnyRedis:
-    """It is shared by the whole run; use `store` to get it empty."""
+    """The server that the whole run shares. Use `store` for an empty one."""
     return get_redis(topology)
 
 
 @pytest.fixture(scope="session")
 def get_redis_client(get_redis: Callable[[str], AnyRedis]) -> Iterator[Callable[[str], redis.Redis]]:
-    """A connection for all tests of a topology: to make one takes longer than to empty a server."""
+    """Return the connection for all tests of a topology. Connecting takes longer than emptying a server."""
     with ExitStack() as open_clients:
         found: dict[str, redis.Redis] = {}
 
@@ -230,14 +230,14 @@ def get_redis_client(get_redis: Callable[[str], AnyRedis]) -> Iterator[Callable[
 
 @pytest.fixture
 def store(get_redis_client: Callable[[str], redis.Redis], topology: str) -> redis.Redis:
-    """A plain client to look into Redis, which holds nothing yet."""
+    """A plain client of an empty Redis."""
     client = get_redis_client(topology)
     client.flushall()
     return client
 
 
 class Clock:
-    """Time for the service and for Redis alike: scripts get an offset, and every key comes closer to its end."""
+    """The clock of the service and of Redis: scripts get an offset, and the TTL of every key shrinks."""
 
     def __init__(self, store: redis.Redis) -> None:
         self._store = store
@@ -265,7 +265,7 @@ def read_server_ms(store: redis.Redis) -> int:
 
 
 class Elapsed:
-    """The time since the test began, by the clock of Redis, which no test can hold. It bounds the rest of lifetimes."""
+    """The time since the test began, by the clock of Redis, which no test can hold."""
 
     def __init__(self, store: redis.Redis) -> None:
         self._store = store
@@ -283,7 +283,7 @@ def elapsed(store: redis.Redis) -> Elapsed:
 
 
 def environment_of(server: AnyRedis, **variables: str) -> dict[str, str]:
-    """The environment of a service on this server with the cast as its seed."""
+    """Return the environment of a service on this server, with tests/seed.yaml as its seed."""
     return {
         "REDIS_URL": server.url,
         "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
@@ -304,7 +304,7 @@ def make_settings(redis_server: AnyRedis) -> MakeSettings:
 
 @pytest.fixture(scope="session")
 def registry_dump(single_server: RedisServer) -> Mapping[bytes, bytes]:
-    """Every key that seeding the cast leaves, as Redis dumps it."""
+    """Every key that the seed leaves, as Redis dumps it."""
     raw = redis.Redis(port=single_server.port)
     raw.flushall()
     asyncio.run(_seed(load_settings(environment_of(single_server))))
@@ -321,7 +321,7 @@ async def _seed(settings: Settings) -> None:
 
 @pytest.fixture
 def own_redis(tmp_path: Path, registry_dump: Mapping[bytes, bytes]) -> Iterator[RedisServer]:
-    """A server that the test may stop, with the cast registered."""
+    """A server that the test may stop, with the clients and users of the seed."""
     server = start_redis(tmp_path)
     with redis.Redis(port=server.port) as raw:
         for key, value in registry_dump.items():
@@ -333,7 +333,7 @@ def own_redis(tmp_path: Path, registry_dump: Mapping[bytes, bytes]) -> Iterator[
 
 @pytest.fixture
 def registry(registry_dump: Mapping[bytes, bytes], store: redis.Redis) -> None:
-    """The cast is registered."""
+    """Restore the clients and users of the seed."""
     pipeline = store.pipeline(transaction=False)
     for key, value in registry_dump.items():
         pipeline.restore(key, 0, value)
@@ -342,7 +342,7 @@ def registry(registry_dump: Mapping[bytes, bytes], store: redis.Redis) -> None:
 
 @pytest.fixture
 async def worker(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Worker]:
-    """A second worker with the default settings, for tests below HTTP and to make codes."""
+    """A worker with the default settings beside the one of `http`, for tests below HTTP and to make codes."""
     worker = Worker(make_settings(), lambda: clock.offset_ms)
     yield worker
     await worker.close()
@@ -356,14 +356,14 @@ def http_worker(make_settings: MakeSettings, clock: Clock, registry: None) -> Wo
 
 @pytest.fixture
 async def http(http_worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service with the default settings."""
+    """An HTTP client of the service with the default settings."""
     async with serving_worker(http_worker) as client:
         yield client
 
 
 @pytest.fixture
 def json_logs() -> Iterator[io.StringIO]:
-    """At level debug, as an operator would have them while looking for a fault."""
+    """The log at level debug, in JSON."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     configure_logging("debug", "json")
@@ -381,9 +381,9 @@ def json_logs() -> Iterator[io.StringIO]:
 async def serving(
     settings: Settings, clock: Clock, *, address: str = "203.0.113.7"
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service in this process, with settings of the test's own; `address` is where the caller seems to be.
+    """Run the service in this process with these settings. `address` is the caller's.
 
-    Each of its answers must be one that docs/openapi.yaml describes.
+    docs/openapi.yaml must describe each of its responses.
     """
     async with serving_worker(Worker(settings, lambda: clock.offset_ms), address=address) as client:
         yield client
@@ -391,7 +391,7 @@ async def serving(
 
 @asynccontextmanager
 async def serving_worker(worker: Worker, *, address: str = "203.0.113.7") -> AsyncIterator[httpx2.AsyncClient]:
-    """The service in this process, with a worker that the test has made."""
+    """Run the service in this process with a worker that the test has made."""
     app = build_app(worker)
     async with running_lifespan(app), http_client_for(app, address) as client:
         yield client
@@ -419,7 +419,7 @@ async def _check_described(response: httpx2.Response) -> None:
 
 @asynccontextmanager
 async def running_lifespan(app: ASGIApp) -> AsyncIterator[None]:
-    """Starts and ends an application as a server would."""
+    """Start and end an application as a server does."""
     to_app: asyncio.Queue[Message] = asyncio.Queue()
     from_app: asyncio.Queue[Message] = asyncio.Queue()
     scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
@@ -447,7 +447,7 @@ async def make_code(
     scope: str = "realm:main role:enduser",
     code_challenge: str | None = None,
 ) -> str:
-    """An authorization code as the consent page would hand it out; users of other realms need no record here."""
+    """Return an authorization code as the consent page issues it. Users of other realms need no record here."""
     user = await worker.registry.find_user(identify_user(credentials.realm, credentials.username))
     user = user or User(realm=credentials.realm, username=credentials.username)
     code = AuthorizationCode(

@@ -22,41 +22,41 @@ from tests.support.redis_monitor import ONE_SERVER
 
 pytestmark = ONE_SERVER
 
-MOST_BYTES_PER_SESSION = 728
-"""Of its three keys, as Redis 7 weighs them; what the tables of keys take comes on top."""
+MAX_BYTES_PER_SESSION = 728
+"""The bytes of its three keys, as Redis 7 counts them, without their entries in Redis' tables of keys."""
 
 
-_END = "the end of the watch"
-_OF_LINKS = ("TIME", "HELLO")
+_LAST_COMMAND = "the end of the watch"
+_OF_CONNECTIONS = ("TIME", "HELLO")
 
 
-class Asked(NamedTuple):
-    """What was sent to Redis, and what scripts did there, by the first word of each command."""
+class CommandCounts(NamedTuple):
+    """The commands sent to Redis, and those that scripts ran, each counted by its first word."""
 
     sent: Counter[str]
     ran: Counter[str]
 
 
 @contextmanager
-def asking(store: redis.Redis) -> Iterator[Asked]:
-    """Filled when the block ends; what links send of themselves is left out."""
-    asked = Asked(Counter(), Counter())
+def counting_commands(store: redis.Redis) -> Iterator[CommandCounts]:
+    """Count commands until the block ends, without those that connections send by themselves."""
+    counts = CommandCounts(Counter(), Counter())
     with store.monitor() as monitor:  # type: ignore[no-untyped-call]
-        yield asked
-        store.echo(_END)
-        while _END not in (line := monitor.next_command())["command"]:
+        yield counts
+        store.echo(_LAST_COMMAND)
+        while _LAST_COMMAND not in (line := monitor.next_command())["command"]:
             word = line["command"].split()[0].upper()
             if line["client_type"] == "lua":
-                asked.ran[word] += 1
-            elif word not in _OF_LINKS:
-                asked.sent[word] += 1
+                counts.ran[word] += 1
+            elif word not in _OF_CONNECTIONS:
+                counts.sent[word] += 1
 
 
 class Session(NamedTuple):
     access_token: str
     refresh_token: str
     code: str
-    """Of another session, which is about to begin."""
+    """The code of another session, which is about to begin."""
 
 
 Operation = Callable[[httpx2.AsyncClient, Session], Awaitable[httpx2.Response]]
@@ -82,7 +82,7 @@ COSTS = {
     "revokeAll": ({"GET": 1, "EVALSHA": 3}, 29),
     "password": ({"HMGET": 1, "EVALSHA": 5}, 26),
 }
-"""For each: what is sent, and how many commands its scripts run."""
+"""The commands that each operation sends, and how many commands its scripts run."""
 
 
 async def begin_session(http: httpx2.AsyncClient, worker: Worker) -> Session:
@@ -94,27 +94,27 @@ async def begin_session(http: httpx2.AsyncClient, worker: Worker) -> Session:
 async def test_no_more_is_asked_of_redis_than_before(
     http: httpx2.AsyncClient, http_worker: Worker, worker: Worker, store: redis.Redis, name: str
 ) -> None:
-    # A client's secret is admitted once a second, whatever it does.
+    # A client's secret is otherwise admitted again once a second.
     http_worker.authenticator.admitted_seconds = 3600
     operation = OPERATIONS[name]
     for _ in range(3):
-        # Clients and users are remembered by now, and Redis knows the scripts.
+        # Now clients and users are cached, and Redis knows the scripts.
         assert (await operation(http, await begin_session(http, worker))).status_code == 200
     session = await begin_session(http, worker)
-    with asking(store) as asked:
+    with counting_commands(store) as counts:
         response = await operation(http, session)
     assert response.status_code == 200, response.text
-    assert (asked.sent, asked.ran.total()) == COSTS[name]
+    assert (counts.sent, counts.ran.total()) == COSTS[name]
 
 
 def weigh(store: redis.Redis) -> int:
-    """Bytes of what does not live for good, as Redis weighs each key with its value."""
+    """Return the bytes of all keys that expire, each with its value, as Redis counts them."""
     return sum(store.memory_usage(key, samples=0) or 0 for key in store.scan_iter(count=1000) if store.ttl(key) >= 0)
 
 
 async def test_a_session_takes_no_more_room_than_before(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     await PHONE_APP.log_in(http, ALICE)
-    assert weigh(store) <= MOST_BYTES_PER_SESSION
+    assert weigh(store) <= MAX_BYTES_PER_SESSION
 
 
 async def test_a_rotation_leaves_nothing_behind_when_it_is_over(

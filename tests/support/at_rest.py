@@ -1,4 +1,4 @@
-"""What Redis holds, as whoever steals it would read it."""
+"""The texts that Redis holds, as a thief of its data could read them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A browser without a screen: it follows our redirects, keeps cookies, and fills in forms as a person would.
+"""A browser without a screen, which follows our redirects, keeps cookies and fills in forms.
 
-It stops where it is sent to somebody else's address, which is how an authorization request ends.
+It stops at a redirect to an address outside the service, which is how an authorization request ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEXTS: Final = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8
 
 
 def page_text(key: str) -> str:
-    """What the pages say under this key, `login.error_wrong` for example."""
+    """Return the text of the pages under this key, for example `login.error_wrong`."""
     section, name = key.split(".")
     return str(_TEXTS[section][name])
 
@@ -42,7 +42,7 @@ def page_text(key: str) -> str:
 def authorization_url(
     client: OAuthClient = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, /, **parameters: str | None
 ) -> str:
-    """The address of an authorization request; None leaves a parameter out."""
+    """Return the address of an authorization request. A parameter that is None is left out."""
     query: dict[str, str | None] = {
         "response_type": "code",
         "client_id": client.client_id,
@@ -54,9 +54,9 @@ def authorization_url(
 
 @dataclass
 class HtmlForm:
-    """`fields` is what is sent if nobody touches anything; `buttons` are the values by the name of the button.
+    """A form: `fields` is what is sent unchanged, `buttons` are the values by the name of the button.
 
-    A button that sends the same fields elsewhere counts as a form of its own.
+    A button that sends the same fields to another address counts as a form of its own.
     """
 
     action: str
@@ -68,7 +68,7 @@ class HtmlForm:
 
 
 class Page(HTMLParser):
-    """What stands on a page: its forms and its words."""
+    """The forms, links and words of an HTML page."""
 
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Page(HTMLParser):
 
 
 async def register(worker: Worker, client_id: str, *redirect_uris: str, **changes: Any) -> OAuthClient:
-    """A public client of the test's own, which may do what phone-app may unless the changes say otherwise."""
+    """Register a public client that may do what phone-app may, unless `changes` says otherwise."""
     usual = Client(
         client_id=client_id,
         client_name=f"The client {client_id}",
@@ -135,7 +135,7 @@ async def register(worker: Worker, client_id: str, *redirect_uris: str, **change
 
 
 async def change_user(worker: Worker, credentials: UserCredentials, **changes: Any) -> None:
-    """What a seed or the console changes in a user's record, without what follows from it."""
+    """Change a user's record as a seed or the console does, without the revocations that follow from it."""
     user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
     await worker.registry.put_users([msgspec.structs.replace(user, **changes)])
@@ -156,7 +156,7 @@ def _forms_of(response: httpx2.Response) -> Sequence[HtmlForm]:
 
 
 class Browser:
-    """A browser of its own: any number of them share one client, and no cookie with each other."""
+    """A browser with cookies of its own. Any number of browsers share one HTTP client."""
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.http = http
@@ -166,11 +166,11 @@ class Browser:
         return await self._send(self.http.build_request(method, address, headers=headers))
 
     async def send(self, address: str, fields: Mapping[str, str], **headers: str) -> httpx2.Response:
-        """A form as it stands, from wherever it may come."""
+        """Post the fields as they are."""
         return await self._send(self.http.build_request("POST", address, data=fields, headers=headers))
 
     async def submit(self, page: httpx2.Response, action: str, fields: dict[str, str]) -> httpx2.Response:
-        """The form of a page, with these fields filled in or its button pressed."""
+        """Submit a form of the page, with these fields filled in or its button pressed."""
         form = Page(page).find_form(action)
         assert form.method == "post"
         return await self.send(form.action, form.fields | fields)
@@ -190,7 +190,7 @@ class Browser:
     async def open_consent_page(
         self, address: str, credentials: UserCredentials = ALICE, **fields: str
     ) -> httpx2.Response:
-        """The consent page of a request, by way of the login where one is asked for."""
+        """Open an authorization request, log in if the service asks for it, and return the consent page."""
         page = await self.open(address)
         if is_login_page(page):
             page = await self.log_in(page, credentials, **fields)
@@ -204,12 +204,12 @@ class Browser:
         credentials: UserCredentials = ALICE,
         **parameters: str,
     ) -> str:
-        """The whole way from the request to the code."""
+        """Make an authorization request, allow it, and return the code."""
         page = await self.open_consent_page(authorization_url(client, redirect_uri, **parameters), credentials)
         return authorization_response(await self.allow(page), redirect_uri)["code"]
 
     async def sign_in(self, credentials: UserCredentials = ALICE, **fields: str) -> httpx2.Response:
-        """A login for its own sake; ends on the page of the user's sessions."""
+        """Log in without an authorization request. Returns the page of the user's sessions."""
         return await self.log_in(await self.open(SESSIONS), credentials, **fields)
 
     @property
@@ -217,7 +217,7 @@ class Browser:
         return {cookie.name: cookie.value or "" for cookie in self.cookies.jar}
 
     def set_cookie(self, name: str, value: str) -> None:
-        """A cookie that somebody else put there, or stole."""
+        """Set a cookie as an attacker who planted or stole it would."""
         if name in self.cookies:
             self.cookies.delete(name)
         self.cookies.set(name, value, domain=urlsplit(str(self.http.base_url)).hostname or "", path="/")
@@ -238,7 +238,7 @@ class Browser:
 
 
 def authorization_response(response: httpx2.Response, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
-    """What the client gets: the parameters that were added to its address, each of which stands once."""
+    """Return the parameters that were added to the client's redirect_uri. Each must stand there once."""
     assert response.status_code in (302, 303), response.text
     location: str = response.headers["location"]
     separator = "&" if "?" in redirect_uri else "?"
@@ -251,7 +251,7 @@ def authorization_response(response: httpx2.Response, redirect_uri: str = PHONE_
 
 
 def assert_refused(response: httpx2.Response, status: int, kind: str) -> None:
-    """A page that says why it goes no further, and leads nowhere."""
+    """Assert that the response is a page that gives the reason and leads nowhere."""
     page = Page(response)
     assert (response.status_code, "location" in response.headers) == (status, False), page.text
     assert page_text(f"refused.{kind}_heading") in page.text
@@ -260,7 +260,7 @@ def assert_refused(response: httpx2.Response, status: int, kind: str) -> None:
 
 
 def assert_sent_back(response: httpx2.Response, error: str, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
-    """An error that travels to the client, with a sentence and the issuer, and no code."""
+    """Assert that the error goes to the client by redirect, with a description, the issuer and no code."""
     answer = authorization_response(response, redirect_uri)
     assert answer["error"] == error, answer
     assert answer["error_description"]

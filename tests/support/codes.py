@@ -1,4 +1,4 @@
-"""An authorization code below HTTP: through the very scripts that the login and consent page runs."""
+"""Authorization codes made below HTTP, by the scripts that the login and consent pages run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSION_MS = 3_600_000
 
 
 def consent_request_for(code: AuthorizationCode) -> ConsentRequest:
-    """What the user was asked, when this is the code that came of it."""
+    """Return the consent request from which this code follows."""
     request = AuthorizationRequest(
         client_id=code.client_id,
         return_address=ReturnAddress(code.redirect_uri, None),
@@ -28,7 +28,7 @@ def consent_request_for(code: AuthorizationCode) -> ConsentRequest:
 async def allow_code(
     browser_sessions: BrowserSessions, consents: Consents, keyring: Keyring, user: User, code: AuthorizationCode
 ) -> RandomToken:
-    """The name of a code that the user allowed, in a browser session which ended after that."""
+    """Return the name of a code that the user allowed, in a browser session that ended after that."""
     session, consent = make_browser_session(user.identity.shard), make_consent(user.identity.shard)
     assert await browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
     assert await consents.hold(consent, session, consent_request_for(code))

@@ -1,6 +1,6 @@
-"""As much of curl as the documentation uses, so that its lines can be tried on machines that have none.
+"""The part of curl that the documentation uses, so that its lines can be tried on machines without curl.
 
-An argument that is not known here ends with status 2.
+An unknown argument ends with status 2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from base64 import b64encode
 from urllib.parse import quote_plus, urlsplit
 
 MAX_WAIT_SECONDS = 60
-"""The bound of waiting.py, which this script cannot import: it runs without the packages of the tests."""
+"""This script runs without the packages of the tests and cannot import the bound of waiting.py."""
 
 
 def main() -> None:

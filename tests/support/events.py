@@ -1,4 +1,4 @@
-"""The security events of the service in this process, as the log tells them."""
+"""The security events that the service in this process has logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _OF_EVERY_LINE = ("event", "level", "logger", "timestamp")
 
 
 def events_of(json_logs: io.StringIO) -> list[tuple[str, dict[str, Any]]]:
-    """Each event since the last call with its fields: only such as it has, at the level that it has."""
+    """Return each event since the last call with its fields.
+
+    The fields and the level must be those that the event has in `KINDS`.
+    """
     written = json_logs.getvalue()
     json_logs.seek(0)
     json_logs.truncate()

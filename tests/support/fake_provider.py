@@ -1,6 +1,7 @@
-"""An identity provider, in the event loop of the test: right in everything, until the test bends it.
+"""An identity provider in the event loop of the test, which is correct unless the test changes it.
 
-It is an OpenID Provider with one user, who counts as logged in there and is asked nothing, and one client, the service.
+It is an OpenID Provider with one user and one client. The user counts as logged in there and is asked nothing. The
+client is the service.
 """
 
 from __future__ import annotations
@@ -54,8 +55,11 @@ _FORM_ENCODED: Final = re.compile(r"[A-Za-z0-9*._~+%-]*")
 Changes: TypeAlias = dict[str, object]
 
 
-class Received(NamedTuple):
-    """A request that came; names of headers are in small letters, and `form` is empty where the body is no form."""
+class ReceivedRequest(NamedTuple):
+    """A request to the provider.
+
+    Names of headers are in small letters. `form` is empty if the body is no form.
+    """
 
     method: str
     path: str
@@ -66,7 +70,7 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True)
 class Reply:
-    """A body that is no bytes goes as JSON."""
+    """A response. A body that is no bytes is sent as JSON."""
 
     status: int = 200
     body: bytes | Mapping[str, object] = b""
@@ -85,24 +89,24 @@ class Reply:
 
 @dataclass(frozen=True)
 class Hang:
-    """No answer, for as long as the caller stays."""
+    """No response, and a connection that stays open until the caller closes it."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """No answer: the connection ends."""
+    """No response: the connection ends."""
 
 
 @dataclass(frozen=True)
 class Raw:
-    """These bytes, whatever they are, and then the connection ends."""
+    """Exactly these bytes, and then the end of the connection."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
 class Endless:
-    """The head, and then the chunk again and again for as long as the caller reads."""
+    """The head, and then the chunk again and again until the caller closes the connection."""
 
     head: bytes = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
     chunk: bytes = b" " * 4096
@@ -119,7 +123,7 @@ class Slowly:
 
 @dataclass(frozen=True)
 class Held:
-    """The reply, but not before the event."""
+    """The reply, once the event is set."""
 
     reply: Reply
     event: asyncio.Event
@@ -129,7 +133,7 @@ Answer: TypeAlias = Reply | Hang | Drop | Raw | Endless | Slowly | Held
 
 
 class _Grant(NamedTuple):
-    """What a code stands for."""
+    """The authorization request that a code belongs to."""
 
     redirect_uri: str
     code_challenge: str
@@ -144,18 +148,18 @@ class _Refusal(Exception):
 
 
 class FakeProvider:
-    """Remembers every request in `requests`. What a test may bend, at any time:
+    """An identity provider that keeps every request in `requests`. A test may change at any time:
 
-    `claims`: who the user is, in ID tokens, userinfo and introspection alike.
-    `id_token_claims`, `id_token_header`, `userinfo`, `introspection`, `token_response`, `metadata`, `redirect`: what
-    differs in these alone; None leaves out what is there by default. `redirect` is about the query of the way back.
-    `keys`: the keys that are published. `sign_with` and `answer` say more.
+    `claims`: the claims of the user in ID tokens, userinfo and introspection.
+    `id_token_claims`, `id_token_header`, `userinfo`, `introspection`, `token_response`, `metadata`, `redirect`: changes
+    of these alone. None leaves out a member. `redirect` is the query of the redirect to the service.
+    `keys`: the published keys. See also `sign_with` and `answer`.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.port = free_port()
         self.url = f"http://{host}:{self.port}"
-        self.requests: list[Received] = []
+        self.requests: list[ReceivedRequest] = []
         self.claims: dict[str, Any] = dict(CLAIMS)
         self.id_token_claims: Changes = {}
         self.id_token_header: Changes = {}
@@ -166,17 +170,17 @@ class FakeProvider:
         self.redirect: Changes = {}
         self.keys: list[Key] = [published_key()]
         self.issued: list[str] = []
-        """Every code and token that left in a right answer."""
+        """Every code and token of a correct response."""
         self.waiting = 0
-        """How many requests hang at this moment, or get an answer without end or a slow one."""
+        """The number of requests that hang now, or are sent an endless or a slow response."""
         self._signing_key: Key | bytes | None = published_key()
         self._algorithm = "RS256"
         self._answers: dict[str, Answer] = {}
-        self._right_answers: Mapping[tuple[str, str], Callable[[Received], Reply]] = {
+        self._correct_answers: Mapping[tuple[str, str], Callable[[ReceivedRequest], Reply]] = {
             ("GET", OPENID_METADATA): lambda _: Reply(200, self.describe()),
             ("GET", AUTHORIZE): self._authorize,
             ("POST", TOKEN): self._issue,
-            ("GET", USERINFO): self._tell_of_user,
+            ("GET", USERINFO): self._answer_userinfo,
             ("POST", INTROSPECT): self._introspect,
             ("GET", KEYS): lambda _: Reply(200, dict(KeySet(self.keys).as_dict(private=False))),
         }
@@ -185,18 +189,18 @@ class FakeProvider:
         self._changed = asyncio.Condition()
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
-    def calls(self, path: str) -> list[Received]:
+    def calls(self, path: str) -> list[ReceivedRequest]:
         return [request for request in self.requests if request.path == path]
 
     def answer(self, path: str, answer: Answer | None) -> None:
-        """From now on every request for the path gets this; None is for the right answer again."""
+        """Answer every further request for the path with this. None restores the correct responses."""
         if answer is None:
             self._answers.pop(path, None)
         else:
             self._answers[path] = answer
 
     def sign_with(self, key: Key | bytes | None, algorithm: str = "RS256") -> None:
-        """Signs ID tokens by a key, published or not; bytes are a secret for HS256, and None leaves them unsigned.
+        """Sign ID tokens with this key, published or not. Bytes are a secret for HS256; None leaves them unsigned.
 
         The header names the first published key, unless the key has a `kid` or `id_token_header` says otherwise.
         """
@@ -204,16 +208,16 @@ class FakeProvider:
         self._algorithm = {bytes: "HS256", type(None): "none"}.get(type(key), algorithm)
 
     async def await_requests(self, path: str, count: int = 1) -> None:
-        """Waits until so many requests for the path have come."""
+        """Wait until so many requests for the path have come."""
         await self._until(lambda: len(self.calls(path)) >= count, f"{count} requests for {path}")
 
     async def await_idle(self) -> None:
-        """Waits until nobody waits for an answer any more: the callers have hung up."""
+        """Wait until no request waits for a response, because the callers have closed their connections."""
         await self._until(lambda: self.waiting == 0, "the end of all waiting")
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
-        """Nobody listens, and no connection is left."""
+        """Stop the provider in the block: it has no listening socket and no connection."""
         await self.stop()
         try:
             yield
@@ -233,7 +237,7 @@ class FakeProvider:
         await self._server.wait_closed()
 
     def describe(self) -> Mapping[str, object]:
-        """The metadata as they are answered."""
+        """Return the metadata that the provider publishes."""
         usual = {
             "issuer": self.url,
             "authorization_endpoint": self.url + AUTHORIZE,
@@ -261,17 +265,17 @@ class FakeProvider:
         except TimeoutError:
             raise AssertionError(f"waited {MAX_WAIT_SECONDS} s for: {what}") from None
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._converse(reader, writer))
+        task = asyncio.create_task(self._serve_connection(reader, writer))
         self._connections[task] = writer
         task.add_done_callback(self._connections.pop)
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request and its answer."""
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one request and answer it."""
         try:
             answer = await self._receive(reader)
             await self._send(answer, reader, writer)
@@ -282,7 +286,7 @@ class FakeProvider:
             pass  # the caller has hung up
         finally:
             writer.transport.abort()
-            await self._tell()
+            await self._notify()
 
     async def _receive(self, reader: asyncio.StreamReader) -> Answer:
         try:
@@ -290,8 +294,8 @@ class FakeProvider:
         except (ValueError, KeyError, asyncio.LimitOverrunError) as error:
             return Reply(400, f"no request that an organisation would take: {error!r}".encode())
         self.requests.append(request)
-        await self._tell()
-        return self._answers.get(request.path) or self._answer_rightly(request)
+        await self._notify()
+        return self._answers.get(request.path) or self._answer_correctly(request)
 
     async def _send(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         match answer:
@@ -300,36 +304,36 @@ class FakeProvider:
             case Raw(data):
                 writer.write(data)
             case Hang():
-                with self._keeping_somebody_waiting():
+                with self._counting_as_waiting():
                     await reader.read()
             case Endless(head, chunk):
-                with self._keeping_somebody_waiting():
+                with self._counting_as_waiting():
                     await _send_endlessly(head, chunk, writer)
             case Slowly(reply, pause_seconds, slice_bytes):
-                with self._keeping_somebody_waiting():
+                with self._counting_as_waiting():
                     await _send_slowly(reply.encode(), pause_seconds, slice_bytes, writer)
             case Held(reply, event):
-                with self._keeping_somebody_waiting():
+                with self._counting_as_waiting():
                     await event.wait()
                 writer.write(reply.encode())
 
     @contextmanager
-    def _keeping_somebody_waiting(self) -> Iterator[None]:
+    def _counting_as_waiting(self) -> Iterator[None]:
         self.waiting += 1
         try:
             yield
         finally:
             self.waiting -= 1
 
-    def _answer_rightly(self, request: Received) -> Reply:
+    def _answer_correctly(self, request: ReceivedRequest) -> Reply:
         try:
-            answer = self._right_answers.get((request.method, request.path))
+            answer = self._correct_answers.get((request.method, request.path))
             return Reply(404, {"error": "not_found"}) if answer is None else answer(request)
         except _Refusal as refusal:
             return refusal.reply
 
-    def _authorize(self, request: Received) -> Reply:
-        """The user is logged in, and asked nothing. A request with a mistake leads nowhere."""
+    def _authorize(self, request: ReceivedRequest) -> Reply:
+        """Answer an authorization request for the logged-in user. A wrong request is refused without a redirect."""
         query = request.query
         wanted = {"client_id": CLIENT_ID, "response_type": "code", "code_challenge_method": "S256"}
         is_whole = "redirect_uri" in query and re.fullmatch(r"[\w-]{43}", query.get("code_challenge", ""), re.ASCII)
@@ -344,7 +348,7 @@ class FakeProvider:
         separator = "&" if urlsplit(redirect_uri).query else "?"
         return Reply(302, headers={"location": redirect_uri + separator + urlencode(answer)})
 
-    def _issue(self, request: Received) -> Reply:
+    def _issue(self, request: ReceivedRequest) -> Reply:
         _check_client(request)
         match request.form.get("grant_type"):
             case "authorization_code":
@@ -358,7 +362,7 @@ class FakeProvider:
         raise _Refusal("unsupported_grant_type")
 
     def _spend_code(self, form: Mapping[str, str]) -> _Grant:
-        """A code is gone with its first use, a wrong one included."""
+        """Remove the code and return its grant. A wrong use of a code removes it, too."""
         grant = self._grants.pop(form.get("code", ""), None)
         challenge = _encode(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
         given = form.get("redirect_uri"), challenge
@@ -385,7 +389,7 @@ class FakeProvider:
         return self._sign(_changed(usual, self.id_token_claims))
 
     def _sign(self, claims: Changes) -> str:
-        """By hand, since a library for it would not write down what is wrong."""
+        """Sign without a library, because a library would refuse to write invalid tokens."""
         key = self._signing_key
         kid = None if key is None or isinstance(key, bytes) else key.kid
         usual = {"alg": self._algorithm, "typ": "JWT", "kid": kid or self.keys[0].kid}
@@ -399,13 +403,13 @@ class FakeProvider:
             signature = JWSRegistry.algorithms[self._algorithm].sign(signed.encode(), key)
         return f"{signed}.{_encode(signature)}"
 
-    def _tell_of_user(self, request: Received) -> Reply:
+    def _answer_userinfo(self, request: ReceivedRequest) -> Reply:
         scheme, _, access_token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or access_token not in self._scopes:
             raise _Refusal("invalid_token", 401, **{"www-authenticate": 'Bearer error="invalid_token"'})
         return Reply(200, _changed(self.claims, self.userinfo))
 
-    def _introspect(self, request: Received) -> Reply:
+    def _introspect(self, request: ReceivedRequest) -> Reply:
         _check_client(request)
         scope = self._scopes.get(request.form.get("token", ""))
         if scope is None:
@@ -426,7 +430,7 @@ class FakeProvider:
 
 @asynccontextmanager
 async def running_provider(*, host: str = "127.0.0.1") -> AsyncIterator[FakeProvider]:
-    """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
+    """Run a provider at 127.0.0.1. With the host `localhost` browsers take it for another site."""
     provider = FakeProvider(host)
     await provider.start()
     try:
@@ -441,7 +445,7 @@ def read_wall_clock() -> int:
 
 
 def realm_of(provider: FakeProvider, **changes: object) -> dict[str, object]:
-    """The realm's entry in a seed file; None leaves a key out."""
+    """Return the realm's entry in a seed file. A key that is None is left out."""
     usual = {
         "name": "Example Energy Cooperative",
         "issuer": provider.url,
@@ -456,12 +460,12 @@ def realm_of(provider: FakeProvider, **changes: object) -> dict[str, object]:
 
 @functools.cache
 def published_key() -> RSAKey:
-    """The key of all providers of this run, since making one takes time."""
+    """Return the key of all providers of this run. It is made once, because that takes time."""
     return RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, auto_kid=True)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Received:
-    """Raises ValueError or KeyError for what is no request, or repeats a parameter."""
+async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest:
+    """Read a request. Raises ValueError or KeyError if it is malformed or repeats a parameter."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     request_line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     method, target, _ = request_line.split(" ")
@@ -472,7 +476,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Received:
     is_form = headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
     address = urlsplit(target)
     form = _parse_parameters(body.decode()) if is_form else {}
-    return Received(method, address.path, _parse_parameters(address.query), headers, form)
+    return ReceivedRequest(method, address.path, _parse_parameters(address.query), headers, form)
 
 
 def _parse_parameters(text: str) -> Mapping[str, str]:
@@ -488,7 +492,7 @@ async def _send_endlessly(head: bytes, chunk: bytes, writer: asyncio.StreamWrite
     while True:
         writer.write(chunk)
         await writer.drain()
-        await asyncio.sleep(0)  # as long as the system takes it all, nothing else would run
+        await asyncio.sleep(0)  # writing may never block, and then no other task would run
 
 
 async def _send_slowly(data: bytes, pause_seconds: float, slice_bytes: int, writer: asyncio.StreamWriter) -> None:
@@ -498,8 +502,11 @@ async def _send_slowly(data: bytes, pause_seconds: float, slice_bytes: int, writ
         await writer.drain()
 
 
-def _check_client(request: Received) -> None:
-    """By Basic alone, each half encoded as in a form, which leaves no spaces and few signs."""
+def _check_client(request: ReceivedRequest) -> None:
+    """Raise unless the client authenticates by Basic alone, each half encoded as in a form.
+
+    That encoding leaves no spaces and few special characters.
+    """
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
     try:
         pair = base64.b64decode(credentials, validate=True).decode("ascii")

@@ -1,4 +1,4 @@
-"""Requests that are made to cost the service as much as one request can, for the tests and the measurement of it."""
+"""Requests that cost the service as much as one request can, for the tests and a benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 SIZE = 60_000
 FORM = 64 * 1024
 READ = 256 * 1024
-"""What one read of the server brings at most."""
+"""The most that one read of the server brings."""
 
 FORM_TYPE = "Content-Type: application/x-www-form-urlencoded"
 CHUNKED = "Transfer-Encoding: chunked"
@@ -26,7 +26,7 @@ AUTHORIZATION_QUERY = urlencode(
     {"response_type": "code", "client_id": PHONE_APP.client_id, "redirect_uri": PHONE_CALLBACK}
 )
 COMBINING = "\u0300\u0323"
-"""Normalizing sorts many of them in a time that grows with the square of their number."""
+"""Characters that take quadratic time to normalize, because they must be sorted."""
 
 
 _CEP = """
@@ -56,15 +56,16 @@ class Answer(NamedTuple):
 
     @property
     def is_throttled(self) -> bool:
-        """Whether a redirect tells the client to try again later. It has the same status as any other redirect."""
+        """Return True if a redirect tells the client to try again later. It has the status of any other redirect."""
         return b"error=temporarily_unavailable" in self.head
 
 
 @dataclass(frozen=True)
 class HostileRequest:
-    """Bytes for one connection, and the status of the first answer; 0 if the connection ends without one.
+    """The bytes for one connection, and the expected status of the first answer, 0 for no answer.
 
-    Several statuses: the service may see a part of the bytes first. `answers` is how many requests are answered.
+    Several statuses are possible, because the service may see a part of the bytes first. `answers` is the number of
+    requests in `data`.
     """
 
     name: str
@@ -77,12 +78,15 @@ class HostileRequest:
         return cls(name, data, frozenset(statuses), answers)
 
     def is_expected(self, answer: Answer) -> bool:
-        """Return whether the service did the work of this request, rather than turn the caller away for its limits."""
+        """Return True if the service did the work of this request and did not refuse it because of a limit."""
         return answer.status in self.statuses and not answer.is_throttled
 
 
 def make_variables(folder: Path) -> dict[str, str]:
-    """Settings under which no limit of attempts hides what a request costs, and each realm is one to log in to."""
+    """Return settings without limits of attempts, which would hide the cost of a request.
+
+    The seed has a second realm for logins.
+    """
     seed = folder / "hostile-seed.yaml"
     seed.write_text(_CEP + SEED.read_text())
     named = {"TOKEN_SERVICE_SEED_FILE": str(seed), "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"}
@@ -99,12 +103,12 @@ def post(path: str, body: str, *headers: str) -> bytes:
 
 
 def fill(unit: str, size: int = SIZE) -> str:
-    """The unit as often as it fits."""
+    """Repeat the unit up to the size."""
     return unit * (size // len(unit))
 
 
 def make_hostile_requests(access_token: str) -> list[HostileRequest]:
-    """`access_token` is a live one, for what only a session reaches."""
+    """Return all hostile requests. `access_token` must be live, for the requests that need one."""
     return [
         *_cookies(),
         *_forms(),
@@ -149,7 +153,7 @@ def _forms() -> Iterator[HostileRequest]:
 
 
 def _grant(name: str) -> str:
-    """The rest of a form in which this parameter is looked at."""
+    """Return the rest of a form in which the service reads this parameter."""
     fields = {"client_id": PHONE_APP.client_id}
     if name == "refresh_token":
         fields["grant_type"] = "refresh_token"
@@ -300,7 +304,7 @@ def _lines() -> Iterator[HostileRequest]:
 
 
 class Caller:
-    """One connection after the other, each kept as long as the server keeps it."""
+    """A client with one connection at a time, which it keeps until the server closes it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -327,7 +331,7 @@ class Caller:
         self._connection, self._received = None, b""
 
     def _read_answer(self) -> Answer:
-        """An empty read is the end; what was cut off counts as no answer."""
+        """Return the next answer. The status is 0 if the connection ended within it."""
         while b"\r\n\r\n" not in self._received:
             if not self._read():
                 return Answer(0)
@@ -346,7 +350,7 @@ class Caller:
         return data
 
     def _read_rest(self) -> Answer:
-        """The answer that the server sent before it closed the connection on which we still sent."""
+        """Return the answer that the server sent before it closed the connection."""
         try:
             return self._read_answer()
         except OSError:

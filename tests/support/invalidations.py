@@ -1,4 +1,4 @@
-"""News of the registry, waited for without a clock."""
+"""Waits for the invalidations that Redis pushes, without a clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from service.worker import Worker
 
 
 async def await_invalidations(worker: Worker) -> None:
-    """What changed before has left the memory of each service in this process.
+    """Wait until earlier changes have left the cache of each service in this process.
 
-    Redis sends the news of a change before it answers the next question, so by then it lies in our sockets.
+    Redis pushes the invalidations of a change before it answers the next command. They are then in our sockets.
     """
     await worker.redis.read("EXISTS", registry_key("anything"))
     await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 """The time of the event loops and of the service's clocks in this process.
 
-It passes at a tenth of the machine's pace, so that no time limit is reached because the machine is slow. A test about
-a time limit asks for `held_time` and moves it. Redis and other processes have the time of the machine; `Clock` in
-`conftest.py` moves what Redis and the Lua scripts take for the time.
+It passes at a tenth of the machine's pace, so that no time limit is reached because the machine is slow. A test of a
+time limit asks for `held_time` and moves it. Redis and other processes have the time of the machine. `Clock` in
+`conftest.py` moves the time that Redis and the Lua scripts use.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ START_SECONDS = 1000.0
 """The first reading. It is the same on every machine, so that times are rounded in the same way."""
 
 TURNS = 20
-"""After this many turns of the event loop all its work, scripted servers included, has come to rest."""
+"""The number of turns of the event loop after which no work is left, that of scripted servers included."""
 
 SAME_SECONDS = 1e-6
-"""Times that differ by less are the same one, rounded in two ways."""
+"""The largest difference of two times that are equal but for rounding."""
 
 Result = TypeVar("Result")
 
 
 class LoopTime:
-    """A monotonic clock with a pace; a pace of 0 holds it."""
+    """A monotonic clock with a pace. A pace of 0 stops it."""
 
     def __init__(self) -> None:
         self._pace = PACE
@@ -46,21 +46,21 @@ class LoopTime:
         return self._base + (read_real_clock() - self._real_base) * self._pace
 
     def advance(self, seconds: float) -> None:
-        """Move the time. What is due by then runs at the next turns of the event loop."""
+        """Move the time. What is due by then runs in the next turns of the event loop."""
         self._base += seconds
 
     async def advance_in_steps(self, seconds: float) -> None:
-        """Move the time as an event loop that is never late sees it, for peers that are silent or in the same loop."""
+        """Move the time in small steps and run the event loop between them, so that each timer fires in time."""
         end = self.read() + seconds
-        await _come_to_rest()
+        await _run_pending_work()
         while (left := end - self.read()) > 0:
             self.advance(min(STEP_SECONDS, left))
-            await _come_to_rest()
+            await _run_pending_work()
 
     async def advance_until_done(self, work: Awaitable[Result]) -> Result:
         """Move the time in small steps until work that waits for a time limit is done. Returns its result."""
         task, deadline = asyncio.ensure_future(work), read_real_clock() + MAX_WAIT_SECONDS
-        await _come_to_rest()
+        await _run_pending_work()
         while not task.done():
             assert read_real_clock() < deadline, "the work does not end, however much time passes"
             await run_loop_once()
@@ -79,7 +79,7 @@ class LoopTime:
 
     @contextmanager
     def running_at(self, pace: float) -> Iterator[None]:
-        """Let time pass at this pace. At 1 a real Redis can be waited for while a pause of the service ends."""
+        """Let time pass at this pace. At 1 a test can wait for a real Redis while a pause of the service ends."""
         before = self._pace
         self._set_pace(pace)
         try:
@@ -91,7 +91,7 @@ class LoopTime:
         self._base, self._real_base, self._pace = self.read(), read_real_clock(), pace
 
 
-async def _come_to_rest() -> None:
+async def _run_pending_work() -> None:
     for _ in range(TURNS):
         await asyncio.sleep(0)
 

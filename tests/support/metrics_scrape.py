@@ -1,4 +1,4 @@
-"""Reads the metrics as Prometheus would."""
+"""Reads the metrics as Prometheus does."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scrape:
-    """One answer of /metrics."""
+    """A response of /metrics."""
 
     def __init__(self, text: str) -> None:
         self.families = list(text_string_to_metric_families(text))
         self.samples = [sample for family in self.families for sample in family.samples]
 
     def sum(self, name: str, **labels: str) -> float:
-        """Over all samples of this name that have these labels; 0 where there are none."""
+        """Return the sum over all samples of this name that have these labels."""
         return sum(
             sample.value for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
         )

@@ -1,4 +1,4 @@
-"""docs/openapi.yaml as the tests read it: which answers an operation has, and whether one that came is among them."""
+"""The reader of docs/openapi.yaml: the answers of an operation, and whether a response is among them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _BARE_CHALLENGE: Final = 'Bearer realm="token-service"'
 
 
 def find_operation(path: str, method: str) -> Mapping[str, Any] | None:
-    """None for pages and for paths and methods that nobody serves. HEAD is answered wherever GET is."""
+    """Return the operation, or None for pages and for paths and methods that are not served.
+
+    HEAD has the operation of GET.
+    """
     methods = CONTRACT["paths"].get(path, {})
     name = method.lower()
     found: Mapping[str, Any] | None = methods.get(name) or (methods.get("get") if name == "head" else None)
@@ -30,7 +33,7 @@ def find_operation(path: str, method: str) -> Mapping[str, Any] | None:
 
 
 def resolve(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a reference inside of the file leads to; anything else as it is."""
+    """Return the target of a reference within the file, or the part itself if it is no reference."""
     if "$ref" not in part:
         return part
     found: Any = CONTRACT
@@ -41,7 +44,7 @@ def resolve(part: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_answer(response: httpx2.Response) -> None:
-    """The file describes this answer: its status, its headers, and its body to the last member."""
+    """Assert that the file describes the status, the headers and every member of the body."""
     operation = find_operation(urlsplit(str(response.request.url)).path, response.request.method)
     if operation is None:
         return
@@ -66,7 +69,10 @@ def _check_headers(response: httpx2.Response, described: Mapping[str, Any], wher
 
 
 def _check_body(response: httpx2.Response, described: Mapping[str, Any] | None, where: str) -> None:
-    """A file of this form cannot say "or nothing"; a challenge without an error is the one such answer."""
+    """Assert that the body is as described.
+
+    Only a challenge without an error may have none, which OpenAPI cannot say.
+    """
     if described is None or response.headers.get("www-authenticate") == _BARE_CHALLENGE:
         assert response.content == b"", f"{where} has a body"
         return

@@ -1,4 +1,4 @@
-"""Records the cost of each argon2 hash of this process. Hashes of one cost take equally long on any machine."""
+"""Records the cost of each argon2 hash of this process. Hashes of one cost take equally long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL_COST = Parameters(
 
 @contextmanager
 def recording_hashes() -> Iterator[list[Parameters]]:
-    """Record the cost of each hash that is made or checked inside, in order."""
+    """Record the cost of each hash that is made or checked in the block, in order."""
     costs: list[Parameters] = []
     make, check = low_level.hash_secret, low_level.verify_secret
 

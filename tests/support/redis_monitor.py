@@ -1,4 +1,4 @@
-"""What Redis is asked while a test looks."""
+"""Records the commands that reach a Redis server."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-_END = "the end of the watch"
+_LAST_COMMAND = "the end of the watch"
 
 ONE_SERVER = pytest.mark.single_server("what Redis is asked can be watched on one server at a time")
 
 
 @contextmanager
 def recording_commands(store: redis.Redis) -> Iterator[list[str]]:
-    """Each command that reaches Redis inside, in order, those that scripts run included; filled when the block ends."""
+    """Record each command that reaches Redis in the block, those of scripts included.
+
+    The list is filled at the end of the block.
+    """
     commands: list[str] = []
     with store.monitor() as monitor:  # type: ignore[no-untyped-call]
         yield commands
-        store.echo(_END)
-        while _END not in (command := monitor.next_command()["command"]):
+        store.echo(_LAST_COMMAND)
+        while _LAST_COMMAND not in (command := monitor.next_command()["command"]):
             commands.append(command)

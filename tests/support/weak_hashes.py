@@ -1,12 +1,12 @@
-"""Hashes of passwords with weaker parameters than today's."""
+"""Password hashes with weaker parameters than the service's."""
 
 from __future__ import annotations
 
-# argon2id with less memory and time than we ask for today; of "a password".
+# argon2id of "a password" with less memory and time than the service uses.
 WEAK_HASH = "$argon2id$v=19$m=1024,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$zxuBYsjcgFUpWm1FhrlahZmdci/D7fyVnl+W0Oyn3OU"
 
 
-# As other systems hash: with more and with less than we ask for.
+# As other systems hash: with more memory or less than the service uses.
 SALT = "c29tZXNhbHRzb21lc2FsdA"
 
 
