@@ -60,8 +60,8 @@ def measure_outages(arena: Arena, rounds: int) -> Rows:
     with (
         logging_to(arena.folder / "outages.log"),
         running_proxy(deployment.redis.port) as deployment.proxy,
-        arena.running() as deployment.direct,
-        arena.running(REDIS_URL=deployment.proxy.url) as deployment.beyond,
+        arena.running() as deployment.direct_service,
+        arena.running(REDIS_URL=deployment.proxy.url) as deployment.proxied_service,
     ):
         for number in range(rounds):
             for name, outage in OUTAGES.items():
@@ -78,7 +78,7 @@ def _note(rows: Rows, row: str, part: str, value: float) -> None:
 
 
 async def _measure_outage(deployment: Deployment, name: str, outage: str, rows: Rows) -> None:
-    service: ServiceProcess = deployment.beyond if outage == "cut_off" else deployment.direct
+    service: ServiceProcess = deployment.proxied_service if outage == "cut_off" else deployment.direct_service
     async with http_client_for(service) as http:
         await until_status(lambda: http.get("/readyz"), 200)  # after the outage before this one
         await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)

@@ -36,7 +36,7 @@ def cluster_settings(cluster: Cluster) -> Settings:
 
 
 @pytest.fixture
-async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Worker]:
+async def cluster_worker(cluster_settings: Settings) -> AsyncIterator[Worker]:
     """Of the service that `cluster_http` speaks to."""
     worker = Worker(cluster_settings, lambda: 0)
     yield worker
@@ -44,8 +44,8 @@ async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def cluster_http(cluster_parts: Worker) -> AsyncIterator[httpx2.AsyncClient]:
+async def cluster_http(cluster_worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with the cast as its seed."""
-    app = build_app(cluster_parts)
+    app = build_app(cluster_worker)
     async with running_lifespan(app), http_client_for(app) as http:
         yield http

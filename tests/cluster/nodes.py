@@ -30,7 +30,7 @@ CALM_TIMEOUT_MS = 15_000
 OPERATOR = f"user operator on >{PASSWORD} ~* &* +@all"
 """Of a Sentinel that knows only users: who looks into it for the tests."""
 BUS_OF_REDIS_6 = 10_000
-LEAST_BUS_OF_REDIS_6, LEAST_SYSTEM_PORT = 30_000, 32_768
+MIN_BUS_OF_REDIS_6, MIN_SYSTEM_PORT = 30_000, 32_768
 """Where no port of `free_port` lies, and none that the system gives to connections."""
 AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
@@ -210,7 +210,7 @@ def _free_ports(binary: str) -> tuple[int, int]:
     port = free_port()
     if knows_users(binary):
         return port, free_port()
-    while not LEAST_BUS_OF_REDIS_6 <= port + BUS_OF_REDIS_6 < LEAST_SYSTEM_PORT:
+    while not MIN_BUS_OF_REDIS_6 <= port + BUS_OF_REDIS_6 < MIN_SYSTEM_PORT:
         port = free_port()
     return port, port + BUS_OF_REDIS_6
 

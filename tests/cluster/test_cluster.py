@@ -66,30 +66,30 @@ async def test_a_service_on_a_cluster_is_seeded_and_ready(cluster_http: httpx2.A
 
     assert ready.status_code == 200
     for client in (PHONE_APP, WEB_SHOP, MADE_SECRET):
-        for person in (ALICE, BOB):
-            assert (await client.log_in(cluster_http, person)).status_code == 200
+        for credentials in (ALICE, BOB):
+            assert (await client.log_in(cluster_http, credentials)).status_code == 200
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-redis-cluster")
 async def test_the_users_of_this_file_are_spread_over_all_nodes(cluster: Cluster) -> None:
     """Otherwise the tests below would prove nothing."""
-    assert {cluster.node_of(node_key(person)) for person in PEOPLE} == {0, 1, 2}
+    assert {cluster.node_of(node_key(credentials)) for credentials in PEOPLE} == {0, 1, 2}
 
 
 @pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
 async def test_every_transition_of_every_user_stays_in_one_slot(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
     """A key in another slot would be refused by Redis, and the answer would be 500."""
-    await register(cluster_parts, PEOPLE)
+    await register(cluster_worker, PEOPLE)
 
     async def live(credentials: UserCredentials) -> None:
         http = cluster_http
-        first, second = [await start_session(cluster_parts, credentials) for _ in range(2)]
+        first, second = [await start_session(cluster_worker, credentials) for _ in range(2)]
         refreshed = dict(tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])))
         replayed = dict(tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])))
         assert refreshed["refresh_token"] == replayed["refresh_token"]
-        code = await make_code(cluster_parts, credentials)
+        code = await make_code(cluster_worker, credentials)
         exchanged = dict(tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)))
         assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
         assert is_known(cluster, exchanged) == (False, False)
@@ -99,13 +99,13 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
         assert (await PHONE_APP.revoke(http, second["refresh_token"])).status_code == 200
         assert is_known(cluster, second) == (False, False)
 
-        code = await make_code(cluster_parts, credentials)
+        code = await make_code(cluster_worker, credentials)
         assert (await revoke_all(http, refreshed["access_token"])).status_code == 200
         for tokens in (first, refreshed, replayed):
             assert is_known(cluster, tokens) == (False, False)
         assert_error(await PHONE_APP.refresh(http, refreshed["refresh_token"]), 400, "invalid_grant")
         assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
-        assert is_known(cluster, await start_session(cluster_parts, credentials)) == (True, True)
+        assert is_known(cluster, await start_session(cluster_worker, credentials)) == (True, True)
 
     await asyncio.gather(*(live(credentials) for credentials in PEOPLE))
 
@@ -113,14 +113,14 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
 @pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
 @pytest.mark.clause("decided-revoke-all-covers-logins")
 async def test_the_pages_work_for_users_on_every_node(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
     """What comes after a login lies on the node of its user."""
     people = PEOPLE[:15]
-    assert {cluster.node_of(node_key(person)) for person in people} == {0, 1, 2}
-    await register(cluster_parts, people)
-    for person in people:
-        await live_with_a_browser(cluster_http, person)
+    assert {cluster.node_of(node_key(credentials)) for credentials in people} == {0, 1, 2}
+    await register(cluster_worker, people)
+    for credentials in people:
+        await live_with_a_browser(cluster_http, credentials)
 
     kinds = {"browser", "consent"}
     keys = {kind: [str(key) for key in cluster.client.scan_iter(f"{kind}:*")] for kind in kinds}
@@ -177,9 +177,9 @@ async def test_wrong_client_secrets_count_on_a_cluster(cluster_http: httpx2.Asyn
     assert statuses == [401] * 30 + [429]
 
 
-async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, cluster_parts: Worker) -> None:
+async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, cluster_worker: Worker) -> None:
     """The service writes it, and the console reads it."""
-    await cluster_parts.event_stream.append([b"1", b"2"])
+    await cluster_worker.event_stream.append([b"1", b"2"])
     connection = StoreClient(parse_redis_url(cluster.url_of("console")))
     stream = EventStream(connection)
     entries = await stream.read_latest(2)
@@ -191,10 +191,10 @@ async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, 
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
-    cluster: Cluster, cluster_parts: Worker
+    cluster: Cluster, cluster_worker: Worker
 ) -> None:
-    narrowed = [await start_session(cluster_parts, person, "narrowed") for person in PEOPLE]
-    others = [await start_session(cluster_parts, person, "other") for person in PEOPLE]
+    narrowed = [await start_session(cluster_worker, credentials, "narrowed") for credentials in PEOPLE]
+    others = [await start_session(cluster_worker, credentials, "other") for credentials in PEOPLE]
 
     def may_keep(session: Session) -> bool:
         return "role:enduser" not in str(parse_scope(session.scope))
@@ -202,7 +202,7 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
     async def after_batch() -> None:
         pass
 
-    ended = await cluster_parts.session_scan.end_sessions(["narrowed"], may_keep, after_batch=after_batch)
+    ended = await cluster_worker.session_scan.end_sessions(["narrowed"], may_keep, after_batch=after_batch)
 
     assert ended == len(PEOPLE)
     assert {is_known(cluster, tokens) for tokens in narrowed} == {(False, False)}
@@ -211,23 +211,23 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
 
 @pytest.mark.clause("decided-redis-cluster", "decided-revoke-all-issued-before", "decided-token-inspection")
 async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_says_why(
-    cluster: Cluster, cluster_parts: Worker
+    cluster: Cluster, cluster_worker: Worker
 ) -> None:
-    older = [await start_session(cluster_parts, credentials) for credentials in PEOPLE]
-    until_ms = await cluster_parts.families.read_clock_ms()
-    cluster_parts.redis.clock_offset_ms = lambda: 1_000
-    younger = [await start_session(cluster_parts, credentials) for credentials in PEOPLE]
-    inspection = TokenInspection(cluster_parts.redis, cluster_parts.lifetimes)
+    older = [await start_session(cluster_worker, credentials) for credentials in PEOPLE]
+    until_ms = await cluster_worker.families.read_clock_ms()
+    cluster_worker.redis.clock_offset_ms = lambda: 1_000
+    younger = [await start_session(cluster_worker, credentials) for credentials in PEOPLE]
+    inspection = TokenInspection(cluster_worker.redis, cluster_worker.lifetimes)
 
-    found = [each for batch in [batch async for batch in cluster_parts.session_scan.scan_subjects()] for each in batch]
-    await cluster_parts.revocations.revoke_all_of(found, until_ms=until_ms, reason="console")
+    found = [each for batch in [batch async for batch in cluster_worker.session_scan.scan_subjects()] for each in batch]
+    await cluster_worker.revocations.revoke_all_of(found, until_ms=until_ms, reason="console")
 
     identities = [identify_user("main", credentials.username) for credentials in PEOPLE]
     assert {(identity.shard, identity.subject) for identity in identities} == set(found)
     assert {is_known(cluster, tokens) for tokens in older} == {(False, False)}
     assert {is_known(cluster, tokens) for tokens in younger} == {(True, True)}
     for tokens in older:
-        name = cluster_parts.keyring.parse_refresh_token(tokens["refresh_token"])
+        name = cluster_worker.keyring.parse_refresh_token(tokens["refresh_token"])
         assert name is not None
         ended = (await inspection.inspect_refresh_token(name)).family
         assert isinstance(ended, EndedFamily)
@@ -236,10 +236,10 @@ async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_more_requests_at_once_than_connections_are_all_served(
-    cluster_http: httpx2.AsyncClient, cluster_parts: Worker
+    cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
     """They wait for a connection, as on a single server."""
-    tokens = await start_session(cluster_parts, PEOPLE[0])
+    tokens = await start_session(cluster_worker, PEOPLE[0])
 
     answers = await asyncio.gather(*(PHONE_APP.refresh(cluster_http, tokens["refresh_token"]) for _ in range(300)))
 
@@ -248,12 +248,12 @@ async def test_more_requests_at_once_than_connections_are_all_served(
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")
 async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker, held_time: LoopTime
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker, held_time: LoopTime
 ) -> None:
     with_registry = cluster.node_of("client:{registry}:phone-app")
     away = (with_registry + 1) % len(cluster.nodes)
-    sessions = [(person, await start_session(cluster_parts, person)) for person in PEOPLE]
-    lost = {person for person in PEOPLE if cluster.node_of(node_key(person)) == away}
+    sessions = [(credentials, await start_session(cluster_worker, credentials)) for credentials in PEOPLE]
+    lost = {credentials for credentials in PEOPLE if cluster.node_of(node_key(credentials)) == away}
 
     async def refresh(tokens: Tokens) -> int:
         return (await PHONE_APP.refresh(cluster_http, tokens["refresh_token"])).status_code
@@ -261,14 +261,14 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
     for _, tokens in sessions:  # the service is connected to all nodes, for whatever it asks them
         assert await refresh(tokens) == 200
     with cluster.nodes[away].frozen():
-        asked = {person: asyncio.create_task(refresh(tokens)) for person, tokens in sessions}
-        await until(lambda: {person for person in PEOPLE if not asked[person].done()} == lost)
+        asked = {credentials: asyncio.create_task(refresh(tokens)) for credentials, tokens in sessions}
+        await until(lambda: {credentials for credentials in PEOPLE if not asked[credentials].done()} == lost)
         await held_time.advance_in_steps(LATEST_SECONDS)
         assert all(task.done() for task in asked.values())
         alive = await cluster_http.get("/healthz")
 
-    assert {person: task.result() for person, task in asked.items()} == {
-        person: 503 if person in lost else 200 for person in PEOPLE
+    assert {credentials: task.result() for credentials, task in asked.items()} == {
+        credentials: 503 if credentials in lost else 200 for credentials in PEOPLE
     }
     assert alive.status_code == 200
     with held_time.running_at(1):
@@ -280,7 +280,7 @@ def node_key(credentials: UserCredentials) -> str:
     return f"family:{{{identify_user(credentials.realm, credentials.username).shard}}}:x"
 
 
-async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_parts: Worker) -> None:
+async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_worker: Worker) -> None:
     def fill(numbers: range) -> None:
         pipeline = cluster.client.pipeline()  # type: ignore[no-untyped-call]
         for number in numbers:
@@ -289,15 +289,15 @@ async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Clus
         pipeline.execute()
 
     fill(range(300))
-    assert await estimate_session_count(cluster_parts.redis) == (300, 300)
+    assert await estimate_session_count(cluster_worker.redis) == (300, 300)
 
     fill(range(300, 3_000))
-    census = await estimate_session_count(cluster_parts.redis)
+    census = await estimate_session_count(cluster_worker.redis)
     assert census.sessions == pytest.approx(3_000, rel=0.15)
     assert census.access_tokens == pytest.approx(3_000, rel=0.15)
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_crowd_may_be_the_first_to_ask(cluster_parts: Worker) -> None:
+async def test_a_crowd_may_be_the_first_to_ask(cluster_worker: Worker) -> None:
     """Nothing is known of the cluster yet, and nobody is connected."""
-    assert len(await start_sessions(cluster_parts, "user", 20)) == 20
+    assert len(await start_sessions(cluster_worker, "user", 20)) == 20

@@ -33,10 +33,10 @@ def admin(cluster: Cluster) -> Admin:
 
 
 async def test_everything_is_counted_and_looked_at(
-    admin: Admin, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
+    admin: Admin, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
-    for person in PEOPLE:
-        await start_session(cluster_parts, person)
+    for credentials in PEOPLE:
+        await start_session(cluster_worker, credentials)
 
     told = (await admin("stats", "--json")).json
     found = (await admin("doctor", "--json")).json
@@ -47,9 +47,9 @@ async def test_everything_is_counted_and_looked_at(
 
 
 async def test_mass_logout_reaches_all_masters(
-    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
+    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
-    everybody = [await start_session(cluster_parts, person) for person in PEOPLE]
+    everybody = [await start_session(cluster_worker, credentials) for credentials in PEOPLE]
 
     await admin("revoke-all", "--everything", "--yes")
 
@@ -57,9 +57,9 @@ async def test_mass_logout_reaches_all_masters(
 
 
 async def test_a_deleted_client_and_a_disabled_user_lose_all_that_they_had(
-    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
+    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
-    shops = [await start_session(cluster_parts, person, "web-shop") for person in PEOPLE]
+    shops = [await start_session(cluster_worker, credentials, "web-shop") for credentials in PEOPLE]
     alices = (await PHONE_APP.log_in(cluster_http, ALICE)).json()
 
     await admin("client", "delete", "web-shop", "--yes")

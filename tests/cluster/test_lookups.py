@@ -70,17 +70,17 @@ async def until_live(bearer: BearerLookup, token: str) -> None:
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_memory_follows_every_node_of_a_cluster(
-    cluster: Cluster, cluster_parts: Worker, held_time: LoopTime
+    cluster: Cluster, cluster_worker: Worker, held_time: LoopTime
 ) -> None:
     """The time stands still, so that tokens leave memory by invalidations only."""
-    tokens = await start_many(cluster_parts)
+    tokens = await start_many(cluster_worker)
     assert {cluster.node_of(access_key_of(token)) for token in tokens} == {0, 1, 2}
     async with lookup_at(cluster.url) as bearer:
         assert all([await bearer.lookup(token) for token in tokens * 2])
         assert not await bearer.lookup(make_access_token("0a3").text)
 
         for token in tokens[::2]:
-            await revoke(cluster_parts, token)
+            await revoke(cluster_worker, token)
 
         for gone, kept in zip(tokens[::2], tokens[1::2], strict=True):
             await until_refused(bearer, gone)

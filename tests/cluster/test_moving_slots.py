@@ -68,14 +68,14 @@ class Deployment:
     http: httpx2.AsyncClient
     users: int = 0
 
-    def make_person(self) -> UserCredentials:
+    def make_user(self) -> UserCredentials:
         """Somebody new, with Alice's password, once `register` knows them."""
         self.users += 1
         return UserCredentials(f"mover-{self.users}@example.com", ALICE.password)
 
     async def start(self) -> Held:
         """What a new user has: two access tokens of one session, refreshed once, and a code."""
-        credentials = self.make_person()
+        credentials = self.make_user()
         alice = await self.worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
         assert alice is not None
         user = User(realm="main", username=credentials.username, password_hash=alice.password_hash, roles=alice.roles)
@@ -87,7 +87,7 @@ class Deployment:
 
     async def begin_to_revoke(self, held: Held) -> None:
         """A revokeAll that got no further than its mark."""
-        identity = identify_user(held.person.realm, held.person.username)
+        identity = identify_user(held.credentials.realm, held.credentials.username)
         with pytest.raises(StoreUnavailable):
             await Revocations(BreakingConnection(self.settings, calls=1)).revoke_all(identity.shard, identity.subject)
 
@@ -103,7 +103,7 @@ class Deployment:
 class Held:
     """What a client holds of one user."""
 
-    person: UserCredentials
+    credentials: UserCredentials
     access_tokens: list[str]
     refresh_token: str
     code: str
@@ -111,7 +111,7 @@ class Held:
     @property
     def key(self) -> str:
         """One of the user's keys."""
-        identity = identify_user(self.person.realm, self.person.username)
+        identity = identify_user(self.credentials.realm, self.credentials.username)
         return index_key(identity.shard, identity.subject)
 
 
@@ -130,7 +130,7 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     "revokeAll that was begun": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
     "refresh": (lambda deployment, held: PHONE_APP.refresh(deployment.http, held.refresh_token), ALL),
     "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
-    "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.person), ALL),
+    "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.credentials), ALL),
 }
 """What is asked for, and which of the family and the two access tokens that were there are there afterwards."""
 
@@ -152,12 +152,12 @@ def built_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 async def deployment(built_cluster: Cluster) -> AsyncIterator[Deployment]:
-    async with running_stage(built_cluster) as deployment:
+    async with running_deployment(built_cluster) as deployment:
         yield deployment
 
 
 @asynccontextmanager
-async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Deployment]:
+async def running_deployment(cluster: Cluster, **variables: str) -> AsyncIterator[Deployment]:
     """The cluster is emptied first."""
     for server in cluster.nodes:
         with server.connect() as node:
@@ -194,7 +194,7 @@ async def test_what_is_answered_when_it_is_on_the_disk_is_so_for_good(
     built_cluster: Cluster, held_time: LoopTime, name: str
 ) -> None:
     with writing_at_once(built_cluster):
-        async with running_stage(built_cluster, TOKEN_SERVICE_DURABILITY="disk") as deployment:
+        async with running_deployment(built_cluster, TOKEN_SERVICE_DURABILITY="disk") as deployment:
             await check_answers(deployment, held_time, name)
 
 

@@ -22,19 +22,22 @@ def shared_deployment(tmp_path_factory: pytest.TempPathFactory, request: pytest.
         try:
             with (
                 running_proxy(deployment.redis.port) as proxy,
-                running_service(folder, deployment.environment()) as direct,
+                running_service(folder, deployment.environment()) as direct_service,
             ):
-                deployment.proxy, deployment.direct = proxy, direct
+                deployment.proxy, deployment.direct_service = proxy, direct_service
                 yield deployment
         finally:
             deployment.close()
         return
     deployment = Deployment(folder)
     try:
-        with running_proxy(deployment.redis.port) as proxy, running_service(folder, deployment.environment()) as direct:
-            deployment.proxy, deployment.direct = proxy, direct
-            with running_service(folder, deployment.environment(REDIS_URL=proxy.url)) as beyond:
-                deployment.beyond = beyond
+        with (
+            running_proxy(deployment.redis.port) as proxy,
+            running_service(folder, deployment.environment()) as direct_service,
+        ):
+            deployment.proxy, deployment.direct_service = proxy, direct_service
+            with running_service(folder, deployment.environment(REDIS_URL=proxy.url)) as proxied_service:
+                deployment.proxied_service = proxied_service
                 yield deployment
     finally:
         deployment.close()
@@ -48,16 +51,16 @@ def deployment(shared_deployment: Deployment) -> Deployment:
 
 
 @pytest.fixture
-async def direct(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
+async def direct_http(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The instance that speaks to Redis itself."""
-    async with http_client_for(deployment.direct) as http:
+    async with http_client_for(deployment.direct_service) as http:
         yield http
 
 
 @pytest.fixture
-async def beyond(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
+async def proxied_http(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The instance that the proxy stands in front of."""
-    async with http_client_for(deployment.beyond) as http:
+    async with http_client_for(deployment.proxied_service) as http:
         yield http
 
 

@@ -49,8 +49,8 @@ class Deployment:
         self.redis: RedisServer = start_redis(folder, *KEEPS_DATA, *options, binary=binary)
         self.store: redis.Redis = self.redis.connect()
         self.proxy: Proxy
-        self.direct: ServiceProcess
-        self.beyond: ServiceProcess
+        self.direct_service: ServiceProcess
+        self.proxied_service: ServiceProcess
 
     def environment(self, **variables: str) -> dict[str, str]:
         limits = {

@@ -61,17 +61,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i10-outage-is-not-theft")
 async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
     code = await make_code(worker)
     family = deployment.find_family(tokens["refresh_token"])
 
     with deployment.full():
         answers = [
-            await PHONE_APP.log_in(direct, ALICE),
-            await PHONE_APP.refresh(direct, tokens["refresh_token"]),
-            await PHONE_APP.exchange(direct, code, PHONE_CALLBACK),
+            await PHONE_APP.log_in(direct_http, ALICE),
+            await PHONE_APP.refresh(direct_http, tokens["refresh_token"]),
+            await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK),
         ]
         for answer in answers:
             assert_error(answer, 503, "temporarily_unavailable")
@@ -79,41 +79,41 @@ async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
         assert deployment.find_family(tokens["refresh_token"]) == family
         assert deployment.knows_access_token(tokens["access_token"])
 
-    assert (await PHONE_APP.exchange(direct, code, PHONE_CALLBACK)).status_code == 200
-    assert (await PHONE_APP.refresh(direct, tokens["refresh_token"])).status_code == 200
-    assert (await PHONE_APP.log_in(direct, ALICE)).status_code == 200
+    assert (await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK)).status_code == 200
+    assert (await PHONE_APP.refresh(direct_http, tokens["refresh_token"])).status_code == 200
+    assert (await PHONE_APP.log_in(direct_http, ALICE)).status_code == 200
 
 
 @pytest.mark.clause("decided-redis-away", "decided-access-tokens-per-family")
 async def test_a_full_redis_costs_a_family_of_a_hundred_access_tokens_none_of_them(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
     """The oldest goes when a new one comes, not before."""
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
     oldest = tokens["access_token"]
     for _ in range(99):
-        tokens = tokens_of(await PHONE_APP.refresh(direct, tokens["refresh_token"]))
+        tokens = tokens_of(await PHONE_APP.refresh(direct_http, tokens["refresh_token"]))
     assert deployment.knows_access_token(oldest)
 
     with deployment.full():
-        assert_error(await PHONE_APP.refresh(direct, tokens["refresh_token"]), 503, "temporarily_unavailable")
+        assert_error(await PHONE_APP.refresh(direct_http, tokens["refresh_token"]), 503, "temporarily_unavailable")
         assert deployment.knows_access_token(oldest)
 
-    assert (await PHONE_APP.refresh(direct, tokens["refresh_token"])).status_code == 200
+    assert (await PHONE_APP.refresh(direct_http, tokens["refresh_token"])).status_code == 200
     assert not deployment.knows_access_token(oldest)
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP, MADE_SECRET])
 async def test_a_full_redis_takes_the_revocation_of_a_token(
-    deployment: Deployment, direct: httpx2.AsyncClient, client: OAuthClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
-    tokens, other = tokens_of(await client.log_in(direct, BOB)), tokens_of(await client.log_in(direct, BOB))
+    tokens, other = tokens_of(await client.log_in(direct_http, BOB)), tokens_of(await client.log_in(direct_http, BOB))
 
     with deployment.full():
-        assert (await client.revoke(direct, tokens["access_token"])).status_code == 200
+        assert (await client.revoke(direct_http, tokens["access_token"])).status_code == 200
         assert not deployment.knows_access_token(tokens["access_token"])
-        assert (await client.revoke(direct, other["refresh_token"])).status_code == 200
+        assert (await client.revoke(direct_http, other["refresh_token"])).status_code == 200
         assert deployment.find_family(other["refresh_token"]) is None
         assert not deployment.knows_access_token(other["access_token"])
         assert deployment.find_ending(other["refresh_token"]) == "revoked"
@@ -123,24 +123,24 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(
 
 @pytest.mark.clause("decided-redis-away", "decided-introspection-changes-nothing")
 async def test_a_full_redis_goes_on_telling_whose_a_token_is(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
     """Gateways need no room for it, and let nobody wait for a Redis that only cannot grow."""
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
 
     with deployment.full():
-        assert (await verify(direct, tokens["access_token"])).status_code == 200
+        assert (await verify(direct_http, tokens["access_token"])).status_code == 200
         for token in tokens["access_token"], tokens["refresh_token"]:
-            assert (await AUDITOR.introspect(direct, token)).json()["active"]
+            assert (await AUDITOR.introspect(direct_http, token)).json()["active"]
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final", "7009-2.1-client-authenticated-first")
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET])
 async def test_on_a_full_redis_a_worker_that_has_not_seen_a_client_before_takes_its_revocations(
-    deployment: Deployment, direct: httpx2.AsyncClient, tmp_path: Path, client: OAuthClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient, tmp_path: Path, client: OAuthClient
 ) -> None:
     """A chosen secret that is not remembered is checked, for which room under the limit is reserved."""
-    tokens, other = tokens_of(await client.log_in(direct, BOB)), tokens_of(await client.log_in(direct, BOB))
+    tokens, other = tokens_of(await client.log_in(direct_http, BOB)), tokens_of(await client.log_in(direct_http, BOB))
 
     with running_service(tmp_path, deployment.environment()) as fresh:
         async with http_client_for(fresh) as http:
@@ -158,9 +158,9 @@ async def test_on_a_full_redis_a_worker_that_has_not_seen_a_client_before_takes_
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
-    browser, signing_in = Browser(direct), Browser(direct)
+    browser, signing_in = Browser(direct_http), Browser(direct_http)
     page, form = await browser.open_consent_page(authorization_url()), await signing_in.open(authorization_url())
     before = look_at_pages(deployment)
 
@@ -171,21 +171,21 @@ async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
         assert (await signing_in.log_in(form)).status_code == 503
         assert authorization_response(await browser.open(authorization_url()))["error"] == "temporarily_unavailable"
         # Redis keeps nothing of a login page.
-        assert is_login_page(await Browser(direct).open(authorization_url()))
+        assert is_login_page(await Browser(direct_http).open(authorization_url()))
         assert look_at_pages(deployment) == before
 
     assert "ts_session" not in signing_in.cookie_values
     assert is_consent_page(await signing_in.log_in(form))
     code = authorization_response(await browser.allow(page))["code"]
-    assert tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
+    assert tokens_of(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i1-one-winner")
 async def test_on_a_full_redis_a_second_click_still_leads_to_the_code_that_there_is(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
     """It writes nothing."""
-    browser = Browser(direct)
+    browser = Browser(direct_http)
     page = await browser.open_consent_page(authorization_url())
     code = authorization_response(await browser.allow(page))["code"]
 
@@ -195,10 +195,10 @@ async def test_on_a_full_redis_a_second_click_still_leads_to_the_code_that_there
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
 async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    browser = Browser(direct)
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
+    browser = Browser(direct_http)
     page = Page(await browser.sign_in())
     (entry,) = [form for form in page.forms if form.action == "/sessions/end"]
 
@@ -215,10 +215,10 @@ async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-revoke-all-covers-logins")
 async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    browser, other = Browser(direct), Browser(direct)
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
+    browser, other = Browser(direct_http), Browser(direct_http)
     listed, page = await browser.sign_in(), await other.open_consent_page(authorization_url())
     code = authorization_response(await other.allow(page))["code"]
 
@@ -229,8 +229,8 @@ async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
         assert deployment.find_ending(tokens["refresh_token"]) == "signed_out_everywhere"
 
     assert_refused(await other.allow(page), 403, "signed_out")
-    assert_error(await PHONE_APP.refresh(direct, tokens["refresh_token"]), 400, "invalid_grant")
-    assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert_error(await PHONE_APP.refresh(direct_http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
 def look_at_pages(deployment: Deployment) -> dict[str, str]:
@@ -240,37 +240,37 @@ def look_at_pages(deployment: Deployment) -> dict[str, str]:
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
 async def test_a_full_redis_takes_a_revoke_all(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    sessions = [tokens_of(await client.log_in(direct, ALICE)) for client in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
+    sessions = [tokens_of(await client.log_in(direct_http, ALICE)) for client in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
     code = await make_code(worker)
 
     with deployment.full():
-        answer = await revoke_all(direct, sessions[0]["access_token"])
+        answer = await revoke_all(direct_http, sessions[0]["access_token"])
         assert answer.status_code == 200
         for tokens in sessions:
             assert not deployment.knows_access_token(tokens["access_token"])
             assert deployment.find_family(tokens["refresh_token"]) is None
             assert deployment.find_ending(tokens["refresh_token"]) == "revoke_all"
 
-    assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
-    assert (await PHONE_APP.log_in(direct, ALICE)).status_code == 200
+    assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert (await PHONE_APP.log_in(direct_http, ALICE)).status_code == 200
 
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families", "decided-second-exchange-ends-family")
 async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_the_session(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     code = await make_code(worker)
-    exchanged = tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
-    stolen = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    await PHONE_APP.refresh(direct, stolen["refresh_token"])
+    exchanged = tokens_of(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK))
+    stolen = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
+    await PHONE_APP.refresh(direct_http, stolen["refresh_token"])
     worker.redis.clock_offset_ms = lambda: 301_000
     name = KEYRING.parse_refresh_token(stolen["refresh_token"])
     assert name is not None
 
     with deployment.full():
-        assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
+        assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
         late = await worker.families.spend(
             name,
             client_id=PHONE_APP.client_id,
@@ -288,29 +288,29 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-on-a-full-redis")
 async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_what_is_younger(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     alice = identify_user("main", ALICE.username)
-    older = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    older = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
     until_ms = await worker.families.read_clock_ms()
     wait_until(lambda: read_clock_ms(deployment.store) > until_ms, "the next millisecond of Redis")
-    younger = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    younger = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
 
     with deployment.full():
         await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms, reason="console")
         assert deployment.find_family(older["refresh_token"]) is None
         assert deployment.find_ending(older["refresh_token"]) == "console"
 
-    assert (await PHONE_APP.refresh(direct, younger["refresh_token"])).status_code == 200
-    await revoke_all(direct, younger["access_token"])
+    assert (await PHONE_APP.refresh(direct_http, younger["refresh_token"])).status_code == 200
+    await revoke_all(direct_http, younger["access_token"])
     assert deployment.find_family(younger["refresh_token"]) is None
 
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families")
 async def test_a_full_redis_takes_the_sweep_of_a_client(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
     code = await make_code(worker)
 
     async def go_on() -> None:
@@ -320,7 +320,7 @@ async def test_a_full_redis_takes_the_sweep_of_a_client(
         assert await worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
         assert deployment.find_ending(tokens["refresh_token"]) == "withdrawn"
 
-    assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
 def read_clock_ms(store: redis.Redis) -> int:
@@ -330,9 +330,9 @@ def read_clock_ms(store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-readyz")
 async def test_a_full_redis_is_ready_since_ending_sessions_is_what_makes_room(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
     with deployment.full():
-        answer = await direct.get("/readyz")
+        answer = await direct_http.get("/readyz")
 
     assert answer.status_code == 200

@@ -27,14 +27,14 @@ USERS = 16
     "decided-i10-outage-is-not-theft", "decided-i10-own-retry", "spec-3-replay-in-grace", "decided-replay-gets-the-head"
 )
 async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_the_newest_token(
-    deployment: Deployment, beyond: httpx2.AsyncClient
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
     for spent in (1, 2, 3):
         deployment.proxy.cut_after = call_of(SPEND.name)
 
         with recording_commands(deployment.store) as commands:
-            assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
+            assert_error(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 503, "temporarily_unavailable")
 
         assert deployment.proxy.cut_after is None
         assert count_runs(commands) == 1
@@ -42,7 +42,7 @@ async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_th
         assert family is not None
         # One generation spent, and one access token more: the script ran once.
         assert (family.head, len(family.access_digests)) == (spent + 1, 2 * spent)
-        again = tokens_of(await PHONE_APP.refresh(beyond, tokens["refresh_token"]))
+        again = tokens_of(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]))
         head = deployment.find_family(again["refresh_token"])
         assert head is not None
         assert head.head == spent + 1
@@ -79,14 +79,14 @@ TRANSITIONS = (
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.script)
 async def test_no_script_is_run_twice_by_the_redis_client_itself(
-    deployment: Deployment, beyond: httpx2.AsyncClient, worker: Worker, transition: Transition
+    deployment: Deployment, proxied_http: httpx2.AsyncClient, worker: Worker, transition: Transition
 ) -> None:
-    tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(worker)
+    tokens, code = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE)), await make_code(worker)
     families = count_families(deployment)
     deployment.proxy.cut_after = call_of(transition.script)
 
     with recording_commands(deployment.store) as commands:
-        answer = await transition.ask(beyond, tokens, code)
+        answer = await transition.ask(proxied_http, tokens, code)
 
     assert_error(answer, 503, "temporarily_unavailable")
     assert deployment.proxy.cut_after is None
@@ -107,9 +107,9 @@ def count_families(deployment: Deployment) -> int:
 
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i10-own-retry", "decided-i1-one-winner")
 async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_next(
-    deployment: Deployment, beyond: httpx2.AsyncClient
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
-    browser = Browser(beyond)
+    browser = Browser(proxied_http)
     page = await browser.open_consent_page(authorization_url())
     deployment.proxy.cut_after = call_of("allow_consent")
 
@@ -123,16 +123,16 @@ async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_n
     (made,) = deployment.store.scan_iter("code:*")
     code = authorization_response(await browser.allow(page))["code"]
     assert list(deployment.store.scan_iter("code:*")) == [made]
-    tokens = tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
+    tokens = tokens_of(await PHONE_APP.exchange(proxied_http, code, PHONE_CALLBACK))
     assert deployment.knows_access_token(tokens["access_token"])
     assert_refused(await browser.allow(page), 400, "answered")
 
 
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-one-deadline")
 async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at_the_next(
-    deployment: Deployment, beyond: httpx2.AsyncClient
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
-    browser = Browser(beyond)
+    browser = Browser(proxied_http)
     page = await browser.open_consent_page(authorization_url())
     deployment.proxy.keep_back = call_of("allow_consent")
 
@@ -140,14 +140,14 @@ async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at
 
     deployment.proxy.deliver()
     code = authorization_response(await browser.allow(page))["code"]
-    assert tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
+    assert tokens_of(await PHONE_APP.exchange(proxied_http, code, PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-i10-own-retry", "spec-4.1-denial")
 async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
-    deployment: Deployment, beyond: httpx2.AsyncClient
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
-    browser = Browser(beyond)
+    browser = Browser(proxied_http)
     page = await browser.open_consent_page(authorization_url())
     deployment.proxy.cut_after = call_of("deny_consent")
 
@@ -159,10 +159,10 @@ async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
 @pytest.mark.parametrize("script", ["start_browser_session", "hold_consent"])
 async def test_a_login_whose_answer_was_lost_can_be_sent_again(
-    deployment: Deployment, beyond: httpx2.AsyncClient, script: str
+    deployment: Deployment, proxied_http: httpx2.AsyncClient, script: str
 ) -> None:
     """The page is still there; a session that no browser has heard of is nobody's."""
-    browser = Browser(beyond)
+    browser = Browser(proxied_http)
     form = await browser.open(authorization_url())
     deployment.proxy.cut_after = call_of(script)
 
@@ -177,10 +177,10 @@ async def test_a_login_whose_answer_was_lost_can_be_sent_again(
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
 @pytest.mark.parametrize("script", ["mark_revoked", "delete_revoked"])
 async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_again_on_the_same_page(
-    deployment: Deployment, beyond: httpx2.AsyncClient, script: str
+    deployment: Deployment, proxied_http: httpx2.AsyncClient, script: str
 ) -> None:
-    browser, other = Browser(beyond), Browser(beyond)
-    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    browser, other = Browser(proxied_http), Browser(proxied_http)
+    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
     page, listed = await other.open_consent_page(authorization_url()), await browser.sign_in()
     deployment.proxy.cut_after = call_of(script)
 
@@ -188,7 +188,7 @@ async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_aga
 
     assert deployment.proxy.cut_after is None
     assert (await other.allow(page)).status_code in (400, 403)
-    assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 400, "invalid_grant")
+    assert_error(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 400, "invalid_grant")
     assert is_login_page(await browser.submit(listed, "/sessions/end-all", {}))
     assert not deployment.knows_access_token(tokens["access_token"])
     assert not list(deployment.store.scan_iter("browser:*"))
@@ -196,14 +196,14 @@ async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_aga
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
 async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again(
-    deployment: Deployment, beyond: httpx2.AsyncClient
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
     """Its session is dead, though still there: that must be no dead end."""
-    browser = Browser(beyond)
+    browser = Browser(proxied_http)
     page = await browser.open_consent_page(authorization_url())
-    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
     deployment.proxy.cut_after = call_of("mark_revoked")
-    assert_error(await revoke_all(beyond, tokens["access_token"]), 503, "temporarily_unavailable")
+    assert_error(await revoke_all(proxied_http, tokens["access_token"]), 503, "temporarily_unavailable")
 
     assert_refused(await browser.allow(page), 400, "expired")
     form = await browser.open(authorization_url())
@@ -213,38 +213,38 @@ async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
 async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_again(
-    deployment: Deployment, beyond: httpx2.AsyncClient
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
-    tokens, other = [tokens_of(await PHONE_APP.log_in(beyond, ALICE)) for _ in range(2)]
+    tokens, other = [tokens_of(await PHONE_APP.log_in(proxied_http, ALICE)) for _ in range(2)]
 
     deployment.proxy.cut_after = call_of("end_family")
-    assert_error(await PHONE_APP.revoke(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
+    assert_error(await PHONE_APP.revoke(proxied_http, tokens["refresh_token"]), 503, "temporarily_unavailable")
     assert not deployment.knows_access_token(tokens["access_token"])
-    assert (await PHONE_APP.revoke(beyond, tokens["refresh_token"])).status_code == 200
+    assert (await PHONE_APP.revoke(proxied_http, tokens["refresh_token"])).status_code == 200
 
     deployment.proxy.cut_after = call_of("mark_revoked")
-    assert_error(await revoke_all(beyond, other["access_token"]), 503, "temporarily_unavailable")
-    assert_error(await PHONE_APP.refresh(beyond, other["refresh_token"]), 400, "invalid_grant")
-    assert (await revoke_all(beyond, other["access_token"])).status_code == 200
+    assert_error(await revoke_all(proxied_http, other["access_token"]), 503, "temporarily_unavailable")
+    assert_error(await PHONE_APP.refresh(proxied_http, other["refresh_token"]), 400, "invalid_grant")
+    assert (await revoke_all(proxied_http, other["access_token"])).status_code == 200
     assert not deployment.knows_access_token(other["access_token"])
 
 
 @pytest.mark.clause("decided-i10-cancelled-request", "decided-i8-one-deadline")
 async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
-    deployment: Deployment, beyond: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, proxied_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     """Their requests are given up, and the connection with them, which all share."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]
     sessions = [(username, (await start_sessions(worker, username, 1))[0]) for username in usernames]
     deployment.proxy.keep_back = call_of("spend_refresh_token")
 
-    given_up = await asyncio.gather(*(ask_often(deployment, beyond, *session) for session in sessions))
+    given_up = await asyncio.gather(*(ask_often(deployment, proxied_http, *session) for session in sessions))
 
     deployment.proxy.deliver()
     assert sum(given_up) > 0
     # The next connection answers everybody rightly, too.
-    await until_status(lambda: beyond.get("/readyz"), 200)
-    assert sum(await asyncio.gather(*(ask_often(deployment, beyond, *session) for session in sessions))) == 0
+    await until_status(lambda: proxied_http.get("/readyz"), 200)
+    assert sum(await asyncio.gather(*(ask_often(deployment, proxied_http, *session) for session in sessions))) == 0
 
 
 async def ask_often(deployment: Deployment, http: httpx2.AsyncClient, username: str, session: Session) -> int:

@@ -87,7 +87,9 @@ def assert_all_refused(answers: list[httpx2.Response]) -> None:
 async def test_without_redis_everything_is_503_and_works_again_after_it(
     deployment: Deployment, worker: Worker, loop_time: LoopTime, outage: str
 ) -> None:
-    async with http_client_for(deployment.beyond if outage == "cut_off" else deployment.direct) as http:
+    async with http_client_for(
+        deployment.proxied_service if outage == "cut_off" else deployment.direct_service
+    ) as http:
         held = await hold_something(http, worker)
         alice, bob, _ = held
 
@@ -147,12 +149,12 @@ async def test_a_flood_without_redis_is_answered_within_two_seconds(
 
 @pytest.mark.clause("decided-readyz", "decided-i10-outage-is-not-theft")
 async def test_a_redis_that_forgets_the_scripts_gets_them_again(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
     deployment.store.script_flush()
 
-    answers = await asyncio.gather(*(PHONE_APP.refresh(direct, tokens["refresh_token"]) for _ in range(20)))
+    answers = await asyncio.gather(*(PHONE_APP.refresh(direct_http, tokens["refresh_token"]) for _ in range(20)))
 
     head = tokens_of(answers[0])["refresh_token"]
     assert {tokens_of(answer)["refresh_token"] for answer in answers} == {head}
@@ -160,34 +162,38 @@ async def test_a_redis_that_forgets_the_scripts_gets_them_again(
 
     def is_probed() -> bool:
         """Ask again, since the answer before may be remembered for a moment."""
-        assert deployment.direct.status("/readyz") == 200
+        assert deployment.direct_service.status("/readyz") == 200
         return deployment.store.script_exists(PROBE.sha1) == [True]
 
     wait_until(is_probed, "the service to look at Redis")
     deployment.store.script_flush()
-    assert (await revoke_all(direct, tokens["access_token"])).status_code == 200
+    assert (await revoke_all(direct_http, tokens["access_token"])).status_code == 200
     assert deployment.find_family(head) is None
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_a_flood_during_an_outage_does_not_outlast_it(deployment: Deployment, beyond: httpx2.AsyncClient) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+async def test_a_flood_during_an_outage_does_not_outlast_it(
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
 
     with deployment.cut_off():
-        answers = await asyncio.gather(*(PHONE_APP.refresh(beyond, tokens["refresh_token"]) for _ in range(FLOOD)))
+        answers = await asyncio.gather(
+            *(PHONE_APP.refresh(proxied_http, tokens["refresh_token"]) for _ in range(FLOOD))
+        )
 
     assert {response.status_code for response in answers} == {503}
-    await until_status(lambda: PHONE_APP.refresh(beyond, tokens["refresh_token"]), 200)
+    await until_status(lambda: PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 200)
 
 
 @pytest.mark.clause("decided-redis-away")
 async def test_connections_that_died_while_idle_cost_nobody_an_answer(
-    deployment: Deployment, direct: httpx2.AsyncClient
+    deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(direct, ALICE))["refresh_token"]
-    await asyncio.gather(*(PHONE_APP.refresh(direct, refresh_token) for _ in range(CROWD)))
+    refresh_token = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))["refresh_token"]
+    await asyncio.gather(*(PHONE_APP.refresh(direct_http, refresh_token) for _ in range(CROWD)))
 
     deployment.store.client_kill_filter(_type="normal", skipme=True)
 
-    answers = await asyncio.gather(*(PHONE_APP.refresh(direct, refresh_token) for _ in range(CROWD)))
+    answers = await asyncio.gather(*(PHONE_APP.refresh(direct_http, refresh_token) for _ in range(CROWD)))
     assert {answer.status_code for answer in answers} == {200}

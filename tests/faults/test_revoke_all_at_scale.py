@@ -104,25 +104,25 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, held_time: LoopTime
 ) -> None:
     """The deletion is held between two of its steps."""
     sessions = await start_sessions(worker, USERNAME, 1_000)
     ((_, refresh_token),) = await start_sessions(worker, "another@example.com", 1)
 
-    async with beyond_proxy(deployment) as http:
+    async with serving_behind_proxy(deployment) as http:
         deployment.proxy.hold_at = (call_of(DELETE.name), 3)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
         await until(lambda: deployment.proxy.held or revocation.done(), "the third step")
         assert len(sessions) - 2 * MAX_KEYS < count_live(deployment, "access") < len(sessions)
-        assert (await PHONE_APP.refresh(direct, refresh_token)).status_code == 200
+        assert (await PHONE_APP.refresh(direct_http, refresh_token)).status_code == 200
 
         deployment.proxy.held = False
         assert (await revocation).status_code == 200
 
 
 @asynccontextmanager
-async def beyond_proxy(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
+async def serving_behind_proxy(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The service in this process, whose time the test may hold."""
     async with serving(
         load_settings(deployment.environment(REDIS_URL=deployment.proxy.url)), Clock(deployment.store)
@@ -135,11 +135,11 @@ async def beyond_proxy(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClie
 )
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.long), 4])
 async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime, steps: int
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, held_time: LoopTime, steps: int
 ) -> None:
     sessions = await start_sessions(worker, USERNAME, 1_000)
 
-    async with beyond_proxy(deployment) as http:
+    async with serving_behind_proxy(deployment) as http:
         deployment.proxy.hold_at = (call_of(DELETE.name), steps)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
         await until(lambda: deployment.proxy.held, "the step that is held")
@@ -150,7 +150,7 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
         assert count_live(deployment, "access") > 0
         assert deployment.knows_access_token(sessions[0][0])
         # The mark holds already: what is not deleted yet cannot be refreshed any more.
-        assert_error(await PHONE_APP.refresh(direct, sessions[-1][1]), 400, "invalid_grant")
+        assert_error(await PHONE_APP.refresh(direct_http, sessions[-1][1]), 400, "invalid_grant")
         later = await start_sessions(worker, USERNAME, 1)
         assert deployment.knows_access_token(later[0][0])
 
@@ -164,7 +164,7 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
 async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_instance(
-    deployment: Deployment, direct: httpx2.AsyncClient, worker: Worker, tmp_path: Path
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, tmp_path: Path
 ) -> None:
     sessions = await start_sessions(worker, USERNAME, 1_000)
 
@@ -180,7 +180,7 @@ async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_insta
 
     assert 0 < count_live(deployment, "access") < len(sessions)
     assert deployment.knows_access_token(sessions[0][0])
-    assert_error(await PHONE_APP.refresh(direct, sessions[0][1]), 400, "invalid_grant")
-    assert (await revoke_all(direct, sessions[0][0])).status_code == 200
+    assert_error(await PHONE_APP.refresh(direct_http, sessions[0][1]), 400, "invalid_grant")
+    assert (await revoke_all(direct_http, sessions[0][0])).status_code == 200
     assert (count_live(deployment, "family"), count_live(deployment, "access")) == (0, 0)
-    await assert_dead(deployment, direct, sessions[::100])
+    await assert_dead(deployment, direct_http, sessions[::100])

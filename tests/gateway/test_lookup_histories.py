@@ -37,11 +37,11 @@ from tests.support.servers import stop
 from tests.support.waiting import until
 
 SHORT_MS = 800
-MOST_TOKENS = 40
-MOST_KNOWN = 20
-LEAST_MET = 3
-LOOKERS = 2
-LEAST_ANSWERS = 100
+MAX_TOKENS = 40
+MAX_KNOWN = 20
+MIN_MET = 3
+CONCURRENT_LOOKUPS = 2
+MIN_ANSWERS = 100
 FEW, MANY = 20, 500
 """Bounds of how many lookups end between two acts, and in a time of peace or in a fault that is not felt."""
 
@@ -97,10 +97,10 @@ class History:
     @property
     def proves_something(self) -> bool:
         """Enough answers of each kind, of a gateway that was behind too."""
-        return min(self.live, self.dead, self.late) > LEAST_ANSWERS
+        return min(self.live, self.dead, self.late) > MIN_ANSWERS
 
 
-class World:
+class LookupWorkload:
     """The gateways and the tokens of one history. The network of the gateway `beyond` can be cut.
 
     `ended` counts the lookups of each gateway that have ended. `known`: tokens that each gateway accepted again and
@@ -112,8 +112,8 @@ class World:
         self,
         deployment: Deployment,
         seed: int,
-        lasting: Worker,
-        passing: Worker,
+        long_lived: Worker,
+        short_lived: Worker,
         bearers: list[BearerLookup],
         loop_time: LoopTime,
     ) -> None:
@@ -121,10 +121,10 @@ class World:
         self.loop_time = loop_time
         self.chance = random.Random(seed)
         self.history = History(seed)
-        self.lasting = lasting
-        self.passing = passing
+        self.long_lived = long_lived
+        self.short_lived = short_lived
         self.bearers = bearers
-        self.beyond = bearers[-1]
+        self.proxied = bearers[-1]
         self.ended: Counter[BearerLookup] = Counter()
         self.errors: Counter[BearerLookup] = Counter()
         self.known: dict[BearerLookup, list[Token]] = {bearer: [] for bearer in bearers}
@@ -134,7 +134,7 @@ class World:
 
     async def issue(self) -> None:
         username = f"user {self.chance.randrange(5)}"
-        worker = self.passing if self.chance.random() < 0.4 else self.lasting
+        worker = self.short_lived if self.chance.random() < 0.4 else self.long_lived
         lifetime_ms = worker.settings.access_token_ttl_ms
         before_ms = self.history.heard_ms
         sessions = await start_sessions(worker, username, 3)
@@ -147,10 +147,10 @@ class World:
     async def revoke(self) -> None:
         if not self.history.tokens:
             return
-        known = self.known[self.chance.choice([*self.bearers, self.beyond])]
+        known = self.known[self.chance.choice([*self.bearers, self.proxied])]
         token = self.chance.choice(known) if known and self.chance.random() < 0.5 else self._choose()
         token.is_doomed = True
-        await self.lasting.access_tokens.revoke(token.name, client_id="phone-app")
+        await self.long_lived.access_tokens.revoke(token.name, client_id="phone-app")
         token.dead_at = min(token.dead_at, self.loop_time.read())
 
     async def revoke_all(self) -> None:
@@ -158,7 +158,7 @@ class World:
         covered = [token for token in self.history.tokens if token.username == user.username]
         for token in covered:
             token.is_doomed = True
-        await self.lasting.revocations.revoke_all(user.identity.shard, user.identity.subject)
+        await self.long_lived.revocations.revoke_all(user.identity.shard, user.identity.subject)
         for token in covered:
             token.dead_at = min(token.dead_at, self.loop_time.read())
 
@@ -177,7 +177,7 @@ class World:
         while not self.is_over:
             refused, self.history.refused = self.history.refused, []
             try:
-                self.history.hear(await self.lasting.redis.read_clock_ms(), refused)
+                self.history.hear(await self.long_lived.redis.read_clock_ms(), refused)
             except StoreUnavailable:
                 self.history.refused += refused
             await asyncio.sleep(0)
@@ -215,7 +215,7 @@ class World:
         self.looking -= 1
 
     def _choose(self) -> Token:
-        return self.chance.choice(self.history.tokens[-MOST_TOKENS:])
+        return self.chance.choice(self.history.tokens[-MAX_TOKENS:])
 
     async def _look_once(self, bearer: BearerLookup, token: Token) -> None:
         asked, heard_ms = self.loop_time.read(), self.history.heard_ms
@@ -225,7 +225,7 @@ class World:
         self.history.note(token, asked, heard_ms, is_live)
         known, met = self.known[bearer], self.met[bearer]
         met[token] = met[token] + 1 if is_live else 0
-        if met[token] == LEAST_MET and len(known) < MOST_KNOWN:
+        if met[token] == MIN_MET and len(known) < MAX_KNOWN:
             known.append(token)
         elif not is_live and token in known:
             known.remove(token)
@@ -250,7 +250,7 @@ class World:
         while not self.history.proves_something:
             await self._peace()
             with self.deployment.cut_off():
-                await self._wait_for_errors([self.beyond])
+                await self._wait_for_errors([self.proxied])
         await self._peace()
         self.is_over = True
         await until(lambda: self.looking == 0, "all lookups to end")
@@ -279,7 +279,7 @@ class World:
 
     async def _part(self) -> None:
         with self.deployment.cut_off():
-            await self._feel([self.beyond])
+            await self._feel([self.proxied])
 
     async def _feel(self, bearers: list[BearerLookup]) -> None:
         """Wait until some lookups have ended, or until these gateways have errors."""
@@ -298,29 +298,29 @@ class World:
 async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> History:
     deployment = Deployment(folder)
     environment = {"REDIS_URL": deployment.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
-    passing = environment | {"TOKEN_SERVICE_ACCESS_TOKEN_TTL": str(SHORT_MS / 1000)}
+    short_lived = environment | {"TOKEN_SERVICE_ACCESS_TOKEN_TTL": str(SHORT_MS / 1000)}
     async with AsyncExitStack() as open_things:
         open_things.callback(lambda: stop(deployment.redis.process, signal.SIGKILL))
         deployment.proxy = open_things.enter_context(running_proxy(deployment.redis.port))
-        lasting, short = (Worker(load_settings(each), lambda: 0) for each in (environment, passing))
+        long_lived, short = (Worker(load_settings(each), lambda: 0) for each in (environment, short_lived))
         bearers = [
             BearerLookup(deployment.redis.url),
             BearerLookup(deployment.redis.url),
             BearerLookup(deployment.proxy.url),
         ]
-        for close in (lasting.close, short.close, *(bearer.close for bearer in bearers)):
+        for close in (long_lived.close, short.close, *(bearer.close for bearer in bearers)):
             open_things.push_async_callback(close)
-        world = World(deployment, seed, lasting, short, bearers, loop_time)
+        workload = LookupWorkload(deployment, seed, long_lived, short, bearers, loop_time)
         async with asyncio.TaskGroup() as group:
-            group.create_task(world.live_on())
-            group.create_task(world.hear())
+            group.create_task(workload.live_on())
+            group.create_task(workload.hear())
             for bearer in bearers:
-                group.create_task(world.look_again(bearer, group))
-            for bearer in bearers * LOOKERS:
-                group.create_task(world.look(bearer))
-            group.create_task(world.suffer(rounds))
+                group.create_task(workload.look_again(bearer, group))
+            for bearer in bearers * CONCURRENT_LOOKUPS:
+                group.create_task(workload.look(bearer))
+            group.create_task(workload.suffer(rounds))
     deployment.store.close()
-    return world.history
+    return workload.history
 
 
 @pytest.mark.clause("decided-memory-follows-redis", "decided-gateway-stops-trusting", "decided-i8-fail-closed")

@@ -59,14 +59,14 @@ async def tokens(worker: Worker) -> list[str]:
 
 
 @pytest.fixture
-async def direct(deployment: Deployment) -> AsyncIterator[BearerLookup]:
+async def direct_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
     bearer = BearerLookup(deployment.redis.url)
     yield bearer
     await bearer.close()
 
 
 @pytest.fixture
-async def beyond(deployment: Deployment) -> AsyncIterator[BearerLookup]:
+async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
     """Through a network that can be cut."""
     bearer = BearerLookup(deployment.proxy.url)
     yield bearer
@@ -135,41 +135,41 @@ def test_the_bounds_are_a_second_and_two() -> None:
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
-    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(direct, tokens)
-    await let_connection_last(direct, held_time)
-    await remember(direct, tokens)  # again, since after a stall of the machine Redis's clock seems to have leapt
-    reads, trust = deployment.count_calls("get"), find_trust(direct)
-    await remember(direct, tokens)
+    await remember(direct_lookup, tokens)
+    await let_connection_last(direct_lookup, held_time)
+    await remember(direct_lookup, tokens)  # again, since after a stall of the machine Redis's clock seems to have leapt
+    reads, trust = deployment.count_calls("get"), find_trust(direct_lookup)
+    await remember(direct_lookup, tokens)
     assert deployment.count_calls("get") == reads
     (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-lookups"]
 
     deployment.store.client_kill_filter(_id=ours["id"])
     await until(lambda: trust.until == 0, "the loss to be heard")
-    await remember(direct, tokens)
+    await remember(direct_lookup, tokens)
 
     assert deployment.count_calls("get") == reads + len(tokens)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themselves(
-    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """No time passes until the errors come."""
-    await remember(direct, tokens)
-    await let_connection_last(direct, held_time)
-    trust = find_trust(direct)
+    await remember(direct_lookup, tokens)
+    await let_connection_last(direct_lookup, held_time)
+    trust = find_trust(direct_lookup)
     with deployment.killed():
         await until(lambda: trust.until == 0, "the loss to be heard")
         for _ in range(100):
-            (asking,) = start_lookups(direct, tokens[:1])
+            (asking,) = start_lookups(direct_lookup, tokens[:1])
             await until(asking.done)
             with pytest.raises(StoreUnavailable, match="ConnectionRefusedError"):
                 await asking
 
-    await comes_back(direct, tokens[0], held_time)
-    await remember(direct, tokens)
+    await comes_back(direct_lookup, tokens[0], held_time)
+    await remember(direct_lookup, tokens)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
@@ -232,31 +232,31 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed", "decided-redis-away")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(direct, tokens)
+    await remember(direct_lookup, tokens)
     with deployment.frozen():
-        await let_trust_end(direct, tokens[0], held_time)
+        await let_trust_end(direct_lookup, tokens[0], held_time)
         for _ in range(2):
-            asking = start_lookups(direct, tokens)
+            asking = start_lookups(direct_lookup, tokens)
             await held_time.advance_in_steps(DEADLINE_SECONDS)
             await fail(asking)
 
-    await comes_back(direct, tokens[0], held_time)
+    await comes_back(direct_lookup, tokens[0], held_time)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_redis_to_be_given_up(
-    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     left_seconds = 0.3
 
     async def request() -> AccessGrant | None:
         start_budget()
         charge(held_time.read() - DEADLINE_SECONDS + left_seconds)
-        return await direct.lookup(make_access_token("0a3").text)
+        return await direct_lookup.lookup(make_access_token("0a3").text)
 
-    await remember(direct, tokens)
+    await remember(direct_lookup, tokens)
     with deployment.frozen():
         asking = asyncio.create_task(request())
         await held_time.advance_in_steps(left_seconds - MOMENT_SECONDS)
@@ -267,30 +267,30 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
-    deployment: Deployment, beyond: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, proxied_lookup: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(beyond, tokens)
+    await remember(proxied_lookup, tokens)
     with deployment.cut_off():
         await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
-        await let_trust_end(beyond, tokens[0], held_time)
-        asking = start_lookups(beyond, tokens)
+        await let_trust_end(proxied_lookup, tokens[0], held_time)
+        asking = start_lookups(proxied_lookup, tokens)
         await held_time.advance_in_steps(DEADLINE_SECONDS)
         await fail(asking)
 
-    await comes_back(beyond, tokens[0], held_time, live=False)
+    await comes_back(proxied_lookup, tokens[0], held_time, live=False)
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_after_the_event_loop_stood_still_redis_is_asked(
-    deployment: Deployment, direct: BearerLookup, tokens: list[str], held_time: LoopTime
+    deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """News and lost beats lie unread in the socket; what counts is the clock."""
-    await remember(direct, tokens)
+    await remember(direct_lookup, tokens)
     for token in tokens:
         deployment.store.delete(access_key_of(token))
     held_time.advance(TRUSTED_SECONDS)
 
-    assert [await direct.lookup(token) for token in tokens] == [None] * len(tokens)
+    assert [await direct_lookup.lookup(token) for token in tokens] == [None] * len(tokens)
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
@@ -333,11 +333,11 @@ async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_lost(
-    beyond: BearerLookup, deployment: Deployment, tokens: list[str], held_time: LoopTime
+    proxied_lookup: BearerLookup, deployment: Deployment, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(beyond, tokens)
+    await remember(proxied_lookup, tokens)
     with deployment.cut_off():
-        under_way = start_lookups(beyond, [make_access_token("0a3").text for _ in range(500)])
+        under_way = start_lookups(proxied_lookup, [make_access_token("0a3").text for _ in range(500)])
         await held_time.advance_in_steps(DEADLINE_SECONDS)
         await fail(under_way)
 

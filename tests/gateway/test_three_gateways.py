@@ -54,7 +54,7 @@ class Gateway:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ThreeGateways:
     deployment: Deployment
     service: ServiceProcess
     gateways: list[Gateway]
@@ -86,13 +86,15 @@ def _ask(connection: http.client.HTTPConnection, request: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def three_gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeGateways]:
     folder = tmp_path_factory.mktemp("gateways")
     with ExitStack() as running:
         deployment = Deployment(folder)
         running.callback(deployment.close)
         service = running.enter_context(running_service(folder, deployment.environment()))
-        yield Scene(deployment, service, [running.enter_context(_running_gateway(deployment)) for _ in range(GATEWAYS)])
+        yield ThreeGateways(
+            deployment, service, [running.enter_context(_running_gateway(deployment)) for _ in range(GATEWAYS)]
+        )
 
 
 @contextmanager
@@ -117,13 +119,13 @@ def _start(deployment: Deployment, count: int) -> list[str]:
     return asyncio.run(start())
 
 
-def test_revoked_tokens_come_to_be_refused_by_all(scene: Scene) -> None:
-    tokens = _start(scene.deployment, 100)
+def test_revoked_tokens_come_to_be_refused_by_all(three_gateways: ThreeGateways) -> None:
+    tokens = _start(three_gateways.deployment, 100)
 
-    scene.end(tokens, *(urlencode({"client_id": "phone-app", "token": token}) for token in tokens))
+    three_gateways.end(tokens, *(urlencode({"client_id": "phone-app", "token": token}) for token in tokens))
 
 
-def test_all_tokens_of_a_user_come_to_be_refused_by_all(scene: Scene) -> None:
-    tokens = _start(scene.deployment, 500)
+def test_all_tokens_of_a_user_come_to_be_refused_by_all(three_gateways: ThreeGateways) -> None:
+    tokens = _start(three_gateways.deployment, 500)
 
-    scene.end(tokens, tokens[0])
+    three_gateways.end(tokens, tokens[0])

@@ -23,8 +23,8 @@ LEFT = {
     "conftest.py: password_hashing._argon2id": "hashes are quick in the whole process, also where a library makes them",
     "conftest.py: password_hashing.MEMORY_KIB": "likewise",
     "conftest.py: password_hashing.PASSES": "likewise",
-    "redis_client/passing.py: Connection.__init__": "notes each connection of the process, whoever opens it",
-    "redis_client/passing.py: connection_module._connect_to": "likewise",
+    "redis_client/settled_time.py: Connection.__init__": "notes each connection of the process, whoever opens it",
+    "redis_client/settled_time.py: connection_module._connect_to": "likewise",
     "redis_client/test_handshake.py: connection_module._make_ssl_context": (
         "the context is made once in a process, from the certificates of the machine"
     ),

@@ -13,7 +13,7 @@ REFRESH_SECONDS = 864_050
 CODE_SECONDS = 6_150
 REMEMBERED_SECONDS = CODE_SECONDS
 GRACE_SECONDS = 3_050
-MOST_AGE_SECONDS = 2_592_050
+MAX_AGE_SECONDS = 2_592_050
 CONSENT_SECONDS = 18_050
 REMEMBERED_END_SECONDS = 86_400
 BROWSER_SECONDS = (12_050, 36_050, 900_050)
@@ -143,7 +143,7 @@ class Model:
         return "denied"
 
     def start(self, number: int, access: int, user: str, client_id: str) -> None:
-        ends = self.now + min(REFRESH_SECONDS, MOST_AGE_SECONDS)
+        ends = self.now + min(REFRESH_SECONDS, MAX_AGE_SECONDS)
         self.families[number] = Family(user, client_id, self.now, ends)
         self._add_access(self.families[number], access)
 
@@ -175,7 +175,7 @@ class Model:
         verdict = "rotated" if generation == family.head else "recovered"
         family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
         family.head = generation + 1
-        family.expires = min(self.now + REFRESH_SECONDS, family.created + MOST_AGE_SECONDS)
+        family.expires = min(self.now + REFRESH_SECONDS, family.created + MAX_AGE_SECONDS)
         self._add_access(family, access)
         return verdict
 

@@ -35,7 +35,7 @@ USERS = {name: User(realm="main", username=name, roles=("enduser",)) for name in
 LIFETIMES = Lifetimes(
     access_token_ms=round(model.ACCESS_SECONDS * 1000),
     refresh_token_ms=round(model.REFRESH_SECONDS * 1000),
-    session_max_age_ms=round(model.MOST_AGE_SECONDS * 1000),
+    session_max_age_ms=round(model.MAX_AGE_SECONDS * 1000),
     code_ms=round(model.CODE_SECONDS * 1000),
     refresh_grace_ms=round(model.GRACE_SECONDS * 1000),
 )

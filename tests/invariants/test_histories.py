@@ -276,7 +276,7 @@ class Histories(RuleBasedStateMachine):
 @pytest.mark.parametrize("histories", [60, pytest.param(1_000, marks=pytest.mark.long)])
 def test_random_histories_go_as_the_design_says(redis_server: AnyRedis, histories: int) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""
-    assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
+    assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MAX_AGE_SECONDS
     Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
     thread = threading.Thread(target=Histories.loop.run_forever)
     thread.start()

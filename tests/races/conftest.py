@@ -12,11 +12,11 @@ import pytest
 from service.config.settings import load_settings
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, starting_on_demand
-from tests.races.arena import PLENTY, Arena, open_connections, running_arena
+from tests.races.instances import PLENTY, InstancePair, open_connections, running_instances
 
 
 @pytest.fixture(scope="session")
-def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Arena]]:
+def get_instances(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], InstancePair]]:
     """Two instances that limit wrong passwords per user name and address only, to ten an hour.
 
     They have a Redis of their own, and run on to the end: in that of other tests they would put their registry back.
@@ -24,8 +24,8 @@ def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
     with ExitStack() as running, starting_on_demand(tmp_path_factory) as get_redis:
 
         @cache
-        def find(topology: str) -> Arena:
-            arena = running_arena(
+        def find(topology: str) -> InstancePair:
+            instances = running_instances(
                 tmp_path_factory.mktemp("races"),
                 get_redis(topology),
                 TOKEN_SERVICE_LOGIN_ATTEMPTS="10/hour",
@@ -33,29 +33,29 @@ def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
                 TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS=PLENTY,
                 TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY,
             )
-            return running.enter_context(arena)
+            return running.enter_context(instances)
 
         yield find
 
 
 @pytest.fixture
-def arena(find_arena: Callable[[str], Arena], topology: str) -> Arena:
-    arena = find_arena(topology)
-    arena.clear()
-    return arena
+def instances(get_instances: Callable[[str], InstancePair], topology: str) -> InstancePair:
+    instances = get_instances(topology)
+    instances.clear()
+    return instances
 
 
 @pytest.fixture
-async def http(arena: Arena) -> AsyncIterator[httpx2.AsyncClient]:
+async def http(instances: InstancePair) -> AsyncIterator[httpx2.AsyncClient]:
     """Requests go to the two instances in turn."""
-    async with arena.http() as http:
+    async with instances.http() as http:
         await open_connections(http)
         yield http
 
 
 @pytest.fixture
-async def worker(arena: Arena) -> AsyncIterator[Worker]:
+async def worker(instances: InstancePair) -> AsyncIterator[Worker]:
     """Beside the instances: to make codes as the consent page would, and to change what is registered."""
-    worker = Worker(load_settings({"REDIS_URL": arena.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    worker = Worker(load_settings({"REDIS_URL": instances.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
     yield worker
     await worker.close()

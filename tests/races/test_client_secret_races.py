@@ -10,32 +10,32 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
-from tests.races.arena import Arena, all_at_once, open_connections, running_arena
+from tests.races.instances import InstancePair, all_at_once, open_connections, running_instances
 from tests.support.clients_and_users import MADE_SECRET, READER, REVOKE, WEB_SHOP, OAuthClient, assert_error, basic
 from tests.support.servers import start_redis, stop
 
 ALLOWED = 5
 GUESSES = 100
-ELSEWHERE = "198.51.100.1"
+OTHER_ADDRESS = "198.51.100.1"
 
 ADDRESSES = map("192.0.2.{}".format, count(1))
 """One for each test: a worker remembers how long it has to refuse one, which `clear` does not reach."""
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+def instances_behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstancePair]:
     """Two instances that believe what the test says of the caller's address.
 
     On one server: what is raced for lies in the memory of the instances.
     """
     server = start_redis(tmp_path_factory.mktemp("redis"))
-    with running_arena(
+    with running_instances(
         tmp_path_factory.mktemp("secrets"),
         server,
         TOKEN_SERVICE_CLIENT_ATTEMPTS=f"{ALLOWED}/hour",
         TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1",
-    ) as arena:
-        yield arena
+    ) as instances:
+        yield instances
     stop(server.process)
 
 
@@ -54,14 +54,14 @@ async def present(http: httpx2.AsyncClient, client: OAuthClient, address: str, *
 )
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
 async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_remembered(
-    guarded: Arena, client: OAuthClient, by_header: bool, instances: int
+    instances_behind_proxy: InstancePair, client: OAuthClient, by_header: bool, instances: int
 ) -> None:
-    guarded.clear()
+    instances_behind_proxy.clear()
     address = next(ADDRESSES)
-    async with replace(guarded, ports=guarded.ports[:instances]).http() as http:
+    async with replace(instances_behind_proxy, ports=instances_behind_proxy.ports[:instances]).http() as http:
         await open_connections(http)
         for _ in range(2 * instances):
-            assert (await present(http, client, ELSEWHERE, by_header=by_header)).status_code == 200
+            assert (await present(http, client, OTHER_ADDRESS, by_header=by_header)).status_code == 200
         guesses = [replace(client, client_secret=f"guess-{number}") for number in range(GUESSES)]
 
         answers = await all_at_once(
@@ -77,15 +77,17 @@ async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_rem
             if answer not in checked:
                 assert int(answer.headers["retry-after"]) >= 1
         # Elsewhere nobody guesses.
-        assert (await present(http, client, ELSEWHERE, by_header=by_header)).status_code == 200
+        assert (await present(http, client, OTHER_ADDRESS, by_header=by_header)).status_code == 200
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
-async def test_a_flood_right_after_a_call_that_was_right_does_not_either(guarded: Arena, client: OAuthClient) -> None:
-    guarded.clear()
+async def test_a_flood_right_after_a_call_that_was_right_does_not_either(
+    instances_behind_proxy: InstancePair, client: OAuthClient
+) -> None:
+    instances_behind_proxy.clear()
     address = next(ADDRESSES)
-    async with replace(guarded, ports=guarded.ports[:1]).http() as http:
+    async with replace(instances_behind_proxy, ports=instances_behind_proxy.ports[:1]).http() as http:
         await open_connections(http)
         assert (await present(http, client, address, by_header=False)).status_code == 200
         guesses = [replace(client, client_secret=f"guess-{number}") for number in range(GUESSES)]
@@ -101,28 +103,30 @@ async def test_a_flood_right_after_a_call_that_was_right_does_not_either(guarded
 @pytest.mark.clause("decided-only-failures-count")
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
 async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_counters(
-    guarded: Arena, client: OAuthClient
+    instances_behind_proxy: InstancePair, client: OAuthClient
 ) -> None:
-    guarded.clear()
+    instances_behind_proxy.clear()
     address = next(ADDRESSES)
-    async with guarded.http() as http:
+    async with instances_behind_proxy.http() as http:
         await open_connections(http)
 
         answers = await all_at_once([present(http, client, address, by_header=False) for _ in range(GUESSES)])
 
     assert [answer.status_code for answer in answers] == [200] * GUESSES
-    assert not list(guarded.store.scan_iter("address:*"))
+    assert not list(instances_behind_proxy.store.scan_iter("address:*"))
 
 
 @pytest.mark.clause("decided-only-failures-count")
 @pytest.mark.parametrize("bursts", [1, pytest.param(3, marks=pytest.mark.long)])
-async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guarded: Arena, bursts: int) -> None:
+async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(
+    instances_behind_proxy: InstancePair, bursts: int
+) -> None:
     """Far more than may wait for one counter: one of them asks for room, and all pass with it."""
-    guarded.clear()
+    instances_behind_proxy.clear()
     address = next(ADDRESSES)
     for _ in range(bursts):
         # Connections of an earlier burst may be so old that the instances close them while a request is on its way.
-        async with guarded.http() as http:
+        async with instances_behind_proxy.http() as http:
             await open_connections(http)
             answers = await all_at_once([present(http, MADE_SECRET, address, by_header=True) for _ in range(600)])
 
@@ -131,13 +135,15 @@ async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guard
 
 @pytest.mark.clause("decided-only-failures-count", "decided-basic-encoded-and-raw", "decided-client-limit")
 @pytest.mark.parametrize("wrong", [0, 4 * ALLOWED])
-async def test_raw_and_encoded_secrets_among_wrong_ones_are_never_a_failure(guarded: Arena, wrong: int) -> None:
+async def test_raw_and_encoded_secrets_among_wrong_ones_are_never_a_failure(
+    instances_behind_proxy: InstancePair, wrong: int
+) -> None:
     """The secret of reader holds `%` and `+`, so that Basic has two readings of it."""
-    guarded.clear()
+    instances_behind_proxy.clear()
     address = next(ADDRESSES)
     encoded = replace(READER, client_secret=quote_plus(READER.client_secret or ""))
     guesses = [replace(READER, client_secret=f"guess+{number}") for number in range(wrong)]
-    async with guarded.http() as http:
+    async with instances_behind_proxy.http() as http:
         await open_connections(http)
 
         answers = await all_at_once(
@@ -147,5 +153,5 @@ async def test_raw_and_encoded_secrets_among_wrong_ones_are_never_a_failure(guar
     rights, wrongs = answers[:100], answers[100:]
     assert {answer.status_code for answer in rights} <= ({200, 429, 503} if wrong else {200})
     assert sum(answer.status_code == 401 for answer in wrongs) <= ALLOWED
-    failed = {guarded.store.get(key) for key in guarded.store.scan_iter("address:*")}
+    failed = {instances_behind_proxy.store.get(key) for key in instances_behind_proxy.store.scan_iter("address:*")}
     assert failed == ({str(ALLOWED)} if wrong else set())

@@ -11,7 +11,7 @@ from hashlib import sha256
 import httpx2
 import pytest
 
-from tests.races.arena import Arena, all_at_once, is_live, patiently, places
+from tests.races.instances import InstancePair, all_at_once, is_live, places, until_available
 from tests.support.browser import SESSIONS, Browser, Page, authorization_response, authorization_url, is_login_page
 from tests.support.clients_and_users import (
     ALICE,
@@ -46,7 +46,7 @@ async def log_out_amid(
     return await logging_out, list(await asyncio.gather(*tasks))
 
 
-async def live_through(
+async def complete_code_flow(
     http: httpx2.AsyncClient, number: int, client: OAuthClient, credentials: UserCredentials
 ) -> dict[str, str]:
     """One browser's way from the request to tokens, with a state and a verifier that no other has."""
@@ -56,7 +56,7 @@ async def live_through(
         client, callback, state=f"state {number}", code_challenge=challenge, code_challenge_method="S256"
     )
     form = await browser.open(address)
-    page = await patiently(partial(browser.log_in, form, credentials))
+    page = await until_available(partial(browser.log_in, form, credentials))
     answer = authorization_response(await browser.allow(page), callback)
     assert answer["state"] == f"state {number}"
     tokens = tokens_of(await client.exchange(http, answer["code"], callback, code_verifier=verifier))
@@ -68,20 +68,25 @@ async def live_through(
 )
 @pytest.mark.parametrize("people", [(ALICE,), (ALICE, BOB)], ids=["one user", "two users"])
 async def test_many_browsers_that_log_in_and_consent_at_once_each_get_a_session_of_their_own(
-    arena: Arena, http: httpx2.AsyncClient, people: tuple[UserCredentials, ...]
+    instances: InstancePair, http: httpx2.AsyncClient, people: tuple[UserCredentials, ...]
 ) -> None:
     apps = [(PHONE_APP, WEB_SHOP)[number % 2] for number in range(CROWD)]
 
     lives = await asyncio.gather(
-        *(live_through(http, number, client, people[number // 2 % len(people)]) for number, client in enumerate(apps))
+        *(
+            complete_code_flow(http, number, client, people[number // 2 % len(people)])
+            for number, client in enumerate(apps)
+        )
     )
 
     for name in ("code", "access_token", "refresh_token"):
         assert len({life[name] for life in lives}) == CROWD
     for client, life in zip(apps, lives, strict=True):
-        assert arena.knows_access_token(life["access_token"])
-        assert await is_live(arena, http, client, dict(tokens_of(await client.refresh(http, life["refresh_token"]))))
-    assert not list(arena.store.scan_iter("code:*"))
+        assert instances.knows_access_token(life["access_token"])
+        assert await is_live(
+            instances, http, client, dict(tokens_of(await client.refresh(http, life["refresh_token"])))
+        )
+    assert not list(instances.store.scan_iter("code:*"))
 
 
 @pytest.mark.clause(
@@ -93,7 +98,7 @@ async def test_many_browsers_that_log_in_and_consent_at_once_each_get_a_session_
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("by_page", [False, True], ids=["revokeAll", "page"])
 async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhere(
-    arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
+    instances: InstancePair, http: httpx2.AsyncClient, place: int, by_page: bool
 ) -> None:
     """Each code is presented several times: whether that or the log-out ends what it gave, it must be dead."""
     of_bob = tokens_of(await PHONE_APP.exchange(http, await Browser(http).get_code(credentials=BOB), PHONE_CALLBACK))
@@ -114,17 +119,19 @@ async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhe
         won = [answer for answer in answers[number::CODES] if answer.status_code == 200]
         assert len(won) <= 1
         for answer in won:
-            assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
+            assert not await is_live(instances, http, PHONE_APP, dict(tokens_of(answer)))
     assert is_login_page(await browser.open(authorization_url()))
-    assert await is_live(arena, http, PHONE_APP, dict(of_bob))
+    assert await is_live(instances, http, PHONE_APP, dict(of_bob))
     later = await browser.get_code()
-    assert await is_live(arena, http, PHONE_APP, dict(tokens_of(await PHONE_APP.exchange(http, later, PHONE_CALLBACK))))
+    assert await is_live(
+        instances, http, PHONE_APP, dict(tokens_of(await PHONE_APP.exchange(http, later, PHONE_CALLBACK)))
+    )
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-grace-does-not-revive")
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead_and_alone_so(
-    arena: Arena, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     browser = Browser(http)
     sessions = [
@@ -145,10 +152,10 @@ async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead
         [dict(tokens_of(answer)) for answer in answers[number::CODES] if answer.status_code == 200]
         for number in range(CODES)
     ]
-    (dead,) = [number for number in range(CODES) if arena.find_family(sessions[number]["refresh_token"]) is None]
+    (dead,) = [number for number in range(CODES) if instances.find_family(sessions[number]["refresh_token"]) is None]
     for number, session in enumerate(sessions):
         for body in (session, *given[number]):
-            assert arena.knows_access_token(body["access_token"]) == (number != dead)
+            assert instances.knows_access_token(body["access_token"]) == (number != dead)
         answer = await PHONE_APP.refresh(http, session["refresh_token"])
         if number == dead:
             assert_error(answer, 400, "invalid_grant")
@@ -159,12 +166,12 @@ async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead
 @pytest.mark.clause("decided-i1-one-winner", "decided-revoke-access-token-alone", "7009-2.1-immediate")
 @pytest.mark.long
 async def test_codes_that_many_browsers_get_while_clients_revoke_leave_no_more_sessions_than_tokens_that_work(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """Every other client throws its session away at once; nobody else notices."""
 
     async def live(number: int) -> dict[str, str]:
-        life = await live_through(http, number, PHONE_APP, ALICE)
+        life = await complete_code_flow(http, number, PHONE_APP, ALICE)
         if number % 2:
             assert (await PHONE_APP.revoke(http, life["refresh_token"])).status_code == 200
         return life
@@ -172,8 +179,8 @@ async def test_codes_that_many_browsers_get_while_clients_revoke_leave_no_more_s
     lives = await asyncio.gather(*(live(number) for number in range(CROWD)))
 
     for number, life in enumerate(lives):
-        assert await is_live(arena, http, PHONE_APP, life) == (number % 2 == 0)
-    assert len(list(arena.store.scan_iter("family:*"))) == CROWD // 2
+        assert await is_live(instances, http, PHONE_APP, life) == (number % 2 == 0)
+    assert len(list(instances.store.scan_iter("family:*"))) == CROWD // 2
     second_uses = await all_at_once([PHONE_APP.exchange(http, life["code"], PHONE_CALLBACK) for life in lives])
     for answer in second_uses:
         assert_error(answer, 400, "invalid_grant")

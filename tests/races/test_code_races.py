@@ -7,7 +7,7 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
+from tests.races.instances import CONCURRENT_REQUESTS, InstancePair, all_at_once, is_live
 from tests.support.clients_and_users import (
     PHONE_APP,
     PHONE_CALLBACK,
@@ -31,28 +31,28 @@ ROUNDS = 4
 )
 @pytest.mark.parametrize(("client", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_what_it_won(
-    arena: Arena, http: httpx2.AsyncClient, worker: Worker, client: OAuthClient, callback: str
+    instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, client: OAuthClient, callback: str
 ) -> None:
     for _ in range(ROUNDS):
         code = await make_code(worker, client=client, redirect_uri=callback)
 
-        answers = await all_at_once([client.exchange(http, code, callback) for _ in range(CONTENDERS)])
+        answers = await all_at_once([client.exchange(http, code, callback) for _ in range(CONCURRENT_REQUESTS)])
 
         won = [answer for answer in answers if answer.status_code == 200]
         assert len(won) == 1
         for answer in answers:
             if answer is not won[0]:
                 assert_error(answer, 400, "invalid_grant")
-        assert not await is_live(arena, http, client, dict(tokens_of(won[0])))
+        assert not await is_live(instances, http, client, dict(tokens_of(won[0])))
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-wrong-exchange-leaves-the-code")
 async def test_a_code_survives_many_exchanges_by_another_client_and_is_good_for_its_own(
-    arena: Arena, http: httpx2.AsyncClient, worker: Worker
+    instances: InstancePair, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    for place in (0, CONTENDERS // 2, CONTENDERS):
+    for place in (0, CONCURRENT_REQUESTS // 2, CONCURRENT_REQUESTS):
         code = await make_code(worker)
-        requests = [WEB_SHOP.exchange(http, code, PHONE_CALLBACK) for _ in range(CONTENDERS)]
+        requests = [WEB_SHOP.exchange(http, code, PHONE_CALLBACK) for _ in range(CONCURRENT_REQUESTS)]
         requests.insert(place, PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
         answers = await all_at_once(requests)
@@ -60,4 +60,4 @@ async def test_a_code_survives_many_exchanges_by_another_client_and_is_good_for_
         tokens = tokens_of(answers.pop(place))
         for answer in answers:
             assert_error(answer, 400, "invalid_grant")
-        assert await is_live(arena, http, PHONE_APP, dict(tokens))
+        assert await is_live(instances, http, PHONE_APP, dict(tokens))

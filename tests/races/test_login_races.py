@@ -17,7 +17,7 @@ from service.store.attempts import MAX_WAITING
 from service.store.keys import login_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
-from tests.races.arena import CONTENDERS, Arena, all_at_once, patiently
+from tests.races.instances import CONCURRENT_REQUESTS, InstancePair, all_at_once, until_available
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
@@ -38,16 +38,18 @@ WRONG = UserCredentials(BOB.username, "not the password")
 
 @pytest.mark.clause("decided-login-limit", "6749-4.3.2-brute-force", "6749-10.10-user-credentials-protected")
 async def test_of_many_wrong_passwords_at_once_exactly_the_allowed_number_is_checked(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     for _ in range(2):
-        arena.clear()
+        instances.clear()
 
-        answers = await all_at_once([patiently(partial(PHONE_APP.log_in, http, WRONG)) for _ in range(CONTENDERS)])
+        answers = await all_at_once(
+            [until_available(partial(PHONE_APP.log_in, http, WRONG)) for _ in range(CONCURRENT_REQUESTS)]
+        )
 
         checked = [answer for answer in answers if answer.status_code == 400]
         refused = [answer for answer in answers if answer.status_code != 400]
-        assert (len(checked), len(refused)) == (ALLOWED, CONTENDERS - ALLOWED)
+        assert (len(checked), len(refused)) == (ALLOWED, CONCURRENT_REQUESTS - ALLOWED)
         for answer in checked:
             assert_error(answer, 400, "invalid_grant")
         for answer in refused:
@@ -57,12 +59,12 @@ async def test_of_many_wrong_passwords_at_once_exactly_the_allowed_number_is_che
 
 @pytest.mark.clause("decided-limit-stops-checking")
 async def test_past_the_limit_the_right_password_among_many_is_refused_like_the_others(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
-    guesses = [WRONG] * CONTENDERS
-    await all_at_once([patiently(partial(PHONE_APP.log_in, http, guess)) for guess in guesses])
+    guesses = [WRONG] * CONCURRENT_REQUESTS
+    await all_at_once([until_available(partial(PHONE_APP.log_in, http, guess)) for guess in guesses])
 
-    answers = await all_at_once([PHONE_APP.log_in(http, BOB) for _ in range(CONTENDERS)])
+    answers = await all_at_once([PHONE_APP.log_in(http, BOB) for _ in range(CONCURRENT_REQUESTS)])
 
     for answer in answers:
         assert_error(answer, 429, "invalid_grant")
@@ -71,21 +73,23 @@ async def test_past_the_limit_the_right_password_among_many_is_refused_like_the_
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP])
 async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_counters(
-    arena: Arena, http: httpx2.AsyncClient, client: OAuthClient
+    instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     """They are six times as many as wrong ones would be allowed."""
-    answers = await all_at_once([patiently(partial(client.log_in, http, ALICE)) for _ in range(CONTENDERS)])
+    answers = await all_at_once(
+        [until_available(partial(client.log_in, http, ALICE)) for _ in range(CONCURRENT_REQUESTS)]
+    )
 
     access_tokens = {tokens_of(answer)["access_token"] for answer in answers}
-    assert len(access_tokens) == CONTENDERS
-    assert not list(arena.store.scan_iter("login:*"))
-    assert not list(arena.store.scan_iter("address:*"))
+    assert len(access_tokens) == CONCURRENT_REQUESTS
+    assert not list(instances.store.scan_iter("login:*"))
+    assert not list(instances.store.scan_iter("address:*"))
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
 @pytest.mark.single_server("how many get their turn is a matter of hashing, which Redis has no part in")
 async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """The number that succeeds at the first attempt depends on the machine. The others are asked to come back."""
     refused: list[httpx2.Response] = []
@@ -96,14 +100,14 @@ async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
             refused.append(answer)
         return answer
 
-    answers = await all_at_once([patiently(log_in) for _ in range(CROWD)])
+    answers = await all_at_once([until_available(log_in) for _ in range(CROWD)])
 
     assert {answer.status_code for answer in answers} == {200}
     for answer in refused:
         assert_error(answer, 503, "temporarily_unavailable")
         assert int(answer.headers["retry-after"]) >= 1
-    assert not list(arena.store.scan_iter("login:*"))
-    assert not list(arena.store.scan_iter("address:*"))
+    assert not list(instances.store.scan_iter("login:*"))
+    assert not list(instances.store.scan_iter("address:*"))
 
 
 def make_eager_worker(settings: Settings, clock: Clock) -> Worker:
@@ -133,7 +137,7 @@ def full(held_time: LoopTime, store: redis.Redis, registry: None) -> str:
     return counter
 
 
-class Waiting:
+class WaitingLogins:
     """A service in this process, and how many logins wait in it for room on a counter."""
 
     def __init__(self, worker: Worker, http: httpx2.AsyncClient) -> None:
@@ -158,11 +162,13 @@ class Waiting:
 
 
 @asynccontextmanager
-async def waiting_at(settings: Settings, clock: Clock, *, max_waiting: int = MAX_WAITING) -> AsyncIterator[Waiting]:
+async def waiting_at(
+    settings: Settings, clock: Clock, *, max_waiting: int = MAX_WAITING
+) -> AsyncIterator[WaitingLogins]:
     worker = make_eager_worker(settings, clock)
     worker.attempts.max_waiting = max_waiting
     async with serving_worker(worker) as http:
-        waiting = Waiting(worker, http)
+        waiting = WaitingLogins(worker, http)
         try:
             yield waiting
         finally:

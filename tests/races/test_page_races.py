@@ -11,7 +11,7 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.worker import Worker
-from tests.races.arena import Arena, all_at_once, is_live, patiently, places
+from tests.races.instances import InstancePair, all_at_once, is_live, places, until_available
 from tests.support.browser import (
     SESSIONS,
     Browser,
@@ -65,7 +65,7 @@ async def open_pages(http: httpx2.AsyncClient, browsers: int, pages: int) -> lis
 
 async def click(browser: Browser, page: httpx2.Response, *, allows: bool = True) -> httpx2.Response:
     """On allow, or deny; and once more where the service is too busy, as the page says."""
-    return await patiently(lambda: browser.allow(page) if allows else browser.deny(page))
+    return await until_available(lambda: browser.allow(page) if allows else browser.deny(page))
 
 
 def codes_of(answers: Sequence[httpx2.Response]) -> set[str]:
@@ -86,7 +86,7 @@ async def run_with(
 @pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-10.5-short-lived-single-use")
 @pytest.mark.parametrize(("client", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_none(
-    arena: Arena, http: httpx2.AsyncClient, client: OAuthClient, callback: str
+    instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient, callback: str
 ) -> None:
     browser = Browser(http)
     for _ in range(ROUNDS):
@@ -95,17 +95,17 @@ async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_n
         answers = await all_at_once([click(browser, page) for _ in range(CLICKS)])
 
         (code,) = {authorization_response(answer, callback)["code"] for answer in answers}
-        assert len(list(arena.store.scan_iter("code:*"))) == 1
+        assert len(list(instances.store.scan_iter("code:*"))) == 1
         tokens = dict(tokens_of(await client.exchange(http, code, callback)))
         for answer in await all_at_once([click(browser, page) for _ in range(CLICKS)]):
             assert_refused(answer, 400, "answered")
-        assert not list(arena.store.scan_iter("code:*"))
-        assert await is_live(arena, http, client, tokens)
+        assert not list(instances.store.scan_iter("code:*"))
+        assert await is_live(instances, http, client, tokens)
 
 
 @pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-4.1.2-second-use-denied")
 async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_to_no_second_session(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     browser = Browser(http)
     for place in PLACES:
@@ -119,12 +119,14 @@ async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_t
         for answer in answers:
             if answer.status_code != 303:
                 assert_refused(answer, 400, "answered")
-        assert not list(arena.store.scan_iter("code:*"))
-        assert await is_live(arena, http, PHONE_APP, dict(tokens_of(exchanged)))
+        assert not list(instances.store.scan_iter("code:*"))
+        assert await is_live(instances, http, PHONE_APP, dict(tokens_of(exchanged)))
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-second-exchange-ends-family", "6749-4.1.2-second-use-denied")
-async def test_of_many_exchanges_of_the_code_of_a_page_one_wins(arena: Arena, http: httpx2.AsyncClient) -> None:
+async def test_of_many_exchanges_of_the_code_of_a_page_one_wins(
+    instances: InstancePair, http: httpx2.AsyncClient
+) -> None:
     browser = Browser(http)
     for _ in range(ROUNDS):
         code = await browser.get_code()
@@ -135,14 +137,14 @@ async def test_of_many_exchanges_of_the_code_of_a_page_one_wins(arena: Arena, ht
         for answer in answers:
             if answer is not won:
                 assert_error(answer, 400, "invalid_grant")
-        assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(won)))
+        assert not await is_live(instances, http, PHONE_APP, dict(tokens_of(won)))
 
 
 @pytest.mark.clause("decided-i1-one-winner", "spec-4.1-denial")
 @pytest.mark.parametrize("denies", [1, CLICKS // 2, CLICKS - 1])
 @pytest.mark.parametrize("allow_first", [False, True])
 async def test_of_allow_and_deny_at_once_exactly_one_counts(
-    arena: Arena, http: httpx2.AsyncClient, denies: int, allow_first: bool
+    instances: InstancePair, http: httpx2.AsyncClient, denies: int, allow_first: bool
 ) -> None:
     browser = Browser(http)
     page = await browser.open_consent_page(authorization_url())
@@ -162,7 +164,7 @@ async def test_of_allow_and_deny_at_once_exactly_one_counts(
     (winner,) = (told[True] | told[False]) - {"answered"}
     was_allowed = winner != "denied"
     assert told == {was_allowed: {winner}, not was_allowed: {"answered"}}
-    assert len(list(arena.store.scan_iter("code:*"))) == was_allowed
+    assert len(list(instances.store.scan_iter("code:*"))) == was_allowed
 
 
 async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.Response:
@@ -177,7 +179,7 @@ async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.
 @pytest.mark.parametrize("place", PLACES_OF_ONE)
 @pytest.mark.parametrize("by_page", [False, True], ids=["revokeAll", "page"])
 async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
-    arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
+    instances: InstancePair, http: httpx2.AsyncClient, place: int, by_page: bool
 ) -> None:
     of_bob = await Browser(http).get_code(credentials=BOB)
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
@@ -186,7 +188,7 @@ async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
     opened = await open_pages(http, 3, 2)
     clicks = [click(browser, page) for browser, page in opened * (CLICKS // len(opened))]
     ask_to_end = partial(sessions.submit, listed, "/sessions/end-all", {})
-    end = patiently(ask_to_end if by_page else partial(revoke_all, http, tokens["access_token"]))
+    end = until_available(ask_to_end if by_page else partial(revoke_all, http, tokens["access_token"]))
 
     answers, ended = await run_with(place, clicks, end)
 
@@ -208,36 +210,36 @@ async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("place", [1, 3, 6])
 async def test_no_tokens_of_a_client_in_a_hurry_outlive_a_revoke_all(
-    arena: Arena, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     opened = await open_pages(http, 3, 2)
 
     clicks = [allow_and_exchange(browser, page) for browser, page in opened]
-    answers, ended = await run_with(place, clicks, patiently(partial(revoke_all, http, tokens["access_token"])))
+    answers, ended = await run_with(place, clicks, until_available(partial(revoke_all, http, tokens["access_token"])))
 
     assert ended.status_code == 200
     for answer in answers:
         if answer.status_code == 200:
-            assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
+            assert not await is_live(instances, http, PHONE_APP, dict(tokens_of(answer)))
         else:
             assert answer.status_code in (400, 403), answer.text
-    assert not list(arena.store.scan_iter("access:*"))
-    assert not list(arena.store.scan_iter("code:*"))
+    assert not list(instances.store.scan_iter("access:*"))
+    assert not list(instances.store.scan_iter("code:*"))
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("place", [0, LOGINS // 2, LOGINS])
 async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_not_at_all(
-    arena: Arena, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     """Which of the two is a matter of which came first; one that begins after the answer is always good."""
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     browsers = [Browser(http) for _ in range(LOGINS)]
     forms = [await browser.open(authorization_url()) for browser in browsers]
 
-    logins = [patiently(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
-    answers, ended = await run_with(place, logins, patiently(partial(revoke_all, http, tokens["access_token"])))
+    logins = [until_available(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
+    answers, ended = await run_with(place, logins, until_available(partial(revoke_all, http, tokens["access_token"])))
 
     assert ended.status_code == 200
     for browser, answer in zip(browsers, answers, strict=True):
@@ -247,7 +249,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
         if is_consent_page(answer):
             outcome = await allow_and_exchange(browser, answer)
             assert (outcome.status_code == 200) == is_good, outcome.text
-            assert not is_good or await is_live(arena, http, PHONE_APP, dict(tokens_of(outcome)))
+            assert not is_good or await is_live(instances, http, PHONE_APP, dict(tokens_of(outcome)))
     later = Browser(http)
     assert is_consent_page(await later.open_consent_page(authorization_url()))
 
@@ -255,7 +257,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-disabled-user")
 @pytest.mark.parametrize("place", [0, 3, 8])
 async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_anything(
-    arena: Arena, http: httpx2.AsyncClient, worker: Worker, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     """As a seed does it: first the record, then all that the user has. Eight logins are not too many wrong ones."""
     browsers = [Browser(http) for _ in range(8)]
@@ -270,7 +272,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 
     known = await worker.registry.find_user(identity)
     assert known is not None
-    logins = [patiently(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
+    logins = [until_available(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
     clicks = [allow_and_exchange(browser, page) for browser, page in opened]
     try:
         answers, _ = await run_with(place, [*logins, *clicks], disable())
@@ -285,9 +287,9 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
                 # 400: an attempt that was told to come back had used up the form.
                 assert is_login_page(answer) or answer.status_code in (400, 403)
         for answer in answers[8:]:
-            assert answer.status_code != 200 or not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
+            assert answer.status_code != 200 or not await is_live(instances, http, PHONE_APP, dict(tokens_of(answer)))
         for kind in ("access", "family", "code", "browser", "consent"):
-            assert not list(arena.store.scan_iter(f"{kind}:*")), kind
+            assert not list(instances.store.scan_iter(f"{kind}:*")), kind
     finally:
         await worker.registry.put_users([known])
         await await_invalidations(worker)
@@ -297,7 +299,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 @pytest.mark.clause("decided-i1-one-winner")
 @pytest.mark.parametrize("place", PLACES_OF_ONE)
 async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
-    arena: Arena, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     """What was allowed before it is the client's; what comes after it is refused."""
     browser = Browser(http)
@@ -305,7 +307,9 @@ async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
     listed, window = await browser.open(SESSIONS), copy_of(browser)
 
     clicks = [click(window, page) for _ in range(CLICKS)]
-    answers, ended = await run_with(place, clicks, patiently(partial(browser.submit, listed, "/sessions/sign-out", {})))
+    answers, ended = await run_with(
+        place, clicks, until_available(partial(browser.submit, listed, "/sessions/sign-out", {}))
+    )
 
     assert is_login_page(ended)
     codes = codes_of(answers)
@@ -314,20 +318,20 @@ async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
         if answer.status_code != 303:
             assert_refused(answer, 403, "signed_out")
     assert_refused(await window.allow(page), 403, "signed_out")
-    assert len(list(arena.store.scan_iter("code:*"))) == len(codes)
+    assert len(list(instances.store.scan_iter("code:*"))) == len(codes)
     for code in codes:
         assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
 async def test_one_login_form_sent_many_times_at_once_leaves_one_browser_signed_in(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """Each gives a session of its own name; the browser goes on with the last one that it heard of."""
     browser = Browser(http)
     form = await browser.open(authorization_url())
 
-    answers = await all_at_once([patiently(partial(browser.log_in, form)) for _ in range(LOGINS)])
+    answers = await all_at_once([until_available(partial(browser.log_in, form)) for _ in range(LOGINS)])
 
     assert {is_consent_page(answer) or answer.status_code in (400, 403) for answer in answers} == {True}
     page = await browser.open_consent_page(authorization_url())

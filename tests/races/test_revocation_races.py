@@ -15,7 +15,15 @@ from service.protocol.user import User, identify_user
 from service.store.keys import ended_key
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently, places
+from tests.races.instances import (
+    CONCURRENT_REQUESTS,
+    KEYRING,
+    InstancePair,
+    all_at_once,
+    is_live,
+    places,
+    until_available,
+)
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
@@ -31,7 +39,9 @@ from tests.support.clients_and_users import (
 )
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
-PLACES = places(0, CONTENDERS // 4, CONTENDERS, more=(5, CONTENDERS // 2, 3 * CONTENDERS // 4))
+PLACES = places(
+    0, CONCURRENT_REQUESTS // 4, CONCURRENT_REQUESTS, more=(5, CONCURRENT_REQUESTS // 2, 3 * CONCURRENT_REQUESTS // 4)
+)
 """Where among the refreshes the revocation stands: each is another interleaving."""
 
 ENDED = (200, 401)
@@ -41,16 +51,16 @@ Session = tuple[OAuthClient, dict[str, str]]
 
 
 async def log_in(http: httpx2.AsyncClient, client: OAuthClient, credentials: UserCredentials = ALICE) -> Session:
-    return client, dict(tokens_of(await patiently(partial(client.log_in, http, credentials))))
+    return client, dict(tokens_of(await until_available(partial(client.log_in, http, credentials))))
 
 
 def refresh_all(http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[asyncio.Task[httpx2.Response]]:
-    turns = [sessions[i % len(sessions)] for i in range(CONTENDERS)]
+    turns = [sessions[i % len(sessions)] for i in range(CONCURRENT_REQUESTS)]
     asked = [partial(client.refresh, http, body["refresh_token"]) for client, body in turns]
-    return [asyncio.ensure_future(patiently(ask)) for ask in asked]
+    return [asyncio.ensure_future(until_available(ask)) for ask in asked]
 
 
-def find_handed_out(sessions: Sequence[Session], answers: Sequence[httpx2.Response]) -> list[Session]:
+def find_issued(sessions: Sequence[Session], answers: Sequence[httpx2.Response]) -> list[Session]:
     """All that the users hold afterwards: what they had, and what the refreshes gave them."""
     for answer in answers:
         if answer.status_code != 200:
@@ -63,8 +73,8 @@ def find_handed_out(sessions: Sequence[Session], answers: Sequence[httpx2.Respon
     return [*sessions, *given]
 
 
-async def find_live(arena: Arena, http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[Session]:
-    return [(app, body) for app, body in sessions if await is_live(arena, http, app, body)]
+async def find_live(instances: InstancePair, http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[Session]:
+    return [(app, body) for app, body in sessions if await is_live(instances, http, app, body)]
 
 
 @pytest.mark.clause(
@@ -78,57 +88,59 @@ async def find_live(arena: Arena, http: httpx2.AsyncClient, sessions: Sequence[S
 )
 @pytest.mark.parametrize("place", PLACES)
 async def test_nothing_survives_a_revoke_all_amid_refreshes_of_all_sessions(
-    arena: Arena, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     of_bob = await log_in(http, PHONE_APP, BOB)
     sessions = [await log_in(http, app) for app in APPS]
 
     requests = refresh_all(http, sessions)
     revoke = partial(revoke_all, http, sessions[0][1]["access_token"])
-    requests.insert(place, asyncio.ensure_future(patiently(revoke)))
+    requests.insert(place, asyncio.ensure_future(until_available(revoke)))
     revoked = await requests.pop(place)
     later = await log_in(http, PHONE_APP)
     answers = [await request for request in requests]
 
     assert revoked.status_code in ENDED
-    assert not await find_live(arena, http, find_handed_out(sessions, answers))
+    assert not await find_live(instances, http, find_issued(sessions, answers))
     for session in (of_bob, later):
-        assert arena.knows_access_token(session[1]["access_token"])
+        assert instances.knows_access_token(session[1]["access_token"])
         assert (await session[0].refresh(http, session[1]["refresh_token"])).status_code == 200
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers", "spec-4.4-all-tokens")
 async def test_a_revoke_all_by_everybody_at_once_leaves_nothing_and_refuses_whoever_comes_too_late(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
         sessions = [await log_in(http, app) for app in APPS]
-        turns = [sessions[i % len(sessions)] for i in range(CONTENDERS)]
+        turns = [sessions[i % len(sessions)] for i in range(CONCURRENT_REQUESTS)]
 
-        answers = await all_at_once([patiently(partial(revoke_all, http, body["access_token"])) for _, body in turns])
+        answers = await all_at_once(
+            [until_available(partial(revoke_all, http, body["access_token"])) for _, body in turns]
+        )
 
         assert {answer.status_code for answer in answers} <= set(ENDED)
-        assert not await find_live(arena, http, sessions)
-        assert not list(arena.store.scan_iter("revoked:*"))
+        assert not await find_live(instances, http, sessions)
+        assert not list(instances.store.scan_iter("revoked:*"))
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live", "decided-i7-revocation-is-final")
 async def test_of_logins_amid_a_revoke_all_each_lives_wholly_or_is_dead_wholly(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """Which of the two is a matter of which came first; one that begins after the answer always lives."""
     session = await log_in(http, PHONE_APP)
     logins = [asyncio.ensure_future(MADE_SECRET.log_in(http, ALICE)) for _ in range(20)]
-    revoked = asyncio.ensure_future(patiently(partial(revoke_all, http, session[1]["access_token"])))
+    revoked = asyncio.ensure_future(until_available(partial(revoke_all, http, session[1]["access_token"])))
 
     assert (await revoked).status_code in ENDED
     _, later = await log_in(http, MADE_SECRET)
     amid = [dict(tokens_of(await login)) for login in logins if (await login).status_code == 200]
     for body in amid:
-        had_access = arena.knows_access_token(body["access_token"])
+        had_access = instances.knows_access_token(body["access_token"])
         assert had_access == ((await MADE_SECRET.refresh(http, body["refresh_token"])).status_code == 200)
-    assert await is_live(arena, http, MADE_SECRET, later)
-    assert not await is_live(arena, http, *session)
+    assert await is_live(instances, http, MADE_SECRET, later)
+    assert not await is_live(instances, http, *session)
 
 
 @pytest.mark.clause(
@@ -139,44 +151,44 @@ async def test_of_logins_amid_a_revoke_all_each_lives_wholly_or_is_dead_wholly(
 )
 @pytest.mark.parametrize("place", PLACES)
 async def test_nothing_of_a_session_survives_its_revocation_amid_its_refreshes(
-    arena: Arena, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     other = await log_in(http, WEB_SHOP)
     session = await log_in(http, WEB_SHOP)
 
     requests = refresh_all(http, [session])
     revoke = partial(WEB_SHOP.revoke, http, session[1]["refresh_token"])
-    requests.insert(place, asyncio.ensure_future(patiently(revoke)))
+    requests.insert(place, asyncio.ensure_future(until_available(revoke)))
     revoked = await requests.pop(place)
     answers = [await request for request in requests]
 
     assert revoked.status_code == 200
-    assert not await find_live(arena, http, find_handed_out([session], answers))
-    assert arena.find_family(session[1]["refresh_token"]) is None
-    assert await is_live(arena, http, *other)
+    assert not await find_live(instances, http, find_issued([session], answers))
+    assert instances.find_family(session[1]["refresh_token"]) is None
+    assert await is_live(instances, http, *other)
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-revoke-access-token-alone", "spec-3-revoke-invalidates")
 async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes_nothing_along(
-    arena: Arena, http: httpx2.AsyncClient
+    instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
         client, body = await log_in(http, PHONE_APP)
         refreshes = refresh_all(http, [(client, body)])
 
         revoke = partial(client.revoke, http, body["access_token"])
-        answers = await all_at_once([patiently(revoke) for _ in range(CONTENDERS)])
+        answers = await all_at_once([until_available(revoke) for _ in range(CONCURRENT_REQUESTS)])
 
         assert {200} == {answer.status_code for answer in answers}
-        assert not arena.knows_access_token(body["access_token"])
+        assert not instances.knows_access_token(body["access_token"])
         given = [tokens_of(await refresh)["access_token"] for refresh in refreshes]
-        assert all(map(arena.knows_access_token, given))
+        assert all(map(instances.knows_access_token, given))
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-@pytest.mark.parametrize("place", [0, CONTENDERS // 4, CONTENDERS])
+@pytest.mark.parametrize("place", [0, CONCURRENT_REQUESTS // 4, CONCURRENT_REQUESTS])
 async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger_stay_whole(
-    arena: Arena, http: httpx2.AsyncClient, worker: Worker, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     alice = identify_user("main", ALICE.username)
     older = [await log_in(http, app) for app in (PHONE_APP, MADE_SECRET)]
@@ -191,17 +203,17 @@ async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger
     await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms)
     answers = [await request for request in requests]
 
-    ends = [turns[i % len(turns)] in older for i in range(CONTENDERS)]
+    ends = [turns[i % len(turns)] in older for i in range(CONCURRENT_REQUESTS)]
     of_older = [answer for answer, is_older in zip(answers, ends, strict=True) if is_older]
     of_younger = [answer for answer, is_older in zip(answers, ends, strict=True) if not is_older]
-    assert not await find_live(arena, http, find_handed_out(older, of_older))
+    assert not await find_live(instances, http, find_issued(older, of_older))
     assert {answer.status_code for answer in of_younger} == {200}
-    handed_out = find_handed_out(younger, of_younger)
-    assert all(arena.knows_access_token(body["access_token"]) for _, body in handed_out)
+    issued = find_issued(younger, of_younger)
+    assert all(instances.knows_access_token(body["access_token"]) for _, body in issued)
     listed, _ = await worker.families.list_of_user(alice, 100)
     assert {digest for digest, _ in listed} == {digest_of(body) for _, body in younger}
     await worker.revocations.revoke_all(alice.shard, alice.subject)
-    assert not await find_live(arena, http, handed_out)
+    assert not await find_live(instances, http, issued)
 
 
 def digest_of(body: dict[str, str]) -> str:
@@ -212,7 +224,7 @@ def digest_of(body: dict[str, str]) -> str:
 
 @pytest.mark.clause("decided-late-replay-ends-family", "decided-ended-families", "decided-i1-one-winner")
 async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_remembered(
-    arena: Arena, worker: Worker
+    instances: InstancePair, worker: Worker
 ) -> None:
     for _ in range(5):
         user = User(realm="main", username="nobody@example.com")
@@ -230,11 +242,13 @@ async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_
         for generation in range(1, 9):
             assert await refresh(worker, first, generation) == "rotated"
         worker.redis.clock_offset_ms = lambda: 301_000
-        verdicts = await asyncio.gather(*(refresh(worker, first, 1 + number % 8) for number in range(CONTENDERS)))
+        verdicts = await asyncio.gather(
+            *(refresh(worker, first, 1 + number % 8) for number in range(CONCURRENT_REQUESTS))
+        )
         worker.redis.clock_offset_ms = lambda: 0
 
-        assert sorted(verdicts) == ["replayed"] + ["unknown"] * (CONTENDERS - 1)
-        tombstone = str(arena.store.get(ended_key(shard, first.family_digest))).split("\n")
+        assert sorted(verdicts) == ["replayed"] + ["unknown"] * (CONCURRENT_REQUESTS - 1)
+        tombstone = str(instances.store.get(ended_key(shard, first.family_digest))).split("\n")
         assert tombstone[2:5] == ["replayed", "9", str(1 + verdicts.index("replayed") % 8)]
 
 
@@ -253,10 +267,10 @@ async def refresh(worker: Worker, first: RefreshToken, generation: int) -> str:
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-seed-ends-sessions")
 @pytest.mark.parametrize("place", [0, 3])
 async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchanges_and_refreshes(
-    arena: Arena, http: httpx2.AsyncClient, worker: Worker, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     people = [ALICE, BOB]
-    codes = [await make_code(worker, people[i % 2]) for i in range(CONTENDERS)]
+    codes = [await make_code(worker, people[i % 2]) for i in range(CONCURRENT_REQUESTS)]
     sessions = [await log_in(http, PHONE_APP, person) for person in people]
     other = await log_in(http, WEB_SHOP)
 
@@ -264,7 +278,7 @@ async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchange
         pass
 
     asked = [partial(PHONE_APP.exchange, http, code, PHONE_CALLBACK) for code in codes]
-    exchanges = [asyncio.ensure_future(patiently(ask)) for ask in asked]
+    exchanges = [asyncio.ensure_future(until_available(ask)) for ask in asked]
     refreshes = refresh_all(http, sessions)
     await asyncio.gather(*exchanges[:place])
     await worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")
@@ -274,6 +288,6 @@ async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchange
     given = [(PHONE_APP, dict(tokens_of(answer))) for answer in exchanged if answer not in refused]
     for answer in refused:
         assert_error(answer, 400, "invalid_grant")
-    assert not await find_live(arena, http, given)
-    assert not await find_live(arena, http, find_handed_out(sessions, await asyncio.gather(*refreshes)))
-    assert await is_live(arena, http, *other)
+    assert not await find_live(instances, http, given)
+    assert not await find_live(instances, http, find_issued(sessions, await asyncio.gather(*refreshes)))
+    assert await is_live(instances, http, *other)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.redis_client.passing import Passing, noting_traffic
+from tests.redis_client.settled_time import SettledTime, recording_traffic
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, start_redis, stop
 
 
 @pytest.fixture
-def running_at(held_time: LoopTime) -> Iterator[Passing]:
+def settled_time(held_time: LoopTime) -> Iterator[SettledTime]:
     """Time stands still. Ask for it before what connects to Redis."""
-    with noting_traffic() as traffic:
-        yield Passing(held_time, traffic)
+    with recording_traffic() as traffic:
+        yield SettledTime(held_time, traffic)
 
 
 @pytest.fixture(scope="module")

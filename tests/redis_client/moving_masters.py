@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from tests.conftest import read_server_ms
-from tests.redis_client.passing import STEP_SECONDS, Passing
 from tests.redis_client.scripted_cluster import array, key_of, record
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
+from tests.redis_client.settled_time import STEP_SECONDS, SettledTime
 from tests.support.servers import RedisServer
 
 
@@ -22,12 +22,14 @@ async def answer_of(bearer: BearerLookup, token: str) -> bool | None:
         return None
 
 
-async def comes_to(passing: Passing, bearer: BearerLookup, token: str, answer: bool | None, seconds: float) -> None:
+async def comes_to(
+    settled_time: SettledTime, bearer: BearerLookup, token: str, answer: bool | None, seconds: float
+) -> None:
     """Let time pass until the lookup says so; fails where it does not within these seconds."""
-    end = passing.read() + seconds
-    while await passing.run(answer_of(bearer, token), end - passing.read()) is not answer:
-        assert passing.read() < end, f"still not {answer} after {seconds} s"
-        await passing.let_pass(min(STEP_SECONDS, end - passing.read()))
+    end = settled_time.read() + seconds
+    while await settled_time.run(answer_of(bearer, token), end - settled_time.read()) is not answer:
+        assert settled_time.read() < end, f"still not {answer} after {seconds} s"
+        await settled_time.let_pass(min(STEP_SECONDS, end - settled_time.read()))
 
 
 def put_token(server: RedisServer) -> str:

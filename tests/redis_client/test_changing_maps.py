@@ -16,17 +16,17 @@ from service.redis_client.options import WATCH_SECONDS
 from service.redis_client.slots import SLOTS, get_slot
 from service.redis_client.topology import OLD_MAP_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
-from tests.redis_client.passing import Passing
 from tests.redis_client.scripted_cluster import ScriptedCluster, key_of, record, render_map, scripted_cluster
+from tests.redis_client.settled_time import SettledTime
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 
 
-async def hear_map_of_each(passing: Passing, cluster: ScriptedCluster) -> None:
+async def hear_map_of_each(settled_time: SettledTime, cluster: ScriptedCluster) -> None:
     """Let time pass until each node was asked for the map, and its answer was taken."""
     asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-    await passing.let_pass(len(cluster.nodes) * WATCH_SECONDS)
+    await settled_time.let_pass(len(cluster.nodes) * WATCH_SECONDS)
     assert all(node.count("CLUSTER", "SLOTS") > count for node, count in zip(cluster.nodes, asked, strict=True))
 
 
@@ -58,7 +58,7 @@ def count_gets(cluster: ScriptedCluster, token: str) -> int:
     return sum(node.count("GET", key_of(token).decode()) for node in cluster.nodes)
 
 
-async def test_a_slot_that_moves_takes_only_its_own_tokens_from_memory(passing: Passing) -> None:
+async def test_a_slot_that_moves_takes_only_its_own_tokens_from_memory(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         tokens = make_tokens(cluster, 12)
         kept = cluster.make_token(cluster.nodes[1])
@@ -66,7 +66,7 @@ async def test_a_slot_that_moves_takes_only_its_own_tokens_from_memory(passing: 
 
         for number, token in enumerate(tokens, 1):
             move_slot_of(cluster, token, 1)
-            await passing.let_pass(WATCH_SECONDS)
+            await settled_time.let_pass(WATCH_SECONDS)
             assert [count_gets(cluster, each) for each in (kept, *tokens[number:])] == [2] * (13 - number)
             assert await all_live(bearer, kept, *tokens)
             assert count_gets(cluster, token) == 3
@@ -77,13 +77,13 @@ async def all_live(bearer: BearerLookup, *tokens: str) -> bool:
     return all([await bearer.lookup(token) for token in tokens])
 
 
-async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory(passing: Passing) -> None:
+async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory(settled_time: SettledTime) -> None:
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         tokens = [cluster.make_token(node) for node in cluster.nodes]
         await remember(bearer, *tokens)
         first, second, third = cluster.nodes
         cluster.ranges = [(start, end, second if node is third else node) for start, end, node in cluster.ranges]
-        await passing.let_pass(WATCH_SECONDS)
+        await settled_time.let_pass(WATCH_SECONDS)
         await until(lambda: third.connected == 0)
 
         assert await all_live(bearer, *tokens)
@@ -91,18 +91,18 @@ async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory(passin
         assert first.accepted == 1
 
 
-async def test_the_order_in_which_a_node_names_the_slots_is_no_change(passing: Passing) -> None:
+async def test_the_order_in_which_a_node_names_the_slots_is_no_change(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         tokens = [cluster.make_token(node) for node in cluster.nodes]
         await remember(bearer, *tokens)
         cluster.ranges.reverse()
-        await hear_map_of_each(passing, cluster)
+        await hear_map_of_each(settled_time, cluster)
 
         assert await all_live(bearer, *tokens)
         assert [count_gets(cluster, token) for token in tokens] == [2, 2]
 
 
-async def test_a_command_under_way_is_answered_by_the_node_that_leaves(passing: Passing) -> None:
+async def test_a_command_under_way_is_answered_by_the_node_that_leaves(settled_time: SettledTime) -> None:
     """A script that was cut off would be 503, though nothing happened to it."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
@@ -115,7 +115,7 @@ async def test_a_command_under_way_is_answered_by_the_node_that_leaves(passing: 
         owns = cluster.say_record
         cluster.say_record = lambda node, key: cluster.records[key] if key == key_of(late) else owns(node, key)
         cluster.share(first)
-        await passing.let_pass(WATCH_SECONDS)
+        await settled_time.let_pass(WATCH_SECONDS)
         is_late.set()
 
         assert await asking is not None
@@ -123,7 +123,7 @@ async def test_a_command_under_way_is_answered_by_the_node_that_leaves(passing: 
         await until(lambda: second.connected == 0)
 
 
-async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(passing: Passing) -> None:
+async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(settled_time: SettledTime) -> None:
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
         cluster.share(first, third)
@@ -137,13 +137,13 @@ async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(
 
         cluster.say_map = lambda node: before if node is first else render_map(cluster.ranges)
         refused = first.count("GET")
-        await hear_map_of_each(passing, cluster)
+        await hear_map_of_each(settled_time, cluster)
         await remember(bearer, token)
 
         assert first.count("GET") == refused
 
 
-async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(passing: Passing) -> None:
+async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(settled_time: SettledTime) -> None:
     """Its epochs begin anew as well."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
@@ -152,10 +152,10 @@ async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(passing: P
         assert await bearer.lookup(cluster.make_token(first))
         cluster.epochs = dict.fromkeys(cluster.nodes, 1)
         cluster.share(second)
-        await passing.let_pass(OLD_MAP_SECONDS - WATCH_SECONDS / 2)
+        await settled_time.let_pass(OLD_MAP_SECONDS - WATCH_SECONDS / 2)
         assert second.count("GET") == 0
 
-        await passing.let_pass(WATCH_SECONDS + WATCH_SECONDS / 2)
+        await settled_time.let_pass(WATCH_SECONDS + WATCH_SECONDS / 2)
         assert second.count("GET") > 0
         assert await bearer.lookup(cluster.make_token(second))
 

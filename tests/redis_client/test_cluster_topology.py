@@ -14,7 +14,6 @@ from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.redis_client.options import WATCH_SECONDS, ConnectionLimits
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import answer_of, comes_to
-from tests.redis_client.passing import Passing
 from tests.redis_client.scripted_cluster import (
     NONE,
     array,
@@ -26,12 +25,13 @@ from tests.redis_client.scripted_cluster import (
     scripted_cluster,
 )
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk
+from tests.redis_client.settled_time import SettledTime
 from tests.support.servers import free_port
 from tests.support.waiting import until
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away(passing: Passing) -> None:
+async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away(settled_time: SettledTime) -> None:
     """The old owner of a slot lives on with others, and says nothing; the new one does not know what is remembered."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
@@ -41,13 +41,13 @@ async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away(pass
         del cluster.records[key_of(token)]
         cluster.share(second, first)
 
-        await comes_to(passing, bearer, token, False, WATCH_SECONDS)
+        await comes_to(settled_time, bearer, token, False, WATCH_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 @pytest.mark.parametrize(("word", "is_remembered"), [(b"MOVED", False), (b"ASK", True)])
 async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
-    passing: Passing, word: bytes, is_remembered: bool
+    settled_time: SettledTime, word: bytes, is_remembered: bool
 ) -> None:
     """A replica that was a master says MOVED. A node whose slot is only on its way (ASK) still tells of changes."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
@@ -61,14 +61,16 @@ async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
         cluster.say_record = send_probe_away
         del cluster.records[key_of(token)]
         asked = first.count("TIME")
-        await passing.let_pass_until(lambda: first.count("TIME") > asked, HEARTBEAT_SECONDS)
+        await settled_time.let_pass_until(lambda: first.count("TIME") > asked, HEARTBEAT_SECONDS)
 
         assert (await bearer.lookup(token) is not None) == is_remembered
         assert first.connected == 1
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed", "decided-gateway-stops-trusting")
-async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tells_the_time(passing: Passing) -> None:
+async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tells_the_time(
+    settled_time: SettledTime,
+) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         token, other = (cluster.make_token(node) for node in cluster.nodes)
         await remember(bearer, token, other)
@@ -79,22 +81,22 @@ async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tell
 
         cluster.say_record = fail
 
-        await passing.let_pass(HEARTBEAT_SECONDS)
+        await settled_time.let_pass(HEARTBEAT_SECONDS)
         asking = asyncio.create_task(answer_of(bearer, token))
-        await passing.settle()
+        await settled_time.settle()
         assert not asking.done() or asking.result() is None  # memory is not believed
-        await passing.let_pass_until(asking.done, STABLE_SECONDS)
+        await settled_time.let_pass_until(asking.done, STABLE_SECONDS)
         assert asking.result() is None
         with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
             await bearer.lookup(token)
         assert await bearer.lookup(other)
 
         cluster.say_record = cluster.find_record
-        await comes_to(passing, bearer, token, True, WATCH_SECONDS)
+        await comes_to(settled_time, bearer, token, True, WATCH_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_many_that_are_sent_away_ask_for_the_map_once(passing: Passing) -> None:
+async def test_many_that_are_sent_away_ask_for_the_map_once(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         tokens = [cluster.make_token(first) for _ in range(20)]
@@ -110,7 +112,7 @@ async def test_many_that_are_sent_away_ask_for_the_map_once(passing: Passing) ->
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own(passing: Passing) -> None:
+async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own(settled_time: SettledTime) -> None:
     """Else memory would be emptied at each beat, or a new node be believed whatever has become of it."""
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
@@ -126,7 +128,7 @@ async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_o
             return answer
 
         cluster.say_record = note
-        await passing.let_pass_until(lambda: {node for node, _ in probed} == set(cluster.nodes), HEARTBEAT_SECONDS)
+        await settled_time.let_pass_until(lambda: {node for node, _ in probed} == set(cluster.nodes), HEARTBEAT_SECONDS)
 
         assert {answer for _, answer in probed} == {NONE}
 
@@ -166,21 +168,21 @@ async def test_a_node_that_comes_back_is_connected_again() -> None:
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_all_nodes_are_asked_for_the_map_in_turn(passing: Passing) -> None:
+async def test_all_nodes_are_asked_for_the_map_in_turn(settled_time: SettledTime) -> None:
     """One that lost the others would tell its old map for ever."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         assert await bearer.lookup(cluster.make_token(first))
         heard = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
 
-        await passing.let_pass_until(
+        await settled_time.let_pass_until(
             lambda: first.count("CLUSTER", "SLOTS") > heard[0] and second.count("CLUSTER", "SLOTS") > heard[1],
             2 * WATCH_SECONDS,
         )
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(passing: Passing) -> None:
+async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(settled_time: SettledTime) -> None:
     """It goes on telling the map of before, in which it is a master."""
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         old, new, other = cluster.nodes
@@ -194,14 +196,14 @@ async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(passing: P
         assert await bearer.lookup(token)
 
         asked, refused = old.count("CLUSTER", "SLOTS"), old.count("GET")
-        await passing.let_pass_until(lambda: old.count("CLUSTER", "SLOTS") > asked + 2, 9 * WATCH_SECONDS)
+        await settled_time.let_pass_until(lambda: old.count("CLUSTER", "SLOTS") > asked + 2, 9 * WATCH_SECONDS)
 
         assert await bearer.lookup(token)
         assert old.count("GET") == refused
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(passing: Passing) -> None:
+async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         cluster.lost.update(cluster.nodes)
         tokens = [cluster.make_token(node) for node in cluster.nodes]
@@ -210,7 +212,9 @@ async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(passing:
         before = render_map(cluster.ranges)
         cluster.say_map = lambda node: before if node is cluster.nodes[0] else render_map(cluster.ranges[:1])
         asked = cluster.nodes[1].count("CLUSTER", "SLOTS")
-        await passing.let_pass_until(lambda: cluster.nodes[1].count("CLUSTER", "SLOTS") > asked + 2, 6 * WATCH_SECONDS)
+        await settled_time.let_pass_until(
+            lambda: cluster.nodes[1].count("CLUSTER", "SLOTS") > asked + 2, 6 * WATCH_SECONDS
+        )
 
         assert all([await bearer.lookup(token) for token in tokens])
 
@@ -269,22 +273,22 @@ async def test_a_node_that_does_not_know_its_address_is_where_it_was_asked(host:
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
-async def test_a_cluster_without_slots_is_told_to_be_that_at_once(passing: Passing) -> None:
+async def test_a_cluster_without_slots_is_told_to_be_that_at_once(settled_time: SettledTime) -> None:
     async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
         token = cluster.make_token(cluster.nodes[0])
         cluster.say_map = lambda _: array()
 
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="CLUSTERDOWN: no node serves the slot"):
-                await passing.run(bearer.lookup(token), 0)
+                await settled_time.run(bearer.lookup(token), 0)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
-async def test_where_no_node_of_a_cluster_is_there_that_is_told_at_once(passing: Passing) -> None:
+async def test_where_no_node_of_a_cluster_is_there_that_is_told_at_once(settled_time: SettledTime) -> None:
     async with lookup_at(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}") as bearer:
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="no node of the cluster says who serves which slots"):
-                await passing.run(bearer.lookup(make_access_token("0a3").text), 0)
+                await settled_time.run(bearer.lookup(make_access_token("0a3").text), 0)
 
 
 GARBAGE: tuple[bytes, ...] = (
@@ -313,7 +317,7 @@ async def test_a_node_that_answers_garbage_for_the_map_is_as_good_as_none(garbag
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_followed(passing: Passing) -> None:
+async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_followed(settled_time: SettledTime) -> None:
     async with scripted_cluster(len(GARBAGE)) as cluster, lookup_at(cluster.url) as bearer:
         first, *_ = cluster.nodes
         token, other = cluster.make_token(first), cluster.make_token(first)
@@ -326,18 +330,18 @@ async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_follow
             return words[node]
 
         cluster.say_map = say_garbage
-        await passing.let_pass_until(lambda: len(asked) == len(words), len(words) * WATCH_SECONDS)
+        await settled_time.let_pass_until(lambda: len(asked) == len(words), len(words) * WATCH_SECONDS)
         assert await bearer.lookup(token)
 
         cluster.say_map = lambda _: render_map(cluster.ranges)
         cluster.say_record = lambda node, key: NONE if node is first else cluster.records.get(key, NONE)
         cluster.share(*reversed(cluster.nodes))
-        await comes_to(passing, bearer, other, True, WATCH_SECONDS)
+        await comes_to(settled_time, bearer, other, True, WATCH_SECONDS)
     await until(lambda: not any(node.connected for node in cluster.nodes))
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembered(passing: Passing) -> None:
+async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembered(settled_time: SettledTime) -> None:
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
         late, leads_to_the_map = cluster.make_token(first), cluster.make_token(second)
@@ -351,7 +355,7 @@ async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembe
         cluster.share(second, third, first)
 
         assert await bearer.lookup(leads_to_the_map)
-        await passing.settle()
+        await settled_time.settle()
         assert not asking.done()
         may_answer.set()
         assert await asking is None
@@ -359,7 +363,9 @@ async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembe
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_the_map(passing: Passing) -> None:
+async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_the_map(
+    settled_time: SettledTime,
+) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, other = cluster.nodes
         token = cluster.make_token(first)
@@ -371,32 +377,32 @@ async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_
             return array() if node is other else render_map(cluster.ranges)
 
         cluster.say_map = say_map
-        await passing.let_pass_until(lambda: asked.count(other) == 2, 4 * WATCH_SECONDS)
+        await settled_time.let_pass_until(lambda: asked.count(other) == 2, 4 * WATCH_SECONDS)
 
         assert await bearer.lookup(cluster.make_token(first))
 
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere(
-    passing: Passing,
+    settled_time: SettledTime,
 ) -> None:
     limits = ConnectionLimits(watch_seconds=0.2)
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url, limits=limits) as bearer:
         first, silent = cluster.nodes
         silent.mute()
         token = cluster.make_token(silent)
-        end = passing.read() + DEADLINE_SECONDS
+        end = settled_time.read() + DEADLINE_SECONDS
         waiting = asyncio.create_task(bearer.lookup(token))
-        await passing.let_pass_until(
+        await settled_time.let_pass_until(
             lambda: first.count("CLUSTER", "SLOTS") >= 1 and silent.count("HELLO") >= 2, DEADLINE_SECONDS
         )
         cluster.share(first)
 
-        assert await passing.run(waiting, end - passing.read()) is not None
+        assert await settled_time.run(waiting, end - settled_time.read()) is not None
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_close_while_redirections_are_followed_leaves_nothing_running(passing: Passing) -> None:
+async def test_a_close_while_redirections_are_followed_leaves_nothing_running(settled_time: SettledTime) -> None:
     """One redirection holds the map when it is to be closed, another waits behind the close with a newer map."""
     async with scripted_cluster(3) as cluster:
         first, second, third = cluster.nodes
@@ -423,9 +429,9 @@ async def test_a_close_while_redirections_are_followed_leaves_nothing_running(pa
         lookups = [asyncio.create_task(bearer.lookup(token)) for token in tokens[1:]]
         await until(lambda: second.count("CLUSTER", "SLOTS") > asked)
         closing = asyncio.create_task(bearer.close())
-        await passing.settle()
+        await settled_time.settle()
         is_sent_away.set()
-        await passing.settle()
+        await settled_time.settle()
         tells_the_map.set()
         await closing
         answers = await asyncio.gather(*lookups, return_exceptions=True)

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.clause("decided-one-connection-many-answers")
 
 
-class Heard:
+class ConnectionEvents:
     """What a wire tells its owner."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ async def scripted() -> AsyncIterator[ScriptedRedis]:
 
 
 @asynccontextmanager
-async def wire_to(scripted: ScriptedRedis, heard: Heard) -> AsyncIterator[Connection]:
+async def wire_to(scripted: ScriptedRedis, heard: ConnectionEvents) -> AsyncIterator[Connection]:
     connection = await open_connection(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
     yield connection
     connection.close("the test is over")
@@ -48,14 +48,14 @@ async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
     scripted: ScriptedRedis, slice_bytes: int
 ) -> None:
     scripted.slice_bytes = slice_bytes
-    async with wire_to(scripted, Heard()) as connection:
+    async with wire_to(scripted, ConnectionEvents()) as connection:
         answers = await asyncio.gather(*(connection.call("GET", f"key {n}") for n in range(200)))
 
     assert answers == [f"key {n}".encode() for n in range(200)]
 
 
 async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scripted: ScriptedRedis) -> None:
-    async with wire_to(scripted, Heard()) as connection:
+    async with wire_to(scripted, ConnectionEvents()) as connection:
         calls = [asyncio.create_task(connection.call("GET", f"key {n}")) for n in range(20)]
         await asyncio.sleep(0)
         for call in calls[::2]:
@@ -66,7 +66,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scr
 
 async def test_an_error_is_the_answer_to_its_own_call(scripted: ScriptedRedis) -> None:
     scripted.answer = lambda command: b"-MOVED 1 host:1\r\n" if command[-1] == b"bad" else bulk(command[-1])
-    async with wire_to(scripted, Heard()) as connection:
+    async with wire_to(scripted, ConnectionEvents()) as connection:
         good, bad, last = await asyncio.gather(
             *(connection.call("GET", key) for key in ("good", "bad", "last")), return_exceptions=True
         )
@@ -78,7 +78,7 @@ async def test_an_error_is_the_answer_to_its_own_call(scripted: ScriptedRedis) -
 
 async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scripted: ScriptedRedis) -> None:
     """The answer and the news that follows it come in one piece; who waits for the answer runs only after both."""
-    heard = Heard()
+    heard = ConnectionEvents()
     scripted.answer = lambda command: bulk(b"old") + INVALIDATE % (len(command[-1]), command[-1])
 
     def take(answer: bytes) -> bytes:
@@ -93,7 +93,7 @@ async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scri
 
 
 async def test_what_cannot_be_made_of_an_answer_is_the_error_of_that_call_alone(scripted: ScriptedRedis) -> None:
-    async with wire_to(scripted, Heard()) as connection:
+    async with wire_to(scripted, ConnectionEvents()) as connection:
         bad = connection.send(("GET", "text"), int)
         good = connection.send(("GET", "12"), int)
 
@@ -105,7 +105,7 @@ async def test_what_cannot_be_made_of_an_answer_is_the_error_of_that_call_alone(
 @pytest.mark.parametrize("garbage", [b"!?", b"HTTP/1.1 400 Bad Request\r\n\r\n", b":1\r\n:2\r\n", b"*x\r\n"])
 async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbage: bytes) -> None:
     """An answer too many, too: whose the next one is could not be told."""
-    heard = Heard()
+    heard = ConnectionEvents()
     scripted.answer = lambda command: garbage if command[-1] == b"bad" else bulk(command[-1])
     async with wire_to(scripted, heard) as connection:
         calls = [asyncio.create_task(connection.call("GET", key)) for key in ("good", "bad")]
@@ -119,7 +119,7 @@ async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbag
 
 
 async def test_when_the_connection_ends_all_who_wait_are_told(scripted: ScriptedRedis) -> None:
-    heard = Heard()
+    heard = ConnectionEvents()
     scripted.answer = lambda _: b""
     async with wire_to(scripted, heard) as connection:
         calls = [asyncio.create_task(connection.call("GET", "key")) for _ in range(50)]
@@ -135,7 +135,7 @@ async def test_when_the_connection_ends_all_who_wait_are_told(scripted: Scripted
 
 async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -> None:
     scripted.hello = b"-WRONGPASS invalid username-password pair\r\n"
-    heard = Heard()
+    heard = ConnectionEvents()
 
     with pytest.raises(ResponseError, match="WRONGPASS"):
         await open_connection(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
@@ -148,7 +148,7 @@ async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_int
 ) -> None:
     """As Redis does with one that it does not know, and HELLO says the password."""
     scripted.hello = b"-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'\r\n"
-    url, heard = replace(scripted.url, password="hunter2"), Heard()
+    url, heard = replace(scripted.url, password="hunter2"), ConnectionEvents()
 
     with pytest.raises(ResponseError) as refused:
         await open_connection(url, url.nodes[0], "test", heard.pushes.append, heard.lose)
@@ -158,7 +158,7 @@ async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_int
 
 async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripted: ScriptedRedis) -> None:
     """A turn of the event loop later, a lookup could still be answered from memory."""
-    loop, heard = asyncio.get_running_loop(), Heard()
+    loop, heard = asyncio.get_running_loop(), ConnectionEvents()
     transport, connection = await loop.create_connection(
         lambda: Connection(heard.pushes.append, heard.lose), "127.0.0.1", scripted.port
     )
@@ -179,7 +179,7 @@ async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(
         pushes.append(push)
         connection.close("enough")
 
-    heard = Heard()
+    heard = ConnectionEvents()
     connection = await open_connection(scripted.url, scripted.url.nodes[0], "test", disconnect, heard.lose)
     scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
     await until(connection.lost.done)

@@ -24,8 +24,8 @@ from service.redis_client.tasks import UNREAD_REPLY_SECONDS
 from service.redis_client.trust import NO_CHECK, Check
 from service.redis_client.url import Node
 from tests.redis_client.listener import Memory
-from tests.redis_client.passing import Passing
 from tests.redis_client.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis
+from tests.redis_client.settled_time import SettledTime
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.waiting import until
 
@@ -209,19 +209,21 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_answered(passing: Passing) -> None:
+async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_answered(
+    settled_time: SettledTime,
+) -> None:
     async with scripted_redis() as scripted, link_to(scripted) as master:
         slow, never = asyncio.Event(), asyncio.Event()
         scripted.waits_for = lambda command: slow if command == [b"TIME"] else never
-        await passing.let_pass_until(lambda: scripted.count("TIME") == 2, HEARTBEAT_SECONDS)
-        asked = passing.read()
+        await settled_time.let_pass_until(lambda: scripted.count("TIME") == 2, HEARTBEAT_SECONDS)
+        asked = settled_time.read()
         call = asyncio.create_task(master.send(("PING",), decode_raw, is_tracked=False))
-        await passing.let_pass(TRUSTED_SECONDS - 2 * HEARTBEAT_SECONDS)
+        await settled_time.let_pass(TRUSTED_SECONDS - 2 * HEARTBEAT_SECONDS)
         scripted.waits_for = lambda _: never
         slow.set()
-        await passing.let_pass(asked + MAX_SILENCE_SECONDS - UNREAD_REPLY_SECONDS - passing.read())
+        await settled_time.let_pass(asked + MAX_SILENCE_SECONDS - UNREAD_REPLY_SECONDS - settled_time.read())
         assert not call.done()
-        await passing.let_pass(UNREAD_REPLY_SECONDS)
+        await settled_time.let_pass(UNREAD_REPLY_SECONDS)
 
         assert call.done()
         with pytest.raises(ConnectionLost, match="no answer within 1 s"):
@@ -229,7 +231,7 @@ async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_an
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
-async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed(passing: Passing) -> None:
+async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed(settled_time: SettledTime) -> None:
     async with scripted_redis() as scripted:
         answered = asyncio.Event()
         scripted.answer = lambda _: b"_\r\n"
@@ -237,18 +239,18 @@ async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed(passing
         check = Check(lambda: ("GET", "probe"), judge_probe)
         master = make_link(scripted, check=check)
         await until(lambda: scripted.count("GET") == 1)
-        await passing.settle()
+        await settled_time.settle()
         assert (master.is_up, master.trust.until) == (False, 0)
 
         answered.set()
         await until(lambda: master.is_up)
         trust = master.trust
-        assert trust.until == pytest.approx(passing.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-        await passing.let_pass(HEARTBEAT_SECONDS)
-        assert trust.until == pytest.approx(passing.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
+        assert trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
+        await settled_time.let_pass(HEARTBEAT_SECONDS)
+        assert trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
         scripted.answer = lambda _: b"-MASTERDOWN no master\r\n"
-        await passing.let_pass(HEARTBEAT_SECONDS)
+        await settled_time.let_pass(HEARTBEAT_SECONDS)
         assert not master.is_up
         assert (trust.until, master.trust.until) == (0, 0)
         await master.close()
@@ -299,7 +301,11 @@ async def test_a_wire_that_dies_in_one_piece_with_the_answer_to_its_beat_is_neve
     ids=["before its first answer", "after the first beat"],
 )
 async def test_a_server_that_ends_every_connection_sees_few(
-    passing: Passing, monkeypatch: pytest.MonkeyPatch, hello: bytes, last_words: bytes | None, pauses: list[float]
+    settled_time: SettledTime,
+    monkeypatch: pytest.MonkeyPatch,
+    hello: bytes,
+    last_words: bytes | None,
+    pauses: list[float],
 ) -> None:
     """Chance makes each pause as long as it may be here; the bounds are those of `Backoff`."""
     monkeypatch.setattr(random, "uniform", lambda _, most: most)
@@ -308,17 +314,17 @@ async def test_a_server_that_ends_every_connection_sees_few(
         master = make_link(scripted)
         for accepted, pause in enumerate(pauses, 1):
             await until(lambda: not scripted.connected)
-            await passing.let_pass(pause - 0.001)
+            await settled_time.let_pass(pause - 0.001)
             assert scripted.accepted == accepted
-            await passing.let_pass(0.001)
+            await settled_time.let_pass(0.001)
         await until(lambda: scripted.accepted == len(pauses) + 1)
         await master.close()
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_after_a_connection_that_lasted_there_is_no_pause(passing: Passing) -> None:
+async def test_after_a_connection_that_lasted_there_is_no_pause(settled_time: SettledTime) -> None:
     async with scripted_redis() as scripted, link_to(scripted) as master:
-        await passing.let_pass(STABLE_SECONDS)
+        await settled_time.let_pass(STABLE_SECONDS)
         assert scripted.accepted == 1
 
         scripted.hang_up()
@@ -360,7 +366,7 @@ async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on
 
 @pytest.mark.clause("decided-redis-away")
 async def test_a_mistake_of_ours_does_not_end_a_link_for_good(
-    caplog: pytest.LogCaptureFixture, passing: Passing
+    caplog: pytest.LogCaptureFixture, settled_time: SettledTime
 ) -> None:
     class MistakenConnection(ManagedConnection):
         mistakes = 2
@@ -373,7 +379,7 @@ async def test_a_mistake_of_ours_does_not_end_a_link_for_good(
 
     async with scripted_redis() as scripted:
         master = MistakenConnection(ConnectionOptions(scripted.url, "lookups", Memory()), lambda: get_node(scripted))
-        await passing.let_pass_until(lambda: master.is_up, FIRST_PAUSE_SECONDS + 2 * FIRST_PAUSE_SECONDS)
+        await settled_time.let_pass_until(lambda: master.is_up, FIRST_PAUSE_SECONDS + 2 * FIRST_PAUSE_SECONDS)
 
         assert await master.send(("GET", "key"), decode_raw, is_tracked=True) is None
         await master.close()

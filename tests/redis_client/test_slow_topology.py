@@ -13,36 +13,36 @@ from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from tests.redis_client.lookups import lookup_at
 from tests.redis_client.moving_masters import comes_to, name, put_token, sentinel_of, url_of
-from tests.redis_client.passing import Passing
 from tests.redis_client.scripted_cluster import array, moved, render_map, scripted_cluster
 from tests.redis_client.scripted_redis import bulk, scripted_redis
+from tests.redis_client.settled_time import SettledTime
 from tests.support.servers import RedisServer
 
 LATE_SECONDS = 0.6
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
-async def test_a_silent_sentinel_holds_up_nobody(passing: Passing, servers: list[RedisServer]) -> None:
+async def test_a_silent_sentinel_holds_up_nobody(settled_time: SettledTime, servers: list[RedisServer]) -> None:
     token = put_token(servers[0])
     async with sentinel_of(servers[0]) as silent, sentinel_of(servers[0]) as good:
         silent.mute()
         async with lookup_at(f"redis+sentinel://127.0.0.1:{silent.port},127.0.0.1:{good.port}/tokens") as bearer:
-            assert await passing.run(bearer.lookup(token), ASK_PAUSE_SECONDS)
+            assert await settled_time.run(bearer.lookup(token), ASK_PAUSE_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
-async def test_sentinels_that_answer_late_are_waited_for(passing: Passing, servers: list[RedisServer]) -> None:
+async def test_sentinels_that_answer_late_are_waited_for(settled_time: SettledTime, servers: list[RedisServer]) -> None:
     token = put_token(servers[0])
     async with sentinel_of(servers[0]) as sentinel:
         sentinel.delay = lambda _: LATE_SECONDS
         async with lookup_at(url_of(sentinel)) as bearer:
-            assert await passing.run(bearer.lookup(token), DEADLINE_SECONDS)
+            assert await settled_time.run(bearer.lookup(token), DEADLINE_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away")
 @pytest.mark.parametrize("seconds", [LATE_SECONDS, 10.0])
 async def test_a_node_that_answers_late_or_never_holds_up_the_map_of_the_others_for_a_moment(
-    passing: Passing, seconds: float
+    settled_time: SettledTime, seconds: float
 ) -> None:
     async with scripted_cluster(3) as cluster:
         for late in cluster.nodes:
@@ -50,20 +50,20 @@ async def test_a_node_that_answers_late_or_never_holds_up_the_map_of_the_others_
             good = next(node for node in cluster.nodes if node is not late)
             token = cluster.make_token(good)
             async with lookup_at(cluster.url) as bearer:
-                assert await passing.run(bearer.lookup(token), ASK_PAUSE_SECONDS)
+                assert await settled_time.run(bearer.lookup(token), ASK_PAUSE_SECONDS)
 
             late.delay = lambda _: 0
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away")
-async def test_a_cluster_whose_nodes_all_answer_late_is_followed(passing: Passing) -> None:
+async def test_a_cluster_whose_nodes_all_answer_late_is_followed(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         for node in cluster.nodes:
             node.delay = lambda command: LATE_SECONDS if command[0] == b"HELLO" else 0
         tokens = [cluster.make_token(node) for node in cluster.nodes]
 
-        await comes_to(passing, bearer, tokens[0], True, 4 * LATE_SECONDS)
-        await comes_to(passing, bearer, tokens[1], True, LATE_SECONDS)
+        await comes_to(settled_time, bearer, tokens[0], True, 4 * LATE_SECONDS)
+        await comes_to(settled_time, bearer, tokens[1], True, LATE_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
@@ -84,7 +84,7 @@ async def test_a_node_that_prefers_a_name_and_has_none_is_told_to_be_that() -> N
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
-async def test_sentinels_that_are_a_little_slow_keep_their_connections(passing: Passing) -> None:
+async def test_sentinels_that_are_a_little_slow_keep_their_connections(settled_time: SettledTime) -> None:
     words = (b"name", b"tokens", b"flags", b"master", b"ip", b"::1", b"port", b"1")
     async with scripted_redis() as one, scripted_redis() as two:
         for sentinel in (one, two):
@@ -92,15 +92,15 @@ async def test_sentinels_that_are_a_little_slow_keep_their_connections(passing: 
             sentinel.delay = lambda command: 0.4 if command[0] == b"SENTINEL" else 0
         sentinels = Sentinels(parse_redis_url(f"redis+sentinel://127.0.0.1:{one.port},127.0.0.1:{two.port}/tokens"))
         for _ in range(4):
-            assert await passing.run(sentinels.get_master(), ASK_SECONDS) == ("::1", 1)
+            assert await settled_time.run(sentinels.get_master(), ASK_SECONDS) == ("::1", 1)
 
         assert (one.accepted, two.accepted) == (1, 1)
         sentinels.close()
-        await passing.let_pass_until(lambda: one.connected == two.connected == 0, 0.4)
+        await settled_time.let_pass_until(lambda: one.connected == two.connected == 0, 0.4)
 
 
 @pytest.mark.clause("decided-readyz", "decided-redis-cluster", "decided-i8-one-deadline")
-async def test_the_questions_of_a_health_check_share_the_time_and_not_the_budget(passing: Passing) -> None:
+async def test_the_questions_of_a_health_check_share_the_time_and_not_the_budget(settled_time: SettledTime) -> None:
     async with scripted_cluster(3) as cluster:
         say = {node: node.answer for node in cluster.nodes}
         for node in cluster.nodes:
@@ -116,6 +116,6 @@ async def test_the_questions_of_a_health_check_share_the_time_and_not_the_budget
         await connection.list_masters()
         start_budget()
 
-        assert await passing.run(find_obstacle(connection), 2 * LATE_SECONDS) is None
+        assert await settled_time.run(find_obstacle(connection), 2 * LATE_SECONDS) is None
         assert remaining_seconds() == DEADLINE_SECONDS
         await connection.close()

@@ -11,7 +11,7 @@ from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.redis_client.script import OWN_SCRIPTS
 from service.worker import Worker
-from tests.redis_client.passing import Passing
+from tests.redis_client.settled_time import SettledTime
 
 KEY = "lock:{registry}"
 TAKE = OWN_SCRIPTS["take_lock"]
@@ -38,7 +38,7 @@ async def test_who_does_not_know_what_became_of_the_first_time_has_it_at_the_sec
     assert [await take(worker, "holder"), await take(worker, "holder")] == ["taken", "taken"]
 
 
-async def test_many_who_want_it_have_it_one_after_the_other(passing: Passing, worker: Worker) -> None:
+async def test_many_who_want_it_have_it_one_after_the_other(settled_time: SettledTime, worker: Worker) -> None:
     inside: list[int] = []
     waited: list[bool] = []
 
@@ -49,7 +49,7 @@ async def test_many_who_want_it_have_it_one_after_the_other(passing: Passing, wo
             assert inside[-1] == number
 
     working = asyncio.gather(*(work(number) for number in range(5)))
-    await passing.run(working, 5 * LOCK_PAUSE_SECONDS)
+    await settled_time.run(working, 5 * LOCK_PAUSE_SECONDS)
 
     assert sorted(inside) == list(range(5))
     assert len(waited) == 4

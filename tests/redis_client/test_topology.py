@@ -10,7 +10,7 @@ from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.options import WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import comes_to, name, put_token, say_master, sentinel_of, url_of
-from tests.redis_client.passing import Passing
+from tests.redis_client.settled_time import SettledTime
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import until
 
@@ -23,7 +23,7 @@ def demote(server: RedisServer) -> None:
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_a_server_that_becomes_a_replica_is_not_believed_any_more(
-    passing: Passing, servers: list[RedisServer]
+    settled_time: SettledTime, servers: list[RedisServer]
 ) -> None:
     """It would go on to answer, and never tell of what is revoked at its master."""
     token = put_token(servers[0])
@@ -31,7 +31,7 @@ async def test_a_server_that_becomes_a_replica_is_not_believed_any_more(
         await remember(bearer, token)
         demote(servers[0])
 
-        await comes_to(passing, bearer, token, None, TRUSTED_SECONDS)
+        await comes_to(settled_time, bearer, token, None, TRUSTED_SECONDS)
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="this server is not the master"):
                 await bearer.lookup(token)
@@ -48,21 +48,21 @@ async def test_the_address_of_a_replica_is_told_to_be_that(servers: list[RedisSe
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_a_master_that_became_a_replica_is_left_though_the_sentinels_name_it(
-    passing: Passing, servers: list[RedisServer]
+    settled_time: SettledTime, servers: list[RedisServer]
 ) -> None:
     token = put_token(servers[0])
     async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
         await remember(bearer, token)
         demote(servers[0])
 
-        await comes_to(passing, bearer, token, None, TRUSTED_SECONDS)
+        await comes_to(settled_time, bearer, token, None, TRUSTED_SECONDS)
         with pytest.raises(StoreUnavailable, match="this server is not the master"):
             await bearer.lookup(token)
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-memory-follows-redis")
 async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_it_says_that_it_is_one(
-    passing: Passing, servers: list[RedisServer]
+    settled_time: SettledTime, servers: list[RedisServer]
 ) -> None:
     """As one that a cut network keeps from hearing of its successor."""
     old, new = put_token(servers[0]), put_token(servers[1])
@@ -70,11 +70,11 @@ async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_i
         await remember(bearer, old)
         heard = sentinel.count("SENTINEL")
         name(sentinel, say_master(servers[0], ip="", port=""))  # as good as no answer
-        await passing.let_pass_until(lambda: sentinel.count("SENTINEL") > heard, WATCH_SECONDS)
+        await settled_time.let_pass_until(lambda: sentinel.count("SENTINEL") > heard, WATCH_SECONDS)
         assert await bearer.lookup(old)
 
         name(sentinel, say_master(servers[1]))
-        await comes_to(passing, bearer, old, False, WATCH_SECONDS)
+        await comes_to(settled_time, bearer, old, False, WATCH_SECONDS)
         await remember(bearer, new)
         with servers[0].connect() as client:
             assert not any(each["name"] == "token-lookups" for each in client.client_list())
@@ -83,7 +83,7 @@ async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_i
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-i8-fail-closed")
 async def test_a_sentinel_whose_first_answer_lacks_something_is_asked_again(
-    passing: Passing, servers: list[RedisServer]
+    settled_time: SettledTime, servers: list[RedisServer]
 ) -> None:
     token = put_token(servers[0])
     async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
@@ -92,4 +92,4 @@ async def test_a_sentinel_whose_first_answer_lacks_something_is_asked_again(
             await bearer.lookup(token)
 
         name(sentinel, say_master(servers[0]))
-        await comes_to(passing, bearer, token, True, FIRST_PAUSE_SECONDS)
+        await comes_to(settled_time, bearer, token, True, FIRST_PAUSE_SECONDS)

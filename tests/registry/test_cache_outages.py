@@ -64,7 +64,7 @@ async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def beyond(deployment: Deployment) -> AsyncIterator[RegistryCaches]:
+async def proxied_caches(deployment: Deployment) -> AsyncIterator[RegistryCaches]:
     """Through the proxy."""
     caches = RegistryCaches(parse_redis_url(deployment.proxy.url))
     yield caches
@@ -163,15 +163,15 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
-    deployment: Deployment, worker: Worker, beyond: RegistryCaches, held_time: LoopTime
+    deployment: Deployment, worker: Worker, proxied_caches: RegistryCaches, held_time: LoopTime
 ) -> None:
-    await remember(beyond)
+    await remember(proxied_caches)
     with deployment.cut_off():
         await put(worker, CHANGED)
-        await let_trust_end(beyond, held_time)
-        await fails_in_time(beyond, held_time)
+        await let_trust_end(proxied_caches, held_time)
+        await fails_in_time(proxied_caches, held_time)
 
-    await comes_back(beyond, CHANGED, held_time)
+    await comes_back(proxied_caches, CHANGED, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")

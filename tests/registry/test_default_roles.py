@@ -39,7 +39,7 @@ def make_seed(default_roles: str = "enduser, partner", *, users: dict[str, str] 
 
 
 @dataclass
-class Cast:
+class RoleSessions:
     """One session or code for each way in which somebody may rest on a role."""
 
     sessions: Sessions
@@ -47,7 +47,7 @@ class Cast:
     code: RandomToken
 
     @classmethod
-    async def start(cls, sessions: Sessions) -> Cast:
+    async def start(cls, sessions: Sessions) -> RoleSessions:
         by_name = {
             "zoe, enduser": await sessions.start(ZOE, scope=ENDUSER),
             "zoe, partner": await sessions.start(ZOE, scope=PARTNER),
@@ -89,10 +89,10 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
 ) -> None:
     """As where a role is taken from a listed user: all that the user has ends."""
     await seeding.apply(make_seed())
-    cast = await Cast.start(sessions)
+    started = await RoleSessions.start(sessions)
     await seeding.apply(after)
 
-    assert cast.ended == ended
+    assert started.ended == ended
     assert await sessions.worker.registry.list_pending_realms() == set()
 
 
@@ -105,13 +105,13 @@ async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
     while True:
         sessions.store.flushall()
         await make_seeding(worker.redis).apply(make_seed())
-        cast = await Cast.start(sessions)
+        started = await RoleSessions.start(sessions)
         broken = BreakingConnection(make_settings(), calls=calls)
         try:
             await make_seeding(broken).apply(make_seed("enduser"))
         except StoreUnavailable:
             await make_seeding(worker.redis).apply(make_seed("enduser"))
-            assert cast.ended == ZOES, calls
+            assert started.ended == ZOES, calls
         else:
             break
         finally:

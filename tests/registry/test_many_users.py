@@ -37,8 +37,8 @@ USER = """\
 """
 
 PER_BATCH = 500
-MOST_CALLS = 12
-MOST_STEPS = 200
+MAX_CALLS = 12
+MAX_STEPS = 200
 READS = ("get", "hget", "hmget", "hgetall", "smembers")
 WRITES = ("set", "hset", "del", "sadd")
 
@@ -124,7 +124,7 @@ def test_to_read_a_file_takes_as_many_steps_for_each_user() -> None:
     _, first, second, third = (count_steps(partial(parse_seed, file)) for file in files)
 
     assert third - second == second - first
-    assert second - first < 100 * MOST_STEPS
+    assert second - first < 100 * MAX_STEPS
 
 
 @dataclass
@@ -172,7 +172,7 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     for one, two, three in (firsts, agains):
         assert three - two == two - one
     of_a_batch, of_a_batch_again = firsts[2] - firsts[1], agains[2] - agains[1]
-    assert of_a_batch.calls <= MOST_CALLS
+    assert of_a_batch.calls <= MAX_CALLS
     assert of_a_batch.reads <= 3 * PER_BATCH
     assert of_a_batch.writes <= 3 * PER_BATCH
     assert of_a_batch_again.reads <= 3 * PER_BATCH

@@ -29,7 +29,7 @@ ROUNDS = 3
 OLD, NEW = OAuthClient("changing", "o" * 43), OAuthClient("changing", "n" * 43)
 FIRST = Client(client_id="changing", client_secret_hash=hash_generated_secret("o" * 43))
 SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_generated_secret("n" * 43))
-MOST_ASKS = 20
+MAX_ASKS = 20
 
 
 @pytest.fixture
@@ -64,10 +64,10 @@ async def ways_to(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx
 
 async def served(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
     """Ask as a client does, again after a 503: on a machine that is very busy a worker may run out of its time."""
-    for _ in range(MOST_ASKS):
+    for _ in range(MAX_ASKS):
         if (answer := await ask()).status_code != 503:
             return answer
-    raise AssertionError(f"{MOST_ASKS} times 503")
+    raise AssertionError(f"{MAX_ASKS} times 503")
 
 
 async def use(http: httpx2.AsyncClient, statuses: list[int], is_over: asyncio.Event) -> None:

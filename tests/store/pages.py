@@ -131,7 +131,7 @@ class Pages:
         identity = identify_user(credentials.realm, credentials.username)
         self.store.set(mark_key(identity.shard, identity.subject), marked_ms, px=10_000_000)
 
-    def look(self) -> dict[str, str | list[tuple[str, float]] | dict[str, str]]:
+    def dump_all(self) -> dict[str, str | list[tuple[str, float]] | dict[str, str]]:
         """Every key with what it holds."""
         return {key: self._look_at(key) for key in sorted(map(str, self.store.scan_iter(count=1000)))}
 

@@ -99,7 +99,11 @@ class Sessions:
     ) -> Session:
         user = await self.find_user(credentials)
         session = Session(
-            user.identity, client_id, secret_used, make_first_refresh_token(user.identity.shard), [self._mint(user)]
+            user.identity,
+            client_id,
+            secret_used,
+            make_first_refresh_token(user.identity.shard),
+            [self._make_access_token(user)],
         )
         lives_ms = await self.families.start(
             user,
@@ -223,7 +227,7 @@ class Sessions:
             return await call()
 
     @staticmethod
-    def _mint(user: User) -> RandomToken:
+    def _make_access_token(user: User) -> RandomToken:
         return make_access_token(user.identity.shard)
 
 

@@ -93,11 +93,11 @@ async def test_a_second_click_leads_to_the_same_code_and_changes_nothing(
 ) -> None:
     page = await pages.open()
     await pages.allow(page)
-    after = pages.look()
+    after = pages.dump_all()
     clock.advance(30)
 
     assert await pages.allow(page) == "repeated"
-    assert pages.look() == after
+    assert pages.dump_all() == after
     assert sessions.pttl(page.code_key) <= 30_000
     assert (await sessions.redeem(page.code_name))[0] == 600_000
 
@@ -109,10 +109,10 @@ async def test_a_click_after_the_exchange_is_answered_and_makes_no_second_code(
     page = await pages.open()
     await pages.allow(page)
     _, session = await sessions.redeem(page.code_name)
-    after = pages.look()
+    after = pages.dump_all()
 
     assert await pages.allow(page) == "answered"
-    assert pages.look() == after
+    assert pages.dump_all() == after
     assert await sessions.codes.find(page.code_name) == RedeemedCode(
         client_id="phone-app", code_challenge=None, family_digest=session.first.family_digest
     )
@@ -131,20 +131,20 @@ async def test_a_click_for_another_code_is_answered(sessions: Sessions, pages: P
     """As of a worker that derives codes by another key, in the middle of a rotation."""
     page, other = await pages.open(), await pages.make()
     await pages.allow(page)
-    after = pages.look()
+    after = pages.dump_all()
     second = page.__class__(page.user, page.browser, page.consent, other.code_name, page.code)
 
     assert await pages.allow(second) == "answered"
-    assert {key: value for key, value in pages.look().items() if key in after} == after
+    assert {key: value for key, value in pages.dump_all().items() if key in after} == after
     assert not sessions.code_is_there(other.code_name)
 
 
 async def test_a_request_that_is_not_held_is_unknown(pages: Pages) -> None:
     page = await pages.make()
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.allow(page) == "unknown"
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -155,11 +155,11 @@ async def test_the_record_decides_when_a_request_is_too_old_not_the_key(
     page = await pages.open()
     if answered:
         await pages.allow(page)
-    before = pages.look()
+    before = pages.dump_all()
     clock.offset_ms += 1_800_000
 
     assert await pages.allow(page) == "unknown"
-    assert pages.look() == before
+    assert pages.dump_all() == before
     clock.offset_ms -= 2_000
     assert await pages.allow(page) == ("repeated" if answered else "issued")
 
@@ -173,14 +173,14 @@ async def test_nobody_allows_in_another_browser_or_after_signing_out(
     if answered:
         await pages.allow(page)
     other = await pages.sign_in()
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.allow(page, browser=other) == "signed_out"
-    assert pages.look() == before
+    assert pages.dump_all() == before
     await pages.browser_sessions.end(page.browser)
-    before = pages.look()
+    before = pages.dump_all()
     assert await pages.allow(page) == "signed_out"
-    assert pages.look() == before
+    assert pages.dump_all() == before
     assert sessions.code_is_there(page.code_name) == answered
 
 
@@ -188,10 +188,10 @@ async def test_nobody_allows_in_another_browser_or_after_signing_out(
 async def test_the_browser_session_of_another_user_allows_nothing(pages: Pages) -> None:
     page, of_bob = await pages.open(), await pages.sign_in(BOB)
     assert of_bob.shard != page.consent.shard
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.allow(page, browser=of_bob) == "signed_out"
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
@@ -213,11 +213,11 @@ async def test_a_mark_covers_what_was_held_up_to_it(
     page = await pages.open()
     pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
     pages.change_browser(page, created_ms="9999999999999")  # the session alone would still do
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.allow(page) == answer
     assert sessions.code_is_there(page.code_name) == (answer == "issued")
-    assert (pages.look() == before) == (answer == "unknown")
+    assert (pages.dump_all() == before) == (answer == "unknown")
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
@@ -246,10 +246,10 @@ async def test_a_user_who_changed_since_the_page_was_judged_gets_no_code(
 ) -> None:
     page = await pages.open()
     await sessions.worker.registry.put_users([msgspec.structs.replace(page.user, **changes)])
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.allow(page) == "changed"
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_a_user_who_was_deleted_since_then_gets_no_code(sessions: Sessions, pages: Pages) -> None:

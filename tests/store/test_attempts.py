@@ -18,7 +18,7 @@ MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
 
 
 @pytest.fixture
-def patience(worker: Worker) -> None:
+def long_queue_timeout(worker: Worker) -> None:
     """A machine under load may take its time."""
     worker.attempts.queue_timeout_seconds = 30
 
@@ -37,7 +37,7 @@ async def guess(attempts: Attempts, checked: list[int]) -> str:
 
 @pytest.mark.clause("6749-4.3.2-brute-force", "6749-2.3.1-brute-force")
 async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
-    worker: Worker, store: redis.Redis, patience: None
+    worker: Worker, store: redis.Redis, long_queue_timeout: None
 ) -> None:
     checked: list[int] = []
     outcomes = await asyncio.gather(*(guess(worker.attempts, checked) for _ in range(100)))
@@ -49,7 +49,9 @@ async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
-async def test_a_hundred_right_logins_at_once_all_pass(worker: Worker, store: redis.Redis, patience: None) -> None:
+async def test_a_hundred_right_logins_at_once_all_pass(
+    worker: Worker, store: redis.Redis, long_queue_timeout: None
+) -> None:
     async def log_in() -> None:
         await worker.attempts.reserve([TEN])
         await worker.attempts.settle([TEN], passed=True)
@@ -91,7 +93,7 @@ async def test_a_refusal_lasts_until_the_window_ends(worker: Worker, clock: Cloc
     assert await guess(worker.attempts, checked) == "wrong"
 
 
-class Crowd:
+class WaitingLogins:
     """Logins that wait for room on one full counter; `reserved` has those that got it, in that order."""
 
     def __init__(self, attempts: Attempts) -> None:
@@ -117,13 +119,13 @@ class Crowd:
 
 
 @pytest.fixture
-async def crowd(worker: Worker, patience: None) -> AsyncIterator[Crowd]:
+async def waiting_logins(worker: Worker, long_queue_timeout: None) -> AsyncIterator[WaitingLogins]:
     """Still empty, before a counter that is full."""
     for _ in range(10):
         await worker.attempts.reserve([TEN])
-    crowd = Crowd(worker.attempts)
-    yield crowd
-    await crowd.leave()
+    waiting_logins = WaitingLogins(worker.attempts)
+    yield waiting_logins
+    await waiting_logins.leave()
 
 
 async def is_refused_at_once(attempts: Attempts, counter: Counter = TEN) -> bool:
@@ -143,23 +145,25 @@ def count_script_calls(store: redis.Redis) -> int:
 @pytest.mark.clause("decided-parallel-logins-wait")
 @pytest.mark.single_server("the calls of one server are counted")
 async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_order(
-    worker: Worker, store: redis.Redis, crowd: Crowd, loop_time: LoopTime
+    worker: Worker, store: redis.Redis, waiting_logins: WaitingLogins, loop_time: LoopTime
 ) -> None:
     before = count_script_calls(store)
     with loop_time.held():
-        await crowd.gather(150)
+        await waiting_logins.gather(150)
         for asked in range(1, 9):
             await until(lambda: loop_time.is_due_in(RETRY_DELAY_SECONDS))
             assert count_script_calls(store) == before + asked
             loop_time.advance(RETRY_DELAY_SECONDS)
-        assert crowd.reserved == []
+        assert waiting_logins.reserved == []
     await worker.attempts.settle([TEN], passed=True)
-    await asyncio.gather(*crowd.waiting)
-    assert crowd.reserved == list(range(150))
+    await asyncio.gather(*waiting_logins.waiting)
+    assert waiting_logins.reserved == list(range(150))
 
 
-async def test_where_two_hundred_wait_the_next_is_refused_at_once(worker: Worker, crowd: Crowd) -> None:
-    await crowd.gather(MAX_WAITING)
+async def test_where_two_hundred_wait_the_next_is_refused_at_once(
+    worker: Worker, waiting_logins: WaitingLogins
+) -> None:
+    await waiting_logins.gather(MAX_WAITING)
 
     assert MAX_WAITING == 200
     assert await is_refused_at_once(worker.attempts)
@@ -167,30 +171,34 @@ async def test_where_two_hundred_wait_the_next_is_refused_at_once(worker: Worker
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 100, 199])
-async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(worker: Worker, crowd: Crowd, leaver: int) -> None:
-    await crowd.gather(MAX_WAITING)
-    crowd.waiting.pop(leaver).cancel()
+async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(
+    worker: Worker, waiting_logins: WaitingLogins, leaver: int
+) -> None:
+    await waiting_logins.gather(MAX_WAITING)
+    waiting_logins.waiting.pop(leaver).cancel()
     await asyncio.sleep(0)
-    await crowd.gather(1)
+    await waiting_logins.gather(1)
     await worker.attempts.settle([TEN], passed=True)
-    await asyncio.gather(*crowd.waiting)
+    await asyncio.gather(*waiting_logins.waiting)
 
-    assert crowd.reserved == [number for number in range(200) if number != leaver] + [0]
+    assert waiting_logins.reserved == [number for number in range(200) if number != leaver] + [0]
 
 
-async def test_a_queue_that_gave_up_is_empty_again(worker: Worker, crowd: Crowd, store: redis.Redis) -> None:
+async def test_a_queue_that_gave_up_is_empty_again(
+    worker: Worker, waiting_logins: WaitingLogins, store: redis.Redis
+) -> None:
     worker.attempts.queue_timeout_seconds = 0.05
-    await crowd.gather(MAX_WAITING)
-    outcomes = await asyncio.gather(*crowd.waiting, return_exceptions=True)
+    await waiting_logins.gather(MAX_WAITING)
+    outcomes = await asyncio.gather(*waiting_logins.waiting, return_exceptions=True)
     assert {TemporarilyUnavailable} == {type(outcome) for outcome in outcomes}
     assert (store.get(f"lease:{TEN.key}"), store.exists(TEN.key)) == ("10", 0)
 
     worker.attempts.queue_timeout_seconds = 30
-    crowd.waiting.clear()
-    await crowd.gather(MAX_WAITING)
+    waiting_logins.waiting.clear()
+    await waiting_logins.gather(MAX_WAITING)
     await worker.attempts.settle([TEN], passed=True)
-    await asyncio.gather(*crowd.waiting)
-    assert crowd.reserved == list(range(200))
+    await asyncio.gather(*waiting_logins.waiting)
+    assert waiting_logins.reserved == list(range(200))
 
 
 async def test_the_end_of_patience_forgets_no_reservation(worker: Worker, store: redis.Redis) -> None:
@@ -212,12 +220,12 @@ async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(worker: Wor
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
-async def test_a_check_that_is_admitted_waits_behind_the_others(worker: Worker, crowd: Crowd) -> None:
+async def test_a_check_that_is_admitted_waits_behind_the_others(worker: Worker, waiting_logins: WaitingLogins) -> None:
     """A right secret among a thousand guesses must not pass by."""
-    await crowd.gather(5)
+    await waiting_logins.gather(5)
     admitted = asyncio.create_task(worker.attempts.admit([TEN]))
     await asyncio.sleep(0)
     await worker.attempts.settle([TEN], passed=True)
 
     await admitted
-    assert len(crowd.reserved) == 5
+    assert len(waiting_logins.reserved) == 5

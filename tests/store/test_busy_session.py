@@ -14,7 +14,7 @@ from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 REFRESHES = 400
 READS = ("GET", "HGETALL", "HMGET")
-LONGEST_FIELD = 64
+MAX_FIELD_LENGTH = 64
 """Characters. Longer fields would also change the form in which Redis keeps the hash."""
 
 
@@ -77,7 +77,7 @@ async def test_a_refresh_of_a_busy_session_reads_as_little_as_the_first(
     await refresh_steadily(sessions, session, clock, REFRESHES, 200)
 
     assert first == await list_reads() != []
-    assert max(map(len, store.hvals(session.key))) <= LONGEST_FIELD
+    assert max(map(len, store.hvals(session.key))) <= MAX_FIELD_LENGTH
 
 
 async def test_a_family_holds_one_entry_for_each_slice_of_time(sessions: Sessions, clock: Clock) -> None:

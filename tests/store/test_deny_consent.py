@@ -13,12 +13,12 @@ async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(
     sessions: Sessions, pages: Pages, clock: Clock
 ) -> None:
     page = await pages.open()
-    before, held = pages.look(), pages.consent_record(page)
+    before, held = pages.dump_all(), pages.consent_record(page)
     clock.advance(60)
 
     assert await pages.deny(page) == "denied"
     assert pages.consent_record(page) == held | {"answer": "denied"}
-    assert {key: value for key, value in pages.look().items() if key != page.consent_key} == {
+    assert {key: value for key, value in pages.dump_all().items() if key != page.consent_key} == {
         key: value for key, value in before.items() if key != page.consent_key
     }
     assert sessions.pttl(page.consent_key) <= 1_740_000
@@ -30,10 +30,10 @@ async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(
 async def test_to_deny_twice_is_the_same(pages: Pages) -> None:
     page = await pages.open()
     await pages.deny(page)
-    after = pages.look()
+    after = pages.dump_all()
 
     assert await pages.deny(page) == "repeated"
-    assert pages.look() == after
+    assert pages.dump_all() == after
 
 
 async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_denied(
@@ -42,10 +42,10 @@ async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_
     denied, allowed = await pages.open(), await pages.open()
     await pages.deny(denied)
     await pages.allow(allowed)
-    after = pages.look()
+    after = pages.dump_all()
 
     assert [await pages.allow(denied), await pages.deny(allowed)] == ["answered", "answered"]
-    assert pages.look() == after
+    assert pages.dump_all() == after
     assert not sessions.code_is_there(denied.code_name)
     assert (await sessions.redeem(allowed.code_name))[0] == 600_000
     assert await pages.deny(allowed) == "answered"
@@ -53,19 +53,19 @@ async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_
 
 async def test_a_request_that_is_not_held_is_unknown(pages: Pages) -> None:
     page = await pages.make()
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.deny(page) == "unknown"
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_the_record_decides_when_a_request_is_too_old_not_the_key(pages: Pages, clock: Clock) -> None:
     page = await pages.open()
-    before = pages.look()
+    before = pages.dump_all()
     clock.offset_ms += 1_800_000
 
     assert await pages.deny(page) == "unknown"
-    assert pages.look() == before
+    assert pages.dump_all() == before
     clock.offset_ms -= 2_000
     assert await pages.deny(page) == "denied"
 
@@ -77,10 +77,10 @@ async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Page
     if answered:
         await pages.deny(page)
     other = await pages.sign_in()
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.deny(page, browser=other) == "signed_out"
-    assert pages.look() == before
+    assert pages.dump_all() == before
     await pages.browser_sessions.end(page.browser)
     assert await pages.deny(page) == "signed_out"
 
@@ -89,10 +89,10 @@ async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Page
 async def test_the_browser_session_of_another_user_denies_nothing(pages: Pages) -> None:
     page, of_bob = await pages.open(), await pages.sign_in(BOB)
     assert of_bob.shard != page.consent.shard
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.deny(page, browser=of_bob) == "signed_out"
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:

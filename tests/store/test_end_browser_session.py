@@ -17,22 +17,22 @@ async def end(pages: Pages, key: str, digest: str) -> str:
 
 
 async def test_a_session_is_ended_once_and_unknown_after_that(pages: Pages) -> None:
-    before = pages.look()
+    before = pages.dump_all()
     page = await pages.make()
 
     assert await end(pages, page.browser_key, page.browser.digest) == "ended"
-    assert pages.look() == before
+    assert pages.dump_all() == before
     assert await end(pages, page.browser_key, page.browser.digest) == "unknown"
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_other_browsers_families_and_codes_of_the_user_go_on(sessions: Sessions, pages: Pages) -> None:
     family, code, other = await sessions.start(), await sessions.issue_code(), await pages.open()
-    before = pages.look()
+    before = pages.dump_all()
     browser = await pages.sign_in()
     await pages.browser_sessions.end(browser)
 
-    assert pages.look() == before
+    assert pages.dump_all() == before
     assert sessions.live(family) == [True]
     assert (await sessions.redeem(code))[0] == 600_000
     assert await pages.allow(other) == "issued"

@@ -58,19 +58,19 @@ async def test_a_held_request_ends_with_its_browser_session(sessions: Sessions, 
 async def test_without_a_browser_session_nothing_is_held(pages: Pages) -> None:
     page = await pages.make()
     await pages.browser_sessions.end(page.browser)
-    before = pages.look()
+    before = pages.dump_all()
 
     assert not await pages.hold(page)
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_the_record_decides_when_a_browser_session_is_over_not_the_key(pages: Pages, clock: Clock) -> None:
     page = await pages.make()
-    before = pages.look()
+    before = pages.dump_all()
     clock.offset_ms += 3_600_000
 
     assert not await pages.hold(page)
-    assert pages.look() == before
+    assert pages.dump_all() == before
     clock.offset_ms -= 2_000
     assert await pages.hold(page)
 
@@ -83,10 +83,10 @@ async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it
     """At the very millisecond of the mark, before it, and after it."""
     page = await pages.make()
     pages.set_mark(int(pages.browser_record(page.browser)["created_ms"]) + later_ms)
-    before = pages.look()
+    before = pages.dump_all()
 
     assert await pages.hold(page) == is_held
-    assert (pages.look() == before) != is_held
+    assert (pages.dump_all() == before) != is_held
 
 
 async def test_what_is_held_right_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages) -> None:

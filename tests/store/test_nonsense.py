@@ -23,9 +23,9 @@ from tests.redis_client.scripted_redis import bulk, scripted_redis
 async def test_a_map_of_the_wrong_kinds_is_passed_by_as_one_of_the_wrong_form_is(garbage: bytes) -> None:
     async with scripted_cluster(3) as cluster:
         bearer = BearerLookup(cluster.url)
-        mad = cluster.nodes[:2]
+        wrong_nodes = cluster.nodes[:2]
         token = cluster.make_token(cluster.nodes[2])
-        cluster.say_map = lambda node: garbage if node in mad else render_map(cluster.ranges)
+        cluster.say_map = lambda node: garbage if node in wrong_nodes else render_map(cluster.ranges)
         try:
             assert await bearer.lookup(token)
         finally:

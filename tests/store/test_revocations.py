@@ -218,7 +218,7 @@ async def test_another_token_of_the_user_can_finish_what_the_first_one_began(
     assert not sessions.store.exists(*OF_ALICE[:2])
 
 
-class Ages:
+class SessionsOfThreeAges:
     """Sessions of three ages, ten seconds between each and a time to part them; each two, and a step takes two keys."""
 
     def __init__(self, sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> None:
@@ -261,12 +261,14 @@ class Ages:
 
 
 @pytest.fixture
-def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> Ages:
-    return Ages(sessions, clock, make_settings)
+def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> SessionsOfThreeAges:
+    return SessionsOfThreeAges(sessions, clock, make_settings)
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_what_was_issued_up_to_a_time_ends_and_what_came_later_lives_on(sessions: Sessions, ages: Ages) -> None:
+async def test_what_was_issued_up_to_a_time_ends_and_what_came_later_lives_on(
+    sessions: Sessions, ages: SessionsOfThreeAges
+) -> None:
     await ages.begin()
     await sessions.refresh(ages.oldest[0])
     assert not await ages.ask(100, ages.until_ms)
@@ -279,7 +281,9 @@ async def test_what_was_issued_up_to_a_time_ends_and_what_came_later_lives_on(se
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(sessions: Sessions, ages: Ages) -> None:
+async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
+    sessions: Sessions, ages: SessionsOfThreeAges
+) -> None:
     """With the same time, with a later one, and for all that there is; meanwhile what lives on is used and ended."""
     for calls in range(100):
         broke = False
@@ -304,7 +308,7 @@ async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
 async def test_however_a_revoke_all_breaks_off_one_for_an_earlier_time_finishes_it_too(
-    sessions: Sessions, ages: Ages
+    sessions: Sessions, ages: SessionsOfThreeAges
 ) -> None:
     """Its mark holds: what it covered is not spared by the earlier time."""
     for calls in range(100):

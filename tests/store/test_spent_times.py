@@ -12,7 +12,7 @@ from tests.store.sessions import Session, Sessions
 
 GRACE_MS = 300_000
 SLICE_MS = math.ceil(GRACE_MS / 64)
-MOST_SPENT_ENTRIES = 65
+MAX_SPENT_ENTRIES = 65
 """A grace that begins within a slice ends within the 65th."""
 
 FIELDS = "v h t s c u r g f m o p"
@@ -169,7 +169,7 @@ async def test_spends_of_one_slice_share_the_latest_time(
         family = sessions.parsed(session)
         truly[index + 1] = now_ms = family.used_ms
 
-        assert len(family.spent) <= MOST_SPENT_ENTRIES
+        assert len(family.spent) <= MAX_SPENT_ENTRIES
         assert len(family.access) <= 100
         for generation, truly_ms in truly.items():
             counted_ms = family.find_spent_ms(generation)

@@ -54,23 +54,23 @@ async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(
 ) -> None:
     user = await sessions.find_user()
     await sessions.worker.registry.put_users([msgspec.structs.replace(user, **changes)])
-    before = pages.look()
+    before = pages.dump_all()
 
     assert not await pages.browser_sessions.start(
         make_browser_session(user.identity.shard), user, lifetime_ms=SESSION_MS
     )
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessions: Sessions, pages: Pages) -> None:
     user = await sessions.find_user()
     sessions.store.delete(f"user:{{{user.identity.shard}}}:{user.identity.subject}")
-    before = pages.look()
+    before = pages.dump_all()
 
     assert not await pages.browser_sessions.start(
         make_browser_session(user.identity.shard), user, lifetime_ms=SESSION_MS
     )
-    assert pages.look() == before
+    assert pages.dump_all() == before
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")

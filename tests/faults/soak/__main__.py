@@ -19,9 +19,9 @@ from typing import Final
 
 from tests.faults.soak.checker import Durability, Promise
 from tests.faults.soak.clock import read_clock
-from tests.faults.soak.grounds import Ground, running_single_server
 from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
 from tests.faults.soak.run import Soak
+from tests.faults.soak.servers import Servers, running_single_server
 
 DONE, VIOLATED, WRONG_USAGE = 0, 1, 2
 GRACE_SECONDS: Final = 20
@@ -29,7 +29,7 @@ LATEST_SECONDS: Final = 2.5
 BACK_SECONDS: Final = 3.0
 FAULTS_OF_A_ROUND: Final = 6
 DURABILITIES: Final[tuple[Durability, ...]] = ("memory", "replica", "disk")
-TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractContextManager[Ground]]]] = {
+TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractContextManager[Servers]]]] = {
     "single": running_single_server,
     "sentinel": running_watched_pair,
     "cluster": running_three_and_three,
@@ -52,13 +52,13 @@ def main() -> int:
     }
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     tell(f"seed {options.seed}, {options.topology}, durability {options.durability}, logs in {folder}")
-    with TOPOLOGIES[options.topology](folder, variables) as ground:
-        unknown = set(options.faults) - set(ground.faults)
+    with TOPOLOGIES[options.topology](folder, variables) as servers:
+        unknown = set(options.faults) - set(servers.faults)
         if unknown:
-            tell(f"no such fault here: {', '.join(sorted(unknown))}; there are {', '.join(ground.faults)}")
+            tell(f"no such fault here: {', '.join(sorted(unknown))}; there are {', '.join(servers.faults)}")
             return WRONG_USAGE
-        faults = options.faults or list(ground.faults)
-        soak = Soak(ground, promise, options.seed, faults, rate=options.rate, folder=folder)
+        faults = options.faults or list(servers.faults)
+        soak = Soak(servers, promise, options.seed, faults, rate=options.rate, folder=folder)
         run(soak, options.minutes)
     if soak.report.violations:
         tell(f"the logs, and what was asked and answered in those rounds, stay in {folder}")

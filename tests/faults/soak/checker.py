@@ -39,7 +39,7 @@ GAVE_UP: Final = ("ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout"
 HASHING_SECONDS: Final = 6.0
 """For so long a password may wait to be checked, where many log in at once after an outage."""
 LONG_STALL_SECONDS: Final = 0.3
-MOST_ACCESS_TOKENS: Final = 100
+MAX_ACCESS_TOKENS: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,7 +388,7 @@ class _Checker:
                 self._check_name(call, family.birth)
             self._check_alive(call, endings)
             return
-        is_kept = call.ended - gift.started < gift.expires_in and family.access_tokens <= MOST_ACCESS_TOKENS
+        is_kept = call.ended - gift.started < gift.expires_in and family.access_tokens <= MAX_ACCESS_TOKENS
         if is_kept and not self._is_explained(call, endings, family.birth, gift):
             self._accuse("I10", "an access token that nobody revoked taken for dead", gift, call)
 

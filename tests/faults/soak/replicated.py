@@ -17,15 +17,15 @@ from tests.cluster.nodes import Cluster, Shard, running_cluster, running_sentine
 from tests.faults.deployment import KEEPS_DATA
 from tests.faults.soak.checker import WAITS_FOR_REPLICA
 from tests.faults.soak.clock import read_clock, rest
-from tests.faults.soak.grounds import PEOPLE, Ground, Inject, hang
 from tests.faults.soak.history import Fault
+from tests.faults.soak.servers import PEOPLE, Inject, Servers, hang
 from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 2.0
 """The longest that a dead master stays away after another took its place."""
 SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS = 0.5, 1.5
 """How long a replica hears nothing before its master dies, at least."""
-LEAST_LOST = 5
+MIN_LOST = 5
 """The number of requests that are answered while they wait for a replica. Their effect is lost."""
 SLOTS_AT_ONCE = 8
 MOVED_SHARE = 0.5
@@ -39,7 +39,7 @@ class _Nodes(Protocol):
     def wait_until_whole(self) -> None: ...
 
 
-class Replicated(Ground):
+class Replicated(Servers):
     """Shards with a replica each."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Replicated(Ground):
             store.execute_command("CLIENT", "KILL", "TYPE", "replica")
         deaf_since = read_clock()
         rest(rng, SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS)
-        wait_until(lambda: self.count_answered(WAITS_FOR_REPLICA, deaf_since) >= LEAST_LOST, "writes to be lost")
+        wait_until(lambda: self.count_answered(WAITS_FOR_REPLICA, deaf_since) >= MIN_LOST, "writes to be lost")
         shard.kill_master()
         shard.wait_for_promotion()
         took_over = read_clock()
@@ -206,15 +206,15 @@ def _tag_of(username: str) -> str:
 def running_watched_pair(folder: Path, variables: Mapping[str, str]) -> Iterator[Replicated]:
     """A master and a replica under three Sentinels."""
     with running_sentinel(folder, sentinels=3, options=KEEPS_DATA) as watched:
-        ground = Replicated(folder, watched, [watched], variables)
-        with ground.running_instances():
-            yield ground
+        servers = Replicated(folder, watched, [watched], variables)
+        with servers.running_instances():
+            yield servers
 
 
 @contextmanager
 def running_three_and_three(folder: Path, variables: Mapping[str, str]) -> Iterator[Divided]:
     """A Redis Cluster of three masters with a replica each."""
     with running_cluster(folder, replicas=1, options=KEEPS_DATA) as cluster:
-        ground = Divided(folder, cluster, variables)
-        with ground.running_instances():
-            yield ground
+        servers = Divided(folder, cluster, variables)
+        with servers.running_instances():
+            yield servers

@@ -13,9 +13,9 @@ from service.crypto.keyring import Keyring
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, check_history
 from tests.faults.soak.clock import rest
-from tests.faults.soak.grounds import PEOPLE, Ground
 from tests.faults.soak.history import WRITES, Call, Fault, History, Stall
 from tests.faults.soak.load import Load
+from tests.faults.soak.servers import PEOPLE, Servers
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
@@ -126,7 +126,7 @@ class Soak:
     A round goes on until its load `is_enough`.
     """
 
-    ground: Ground
+    servers: Servers
     promise: Promise
     seed: str
     faults: Sequence[str]
@@ -141,7 +141,7 @@ class Soak:
         """One load with these faults, one after the other; `tell` is called after each."""
         rng = random.Random(f"{self.seed} {number}")
         first = number * PEOPLE_OF_A_ROUND % len(PEOPLE)
-        ports = [instance.port for instance in self.ground.instances]
+        ports = [instance.port for instance in self.servers.instances]
         people = PEOPLE[first : first + PEOPLE_OF_A_ROUND]
         latest, back = self.promise.latest_seconds, self.promise.back_seconds
         load = Load(
@@ -152,17 +152,17 @@ class Soak:
             grace_seconds=self.promise.grace_seconds,
             give_up_seconds=MAX_WAIT_SECONDS if latest is None else latest + BEYOND_LATEST_SECONDS,
         )
-        self.ground.history = load.history
+        self.servers.history = load.history
         load.start()
         try:
             for name in names:
                 rest(rng, 0.3, self.calm_seconds)
-                load.history.faults.append(self.ground.faults[name](rng))
+                load.history.faults.append(self.servers.faults[name](rng))
                 self.requests_of_round = len(load.history.calls)
                 tell()
             if back is not None:
                 rest(rng, back, back)
-            wait_until(lambda: all(instance.is_ready() for instance in self.ground.instances), "all to be ready")
+            wait_until(lambda: all(instance.is_ready() for instance in self.servers.instances), "all to be ready")
             wait_until(lambda: self.is_enough(load), "the load to do enough")
         finally:
             history = load.finish()

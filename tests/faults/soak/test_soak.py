@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.soak.checker import Durability, Promise
-from tests.faults.soak.grounds import Ground, running_single_server
 from tests.faults.soak.load import Load, Session
 from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
 from tests.faults.soak.run import Soak
+from tests.faults.soak.servers import Servers, running_single_server
 from tests.support.loop_time import LoopTime
 
 SEED = os.environ.get("SOAK_SEED") or secrets.token_hex(4)
@@ -25,7 +25,7 @@ GRACE_SECONDS = 8
 VARIABLES = {"TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
 WAITS_FOR_REPLICA = VARIABLES | {"TOKEN_SERVICE_DURABILITY": "replica"}
 KINDS = {"login", "exchange", "refresh", "revoke", "verify", "introspect"}
-LEAST_ALIVE = 6
+MIN_ALIVE = 6
 FAILOVERS = ("kill_master", "freeze_master", "lose_writes")
 
 
@@ -39,7 +39,7 @@ def machine_pace(loop_time: LoopTime) -> Iterator[None]:
 def has_lived(load: Load) -> bool:
     """Each kind of request went through, and sessions will be alive at the end, whatever the lanes still end."""
     done = {call.kind for call in list(load.history.calls) if call.status == 200}
-    return done >= KINDS and sum(map(is_kept, list(load.sessions))) >= load.lanes + LEAST_ALIVE
+    return done >= KINDS and sum(map(is_kept, list(load.sessions))) >= load.lanes + MIN_ALIVE
 
 
 def is_kept(session: Session) -> bool:
@@ -47,10 +47,10 @@ def is_kept(session: Session) -> bool:
     return not session.is_over and session.device.person in session.device.load.patient
 
 
-def soak_on(ground: Ground, durability: Durability = "memory", names: Iterable[str] = ()) -> Soak:
+def soak_on(servers: Servers, durability: Durability = "memory", names: Iterable[str] = ()) -> Soak:
     """One round with all faults of the ground, or with these; what was found stands in what pytest shows."""
     promise = Promise(durability=durability, grace_seconds=GRACE_SECONDS)
-    soak = Soak(ground, promise, SEED, list(ground.faults), calm_seconds=0.6, is_enough=has_lived)
+    soak = Soak(servers, promise, SEED, list(servers.faults), calm_seconds=0.6, is_enough=has_lived)
     print(f"SOAK_SEED={SEED}")  # noqa: T201 - pytest shows it where the test fails
     soak.run_round(0, list(names) or list(islice(soak.shuffled_faults(), len(soak.faults))))
     for line in soak.report.lines():
@@ -62,12 +62,12 @@ def soak_on(ground: Ground, durability: Durability = "memory", names: Iterable[s
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-i9-one-clock")
 @pytest.mark.clause("decided-i10-outage-is-not-theft")
 def test_no_invariant_breaks_while_everything_else_does(tmp_path: Path) -> None:
-    with running_single_server(tmp_path, VARIABLES) as ground:
-        report = soak_on(ground).report
+    with running_single_server(tmp_path, VARIABLES) as servers:
+        report = soak_on(servers).report
 
         assert report.violations == []
-        assert set(report.faults) == set(ground.faults)
-        assert report.sessions_alive >= LEAST_ALIVE
+        assert set(report.faults) == set(servers.faults)
+        assert report.sessions_alive >= MIN_ALIVE
         kinds = {kind for kind, status in report.calls if status == "200"}
         assert kinds >= KINDS
         assert any(status == "503" for _, status in report.calls)
@@ -77,31 +77,31 @@ def test_no_invariant_breaks_while_everything_else_does(tmp_path: Path) -> None:
 @pytest.mark.clause("decided-redis-cluster", "decided-durability", "decided-i7-revocation-is-final")
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "6819-5.2.2.3-rotation-in-a-cluster")
 def test_no_invariant_breaks_while_masters_of_a_cluster_die_and_freeze_and_slots_move(tmp_path: Path) -> None:
-    with running_three_and_three(tmp_path, WAITS_FOR_REPLICA) as ground:
-        report = soak_on(ground, "replica", (*FAILOVERS, "move_slot") * 3).report
+    with running_three_and_three(tmp_path, WAITS_FOR_REPLICA) as servers:
+        report = soak_on(servers, "replica", (*FAILOVERS, "move_slot") * 3).report
 
         assert report.violations == []
-        assert report.sessions_alive >= LEAST_ALIVE
+        assert report.sessions_alive >= MIN_ALIVE
 
 
 @pytest.mark.long
 @pytest.mark.clause("decided-redis-sentinel", "decided-durability", "decided-i7-revocation-is-final")
 @pytest.mark.clause("decided-i10-outage-is-not-theft")
 def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_path: Path) -> None:
-    with running_watched_pair(tmp_path, WAITS_FOR_REPLICA) as ground:
-        report = soak_on(ground, "replica", FAILOVERS * 3).report
+    with running_watched_pair(tmp_path, WAITS_FOR_REPLICA) as servers:
+        report = soak_on(servers, "replica", FAILOVERS * 3).report
 
         assert report.violations == []
-        assert report.sessions_alive >= LEAST_ALIVE
+        assert report.sessions_alive >= MIN_ALIVE
 
 
 @pytest.mark.long
 def test_a_service_that_waits_for_no_replica_is_found_out(tmp_path: Path) -> None:
     """Otherwise those above would prove nothing: what they promise is broken here, and no more than that."""
-    with running_watched_pair(tmp_path, VARIABLES) as ground:
-        tries = (soak_on(ground, "replica", ["lose_writes"] * 4).report for _ in range(5))
+    with running_watched_pair(tmp_path, VARIABLES) as servers:
+        tries = (soak_on(servers, "replica", ["lose_writes"] * 4).report for _ in range(5))
         guilty = next(report for report in tries if report.violations)
-        innocent = soak_on(ground, "memory", ["lose_writes"] * 4).report
+        innocent = soak_on(servers, "memory", ["lose_writes"] * 4).report
 
         assert {violation.rule for violation in guilty.violations} <= {"I1", "I7", "I10"}
         assert innocent.violations == []

@@ -34,7 +34,7 @@ def answer_as_live(_: Arrived) -> Reply:
 
 
 @dataclass
-class Stage:
+class ProxyDeployment:
     """`api` is behind all gateways; `stand_in` is asked by those in `before_stand_in`, the service by the others."""
 
     redis: RedisServer
@@ -70,7 +70,7 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeployment]:
     with ExitStack() as running:
         redis = start_redis(tmp_path_factory.mktemp("redis"), *KEEPS_DATA)
         running.callback(stop, redis.process)
@@ -84,16 +84,16 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
         before_service = {name: start(name, service.port) for name in NAMES}
         before_stand_in = {name: start(name, stand_in.port) for name in NAMES}
-        stage = Stage(redis, service, api, stand_in, before_service, before_stand_in)
-        yield stage
+        deployment = ProxyDeployment(redis, service, api, stand_in, before_service, before_stand_in)
+        yield deployment
         # Possibly another one than at first.
-        stop(stage.redis.process)
+        stop(deployment.redis.process)
 
 
 @pytest.fixture(autouse=True)
-def nothing_arrived(stage: Stage) -> None:
-    stage.api.arrived.clear()
-    stage.stand_in.arrived.clear()
+def nothing_arrived(deployment: ProxyDeployment) -> None:
+    deployment.api.arrived.clear()
+    deployment.stand_in.arrived.clear()
 
 
 @pytest.fixture(params=NAMES)
@@ -103,14 +103,14 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def gateway(stage: Stage, name: str) -> Gateway:
+def gateway(deployment: ProxyDeployment, name: str) -> Gateway:
     """Before the real service."""
-    return stage.before_service[name]
+    return deployment.before_service[name]
 
 
 @pytest.fixture
-def before_stand_in(stage: Stage, name: str) -> Gateway:
-    return stage.before_stand_in[name]
+def before_stand_in(deployment: ProxyDeployment, name: str) -> Gateway:
+    return deployment.before_stand_in[name]
 
 
 @pytest.fixture
@@ -125,17 +125,17 @@ ZOE = UserCredentials("zoë+1@example.com", "correct horse battery staple")
 
 
 @pytest.fixture(scope="module")
-def enduser(stage: Stage) -> str:
+def enduser(deployment: ProxyDeployment) -> str:
     """Alice's token without the role of partners."""
-    return stage.log_in(ALICE, "realm:main role:enduser")
+    return deployment.log_in(ALICE, "realm:main role:enduser")
 
 
 @pytest.fixture(scope="module")
-def partner(stage: Stage) -> str:
+def partner(deployment: ProxyDeployment) -> str:
     """Alice's token with it."""
-    return stage.log_in(ALICE, "realm:main role:partner")
+    return deployment.log_in(ALICE, "realm:main role:partner")
 
 
 @pytest.fixture(scope="module")
-def zoe(stage: Stage) -> str:
-    return stage.log_in(ZOE, "realm:main role:enduser")
+def zoe(deployment: ProxyDeployment) -> str:
+    return deployment.log_in(ZOE, "realm:main role:enduser")

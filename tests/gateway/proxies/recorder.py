@@ -63,7 +63,7 @@ class Recorder:
             self._stop()
 
     @contextmanager
-    def away(self) -> Iterator[None]:
+    def stopped(self) -> Iterator[None]:
         """Nobody listens, and no connection is left."""
         self._stop()
         try:

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from tests.gateway.proxies.conftest import ALICE, NAMES, Stage
+from tests.gateway.proxies.conftest import ALICE, NAMES, ProxyDeployment
 from tests.gateway.proxies.gateways import Answer, Gateway, Headers, bearer
 from tests.gateway.proxies.recorder import CUT_OFF, Arrived, Reply
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -60,12 +60,12 @@ def identity_of(arrived: Arrived) -> dict[str, str]:
 
 
 def test_a_live_token_gets_through_with_the_identity_and_without_the_token(
-    gateway: Gateway, stage: Stage, enduser: str
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str
 ) -> None:
     answer = gateway.get("/things?a=1", enduser)
 
     assert (answer.status, answer.body, answer.headers["X-From"]) == (200, b"from the API", "api")
-    (arrived,) = stage.api.arrived
+    (arrived,) = deployment.api.arrived
     assert arrived.target == "/things?a=1"
     identity = identity_of(arrived)
     assert identity.pop("x-auth-subject")
@@ -79,33 +79,39 @@ def test_a_live_token_gets_through_with_the_identity_and_without_the_token(
     assert arrived.header("authorization") is None
 
 
-def test_a_name_that_is_not_ascii_arrives_percent_encoded(gateway: Gateway, stage: Stage, zoe: str) -> None:
+def test_a_name_that_is_not_ascii_arrives_percent_encoded(
+    gateway: Gateway, deployment: ProxyDeployment, zoe: str
+) -> None:
     assert gateway.get("/", zoe).status == 200
-    assert stage.api.arrived[-1].header("x-auth-user") == "zo%C3%AB+1@example.com"
+    assert deployment.api.arrived[-1].header("x-auth-user") == "zo%C3%AB+1@example.com"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_method_and_body_reach_the_api_as_they_are(gateway: Gateway, stage: Stage, enduser: str, method: str) -> None:
+def test_method_and_body_reach_the_api_as_they_are(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, method: str
+) -> None:
     body = b"\x00\xff" * 40_000
     headers = [*bearer(enduser), ("Content-Type", "application/x-own"), ("Cookie", "a=b")]
 
     assert gateway.ask(method, "/things", headers, body).status == 200
 
-    (arrived,) = stage.api.arrived
+    (arrived,) = deployment.api.arrived
     assert (arrived.method, arrived.body == body) == (method, True)
     assert (arrived.header("content-type"), arrived.header("cookie")) == ("application/x-own", "a=b")
 
 
-def test_head_is_answered_without_a_body(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_head_is_answered_without_a_body(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     answer = gateway.ask("HEAD", "/things", bearer(enduser))
 
     assert (answer.status, answer.body) == (200, b"")
-    assert stage.api.arrived[-1].method == "HEAD"
+    assert deployment.api.arrived[-1].method == "HEAD"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
-def test_errors_of_the_api_itself_pass_as_they_are(gateway: Gateway, stage: Stage, enduser: str, status: int) -> None:
-    with stage.api.answering(lambda _: Reply(status, {"X-From": "api"}, b"the API's own")):
+def test_errors_of_the_api_itself_pass_as_they_are(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, status: int
+) -> None:
+    with deployment.api.answering(lambda _: Reply(status, {"X-From": "api"}, b"the API's own")):
         answer = gateway.get("/things", enduser)
 
     assert (answer.status, answer.body, answer.headers["X-From"]) == (status, b"the API's own", "api")
@@ -117,13 +123,13 @@ def test_errors_of_the_api_itself_pass_as_they_are(gateway: Gateway, stage: Stag
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
-def test_no_token_is_401_with_a_challenge(gateway: Gateway, stage: Stage, method: str) -> None:
+def test_no_token_is_401_with_a_challenge(gateway: Gateway, deployment: ProxyDeployment, method: str) -> None:
     answer = gateway.ask(method, "/things", body=b"body" if method == "POST" else b"")
 
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
     assert "error=" not in answer.headers["WWW-Authenticate"]
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
 @pytest.mark.parametrize(
@@ -137,15 +143,15 @@ def test_no_token_is_401_with_a_challenge(gateway: Gateway, stage: Stage, method
     ],
     ids=["unknown", "basic", "no token", "empty", "forged"],
 )
-def test_what_is_no_live_token_is_401(gateway: Gateway, stage: Stage, headers: Headers) -> None:
+def test_what_is_no_live_token_is_401(gateway: Gateway, deployment: ProxyDeployment, headers: Headers) -> None:
     answer = gateway.ask("GET", "/things", headers)
 
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
-def test_a_kept_connection_vouches_for_nothing(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_a_kept_connection_vouches_for_nothing(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=MAX_WAIT_SECONDS)) as connection:
         told = []
         for headers in (dict(bearer(enduser)), {}, dict(bearer(enduser)), {}):
@@ -155,21 +161,23 @@ def test_a_kept_connection_vouches_for_nothing(gateway: Gateway, stage: Stage, e
             told.append(response.status)
 
     assert told == [200, 401, 200, 401]
-    assert len(stage.api.arrived) == 2
+    assert len(deployment.api.arrived) == 2
 
 
-def test_two_tokens_are_not_let_through_as_one(gateway: Gateway, stage: Stage, enduser: str, partner: str) -> None:
+def test_two_tokens_are_not_let_through_as_one(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, partner: str
+) -> None:
     answer = gateway.ask("GET", "/reports/x", [*bearer(enduser), *bearer(partner)])
 
     assert answer.status in (400, 401, 403)
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
-def test_a_revoked_token_is_401_at_the_very_next_request(gateway: Gateway, stage: Stage) -> None:
-    token = stage.log_in(ALICE, "realm:main role:enduser")
+def test_a_revoked_token_is_401_at_the_very_next_request(gateway: Gateway, deployment: ProxyDeployment) -> None:
+    token = deployment.log_in(ALICE, "realm:main role:enduser")
     assert gateway.get("/things", token).status == 200
 
-    stage.revoke(token)
+    deployment.revoke(token)
 
     answer = gateway.get("/things", token)
     assert answer.status == 401
@@ -177,18 +185,20 @@ def test_a_revoked_token_is_401_at_the_very_next_request(gateway: Gateway, stage
 
 
 def test_a_token_without_the_scope_is_403_with_a_challenge(
-    gateway: Gateway, stage: Stage, enduser: str, partner: str
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, partner: str
 ) -> None:
     answer = gateway.get("/reports/2026", enduser)
 
     assert answer.status == 403
     assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
     assert "role:partner" in answer.headers["WWW-Authenticate"]
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
     assert gateway.get("/reports/2026", partner).status == 200
 
 
-def test_the_caller_cannot_choose_the_scope_that_is_asked_for(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_the_caller_cannot_choose_the_scope_that_is_asked_for(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str
+) -> None:
     assert gateway.get("/things?scope=role:partner", enduser).status == 200
     assert gateway.get("/reports/2026?scope=role:enduser", enduser).status == 403
 
@@ -213,62 +223,70 @@ ROUNDABOUT = [
 
 
 @pytest.mark.parametrize("target", ROUNDABOUT)
-def test_no_other_spelling_of_a_path_asks_for_less(gateway: Gateway, stage: Stage, enduser: str, target: str) -> None:
+def test_no_other_spelling_of_a_path_asks_for_less(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, target: str
+) -> None:
     """Refused, redirected, or asked for the scope: but an API that cleans paths up must not get it."""
     answer = gateway.get(target, enduser)
 
     assert answer.status in (301, 307, 308, 400, 403, 404)
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
 # What the API must not be told.
 
 
-def test_no_forged_identity_arrives_beside_a_token(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_no_forged_identity_arrives_beside_a_token(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     assert gateway.get("/things", enduser, FORGERIES).status == 200
 
-    identity = identity_of(stage.api.arrived[-1])
+    identity = identity_of(deployment.api.arrived[-1])
     assert len(identity) == len(IDENTITY)
     assert FORGED not in identity.values()
 
 
-def test_no_forged_identity_arrives_on_a_path_that_needs_no_token(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_no_forged_identity_arrives_on_a_path_that_needs_no_token(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str
+) -> None:
     assert gateway.get("/public/x", headers=FORGERIES).status == 200
     assert gateway.get("/public/x", enduser, FORGERIES).status == 200
 
-    for arrived in stage.api.arrived:
+    for arrived in deployment.api.arrived:
         assert identity_of(arrived) == {}
         assert arrived.header("authorization") is None
 
 
 def test_no_forged_identity_arrives_where_the_answer_leaves_a_header_out(
-    before_stand_in: Gateway, stage: Stage
+    before_stand_in: Gateway, deployment: ProxyDeployment
 ) -> None:
     assert before_stand_in.get("/things", "x", FORGERIES).status == 200
 
-    told = {name: value for name, value in identity_of(stage.api.arrived[-1]).items() if value}
+    told = {name: value for name, value in identity_of(deployment.api.arrived[-1]).items() if value}
     assert told == {"x-auth-subject": "s", "x-auth-realm": "main", "x-auth-user": "stand-in"}
 
 
 @pytest.mark.parametrize("value", ["{}", "close, {}", "keep-alive, {}", "{}, upgrade"])
-def test_connection_takes_no_identity_away(gateway: Gateway, stage: Stage, enduser: str, value: str) -> None:
+def test_connection_takes_no_identity_away(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, value: str
+) -> None:
     connection = value.format(", ".join((*IDENTITY, "X-Forwarded-For")))
 
     status = gateway.get("/things", enduser, [("Connection", connection)]).status
 
     assert status == (400 if gateway.name == "envoy" else 200)
-    assert len(stage.api.arrived) == (status == 200)
-    for arrived in stage.api.arrived:
+    assert len(deployment.api.arrived) == (status == 200)
+    for arrived in deployment.api.arrived:
         assert len(identity_of(arrived)) == len(IDENTITY)
         assert "x-auth" not in (arrived.header("connection") or "").lower()
 
 
-def test_no_forged_identity_arrives_behind_the_body(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_no_forged_identity_arrives_behind_the_body(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str
+) -> None:
     trailers = [(name, FORGED) for name in IDENTITY]
 
     assert gateway.ask("POST", "/things", bearer(enduser), b"body", trailers=trailers).status == 200
 
-    (arrived,) = stage.api.arrived
+    (arrived,) = deployment.api.arrived
     assert arrived.body == b"body"
     assert FORGED not in identity_of(arrived).values()
     # HAProxy 2.6 cannot drop them; docs/gateways.md says what that asks of an API.
@@ -276,18 +294,24 @@ def test_no_forged_identity_arrives_behind_the_body(gateway: Gateway, stage: Sta
 
 
 @pytest.mark.parametrize("spelled", ["X-Auth-User ", "X-Auth-User\t"], ids=["space", "tab"])
-def test_a_name_with_a_space_is_refused(gateway: Gateway, stage: Stage, enduser: str, spelled: str) -> None:
+def test_a_name_with_a_space_is_refused(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, spelled: str
+) -> None:
     assert gateway.get("/things", enduser, [(spelled, FORGED)]).status == 400
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
-def test_where_the_caller_comes_from_is_not_the_callers_word(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_where_the_caller_comes_from_is_not_the_callers_word(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str
+) -> None:
     headers = [("X-Forwarded-For", "192.0.2.1"), ("X_Forwarded_For", "192.0.2.1")]
 
     assert gateway.get("/things", enduser, headers).status == 200
 
     told = [
-        value for name, value in stage.api.arrived[-1].headers if name.lower().replace("_", "-") == "x-forwarded-for"
+        value
+        for name, value in deployment.api.arrived[-1].headers
+        if name.lower().replace("_", "-") == "x-forwarded-for"
     ]
     assert "192.0.2.1" not in ",".join(told).split(",")
 
@@ -295,7 +319,7 @@ def test_where_the_caller_comes_from_is_not_the_callers_word(gateway: Gateway, s
 # WebSocket.
 
 
-def test_a_websocket_is_opened_with_a_token_only(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_a_websocket_is_opened_with_a_token_only(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     handshake = [
         ("Connection", "Upgrade, X-Auth-User"),
         ("Upgrade", "websocket"),
@@ -308,109 +332,117 @@ def test_a_websocket_is_opened_with_a_token_only(gateway: Gateway, stage: Stage,
         "Sec-WebSocket-Accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",  # belongs to that key
     }
 
-    with stage.api.answering(lambda _: Reply(101, opened)):
+    with deployment.api.answering(lambda _: Reply(101, opened)):
         assert gateway.get("/things", headers=handshake).status == 401
-        assert not stage.api.arrived
+        assert not deployment.api.arrived
         assert gateway.get("/things", enduser, handshake).status == 101
 
-    (arrived,) = stage.api.arrived
+    (arrived,) = deployment.api.arrived
     assert (arrived.header("upgrade") or "").lower() == "websocket"
     assert (arrived.header("connection") or "").lower() == "upgrade"
     assert len(identity_of(arrived)) == len(IDENTITY)
 
 
-def test_no_other_protocol_is_switched_to(gateway: Gateway, stage: Stage, enduser: str) -> None:
+def test_no_other_protocol_is_switched_to(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     headers = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
 
     assert gateway.get("/things", enduser, headers).status == 200
 
-    (arrived,) = stage.api.arrived
+    (arrived,) = deployment.api.arrived
     assert not arrived.header("upgrade")
 
 
 # What the service is asked.
 
 
-def test_the_service_gets_the_token_and_nothing_else_of_the_request(before_stand_in: Gateway, stage: Stage) -> None:
+def test_the_service_gets_the_token_and_nothing_else_of_the_request(
+    before_stand_in: Gateway, deployment: ProxyDeployment
+) -> None:
     headers = [("Cookie", "c=" + "x" * 3000), ("X-Own", "own"), ("Content-Type", "text/own")]
 
     before_stand_in.ask("POST", "/things/secret?scope=role:partner&x=secret", [*bearer("t"), *headers], b"secret")
 
-    (asked,) = stage.stand_in.arrived
+    (asked,) = deployment.stand_in.arrived
     assert asked.target == "/oauth2/v1/verify"
     assert asked.header("authorization") == "Bearer t"
     assert asked.body == b""
     assert asked.header("content-length") in (None, "0")
     assert not {"cookie", "x-own", "content-type"} & {name.lower() for name, _ in asked.headers}
-    assert stage.api.arrived[-1].body == b"secret"
+    assert deployment.api.arrived[-1].body == b"secret"
 
 
-def test_the_scope_of_a_path_is_in_the_address(before_stand_in: Gateway, stage: Stage) -> None:
+def test_the_scope_of_a_path_is_in_the_address(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
     before_stand_in.get("/reports/x?scope=a", "t")
 
-    (asked,) = stage.stand_in.arrived
+    (asked,) = deployment.stand_in.arrived
     assert asked.target.replace("%3A", ":") == "/oauth2/v1/verify?scope=role:partner"
 
 
-def test_a_path_that_needs_no_token_asks_nobody(before_stand_in: Gateway, stage: Stage) -> None:
+def test_a_path_that_needs_no_token_asks_nobody(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
     assert before_stand_in.get("/public/x").status == 200
-    assert not stage.stand_in.arrived
+    assert not deployment.stand_in.arrived
 
 
-def test_connections_to_the_service_are_kept(before_stand_in: Gateway, stage: Stage) -> None:
+def test_connections_to_the_service_are_kept(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
     for _ in range(5):
         assert before_stand_in.get("/things", "t").status == 200
 
-    connections = {asked.connection for asked in stage.stand_in.arrived}
-    assert (len(stage.stand_in.arrived), len(connections)) == (5, 1)
+    connections = {asked.connection for asked in deployment.stand_in.arrived}
+    assert (len(deployment.stand_in.arrived), len(connections)) == (5, 1)
 
 
-def test_each_request_is_asked_about(before_stand_in: Gateway, stage: Stage) -> None:
-    with stage.stand_in.answering(
+def test_each_request_is_asked_about(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
+    with deployment.stand_in.answering(
         lambda asked: Reply(headers={"X-Auth-User": asked.header("authorization") or "", "Cache-Control": "max-age=60"})
     ):
         for token in ("a", "b", "a"):
             before_stand_in.get("/things", token)
 
-    assert [asked.header("x-auth-user") for asked in stage.api.arrived] == ["Bearer a", "Bearer b", "Bearer a"]
+    assert [asked.header("x-auth-user") for asked in deployment.api.arrived] == ["Bearer a", "Bearer b", "Bearer a"]
 
 
 # When the service is in trouble.
 
 
-def test_a_503_of_the_service_says_when_to_come_back(before_stand_in: Gateway, stage: Stage) -> None:
-    with stage.stand_in.answering(lambda _: Reply(503, {"Retry-After": "7"})):
+def test_a_503_of_the_service_says_when_to_come_back(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
+    with deployment.stand_in.answering(lambda _: Reply(503, {"Retry-After": "7"})):
         answer = before_stand_in.get("/things", "t")
 
     assert answer.status == 503
     assert answer.headers["Retry-After"] in ("1", "7")
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
 @pytest.mark.parametrize("status", [301, 302, 400, 404, 418, 431, 500, 502])
-def test_nothing_but_the_known_answers_lets_a_request_pass(before_stand_in: Gateway, stage: Stage, status: int) -> None:
-    with stage.stand_in.answering(lambda _: Reply(status, {"X-Auth-User": FORGED, "Location": "http://127.0.0.1:1/"})):
+def test_nothing_but_the_known_answers_lets_a_request_pass(
+    before_stand_in: Gateway, deployment: ProxyDeployment, status: int
+) -> None:
+    with deployment.stand_in.answering(
+        lambda _: Reply(status, {"X-Auth-User": FORGED, "Location": "http://127.0.0.1:1/"})
+    ):
         before_stand_in.get("/things", "t")
 
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
-def test_no_identity_arrives_with_a_2xx_that_the_service_never_says(before_stand_in: Gateway, stage: Stage) -> None:
+def test_no_identity_arrives_with_a_2xx_that_the_service_never_says(
+    before_stand_in: Gateway, deployment: ProxyDeployment
+) -> None:
     """HAProxy and Envoy refuse it; behind the others an API sees that nobody calls."""
-    with stage.stand_in.answering(lambda _: Reply(204)):
+    with deployment.stand_in.answering(lambda _: Reply(204)):
         before_stand_in.get("/things", "t", FORGERIES)
 
-    for arrived in stage.api.arrived:
+    for arrived in deployment.api.arrived:
         assert not any(identity_of(arrived).values())
-    assert not stage.api.arrived or before_stand_in.name in ("nginx", "caddy", "traefik")
+    assert not deployment.api.arrived or before_stand_in.name in ("nginx", "caddy", "traefik")
 
 
-def test_an_answer_that_is_cut_off_lets_nobody_pass(before_stand_in: Gateway, stage: Stage) -> None:
-    with stage.stand_in.answering(lambda _: CUT_OFF):
+def test_an_answer_that_is_cut_off_lets_nobody_pass(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
+    with deployment.stand_in.answering(lambda _: CUT_OFF):
         answer = before_stand_in.get("/things", "t")
 
     assert answer.status in (500, 502, 503)
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
 def ask_all(all_at_once: Executor, gateways: Mapping[str, Gateway], token: str) -> dict[str, Answer]:
@@ -418,44 +450,48 @@ def ask_all(all_at_once: Executor, gateways: Mapping[str, Gateway], token: str) 
     return dict(zip(gateways, answers, strict=True))
 
 
-def test_without_redis_it_is_503(stage: Stage, enduser: str, all_at_once: Executor) -> None:
-    with stage.without_redis():
-        answers = ask_all(all_at_once, stage.before_service, enduser)
+def test_without_redis_it_is_503(deployment: ProxyDeployment, enduser: str, all_at_once: Executor) -> None:
+    with deployment.without_redis():
+        answers = ask_all(all_at_once, deployment.before_service, enduser)
 
     assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(NAMES, 503)
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers.values())
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
 
 
-def test_a_service_that_is_down_lets_nobody_pass(before_stand_in: Gateway, stage: Stage) -> None:
+def test_a_service_that_is_down_lets_nobody_pass(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
     before_stand_in.get("/things", "t")
-    stage.api.arrived.clear()
+    deployment.api.arrived.clear()
 
-    with stage.stand_in.away():
+    with deployment.stand_in.stopped():
         answer = before_stand_in.get("/things", "t")
 
     assert (answer.status, answer.headers["Retry-After"]) == AWAY[before_stand_in.name]
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
     assert before_stand_in.get("/things", "t").status == 200
 
 
-def test_a_service_that_does_not_answer_lets_nobody_pass(stage: Stage, all_at_once: Executor) -> None:
-    impatient = {name: gateway for name, gateway in stage.before_stand_in.items() if name != "traefik"}
+def test_a_service_that_does_not_answer_lets_nobody_pass(deployment: ProxyDeployment, all_at_once: Executor) -> None:
+    impatient = {name: gateway for name, gateway in deployment.before_stand_in.items() if name != "traefik"}
 
-    answers = ask_while_it_hangs(stage, all_at_once, impatient)
+    answers = ask_while_it_hangs(deployment, all_at_once, impatient)
 
     told = {name: (answer.status, answer.headers["Retry-After"]) for name, answer in answers.items()}
     assert told == {"nginx": (503, "1"), "haproxy": (503, "1"), "caddy": (504, "1"), "envoy": (503, "1")}
 
 
 @pytest.mark.long
-def test_traefik_waits_half_a_minute_for_a_service_that_does_not_answer(stage: Stage, all_at_once: Executor) -> None:
-    answers = ask_while_it_hangs(stage, all_at_once, {"traefik": stage.before_stand_in["traefik"]})
+def test_traefik_waits_half_a_minute_for_a_service_that_does_not_answer(
+    deployment: ProxyDeployment, all_at_once: Executor
+) -> None:
+    answers = ask_while_it_hangs(deployment, all_at_once, {"traefik": deployment.before_stand_in["traefik"]})
 
     assert answers["traefik"].status == 500
 
 
-def ask_while_it_hangs(stage: Stage, all_at_once: Executor, gateways: Mapping[str, Gateway]) -> dict[str, Answer]:
+def ask_while_it_hangs(
+    deployment: ProxyDeployment, all_at_once: Executor, gateways: Mapping[str, Gateway]
+) -> dict[str, Answer]:
     """None of them may have let the request pass when the service answers at last."""
     is_over = Event()
 
@@ -463,10 +499,10 @@ def ask_while_it_hangs(stage: Stage, all_at_once: Executor, gateways: Mapping[st
         is_over.wait()
         return Reply()
 
-    with stage.stand_in.answering(hang):
+    with deployment.stand_in.answering(hang):
         try:
             answers = ask_all(all_at_once, gateways, "t")
         finally:
             is_over.set()
-    assert not stage.api.arrived
+    assert not deployment.api.arrived
     return answers

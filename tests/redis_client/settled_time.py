@@ -35,7 +35,7 @@ class Traffic:
         return not self.connecting and all(map(_is_quiet, self.connections))
 
 
-class Passing:
+class SettledTime:
     """The held time, moved without a guess at how long the machine takes for an answer."""
 
     def __init__(self, held_time: LoopTime, traffic: Traffic) -> None:
@@ -101,7 +101,7 @@ def _find_client(connection: Connection) -> tuple[str, int] | None:
 
 
 @contextmanager
-def noting_traffic() -> Iterator[Traffic]:
+def recording_traffic() -> Iterator[Traffic]:
     """Note each connection to Redis that this process makes."""
     traffic = Traffic()
     make, connect = Connection.__init__, connection_module._connect_to

@@ -21,7 +21,7 @@ MOMENT_SECONDS = 0.01
 pytestmark = pytest.mark.clause("decided-seed-ends-sessions")
 
 
-class Cast:
+class SeededSessions:
     """Sessions of every kind under the first seed."""
 
     def __init__(self, sessions: Sessions) -> None:
@@ -87,12 +87,12 @@ async def test_exactly_the_sessions_that_rested_on_it_end(
     sessions: Sessions, seeding: Seeding, changes: dict[str, str], ended: set[str]
 ) -> None:
     await seeding.apply(SeedText().seed)
-    cast = Cast(sessions)
-    await cast.start()
+    started = SeededSessions(sessions)
+    await started.start()
     await seeding.apply(SeedText().but(**changes).seed)
 
-    assert cast.ended == ended
-    assert cast.live == set(cast.by_name) - ended
+    assert started.ended == ended
+    assert started.live == set(started.by_name) - ended
 
 
 async def test_a_client_that_never_could_refresh_keeps_what_the_rest_of_it_covers(
@@ -100,12 +100,12 @@ async def test_a_client_that_never_could_refresh_keeps_what_the_rest_of_it_cover
 ) -> None:
     before = SeedText(grants="password, authorization_code")
     await seeding.apply(before.seed)
-    cast = Cast(sessions)
-    await cast.start()
+    started = SeededSessions(sessions)
+    await started.start()
     await seeding.apply(before.but(scope="realm:main role:enduser").seed)
 
-    assert cast.ended == {"alice, phone, organisation"}
-    assert cast.live == set(cast.by_name) - cast.ended
+    assert started.ended == {"alice, phone, organisation"}
+    assert started.live == set(started.by_name) - started.ended
 
 
 async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smaller_one(
@@ -113,12 +113,12 @@ async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smalle
 ) -> None:
     """As where the change that came first broke off before its sweep."""
     await seeding.apply(SeedText().seed)
-    cast = Cast(sessions)
-    await cast.start()
+    started = SeededSessions(sessions)
+    await started.start()
     sessions.store.hset("owed_sweeps:{registry}", "phone-app", "refresh")
     await seeding.apply(SeedText().but(scope="realm:main role:enduser").seed)
 
-    assert cast.ended == ON_PHONE
+    assert started.ended == ON_PHONE
 
 
 def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() -> None:

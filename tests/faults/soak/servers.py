@@ -35,7 +35,7 @@ AHEAD_SECONDS = (600.0, -600.0)
 Inject = Callable[[random.Random], Fault]
 
 
-class Ground:
+class Servers:
     """The servers of one round. `redis_urls` has one address for each instance; the last instance has a single worker.
 
     `history` is that of the present round. Some faults last until the history shows their effect.
@@ -135,12 +135,12 @@ def _write_seed(file: Path) -> Path:
     return file
 
 
-class SingleServer(Ground):
+class SingleServer(Servers):
     """One Redis with an append-only file; the first instance speaks to it through a proxy, the second one directly."""
 
     def __init__(self, folder: Path, deployment: Deployment, variables: Mapping[str, str]) -> None:
         super().__init__(folder, (deployment.proxy.url, deployment.redis.url), variables)
-        self._stage = deployment
+        self._deployment = deployment
 
     @property
     def faults(self) -> Mapping[str, Inject]:
@@ -159,21 +159,21 @@ class SingleServer(Ground):
     def kill_redis(self, rng: random.Random) -> Fault:
         """kill -9 and a new start with the same file."""
         started = read_clock()
-        with self._stage.killed():
+        with self._deployment.killed():
             rest(rng, 0, 1)
         return Fault(name="kill_redis", started=started, ended=read_clock())
 
     def freeze_redis(self, rng: random.Random) -> Fault:
         """SIGSTOP and SIGCONT."""
         started = read_clock()
-        with self._stage.frozen():
+        with self._deployment.frozen():
             hang(rng)
         return Fault(name="freeze_redis", started=started, ended=read_clock())
 
     def hold_network(self, rng: random.Random) -> Fault:
         """Nothing passes between the first instance and Redis, and nobody is told; then all of it does."""
         started = read_clock()
-        with self._stage.cut_off():
+        with self._deployment.cut_off():
             hang(rng)
         return Fault(name="hold_network", started=started, ended=read_clock())
 
@@ -181,7 +181,7 @@ class SingleServer(Ground):
         """All connections of the first instance break, several times."""
         started = read_clock()
         for _ in range(rng.randint(1, 5)):
-            self._stage.proxy.cut()
+            self._deployment.proxy.cut()
             rest(rng, 0, 0.3)
         return Fault(name="cut_network", started=started, ended=read_clock())
 
@@ -189,15 +189,15 @@ class SingleServer(Ground):
         """Redis runs a script, and its connection breaks before the answer is through; several times."""
         started = read_clock()
         for _ in range(rng.randint(1, 5)):
-            self._stage.proxy.cut_after = b"EVALSHA"
+            self._deployment.proxy.cut_after = b"EVALSHA"
             rest(rng, 0.1, 0.4)
-        self._stage.proxy.cut_after = None
+        self._deployment.proxy.cut_after = None
         return Fault(name="lose_answer", started=started, ended=read_clock())
 
     def fill_memory(self, rng: random.Random) -> Fault:
         """Redis reaches `maxmemory`, until at least one request was refused."""
         started = read_clock()
-        with self._stage.full():
+        with self._deployment.full():
             hang(rng)
             wait_until(lambda: self.count_answered(WRITES, started, 503) > 0, "a write to be refused")
         return Fault(name="fill_memory", started=started, ended=read_clock())
@@ -205,7 +205,7 @@ class SingleServer(Ground):
     def fill_disk(self, rng: random.Random) -> Fault:
         """The append-only file cannot grow: Redis's process gets a limit on the size of its files."""
         started = read_clock()
-        pid, store = self._stage.redis.process.pid, self._stage.store
+        pid, store = self._deployment.redis.process.pid, self._deployment.store
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         size = store.info("persistence")["aof_current_size"]
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, most))
@@ -220,7 +220,7 @@ class SingleServer(Ground):
         """Redis forgets all scripts, several times."""
         started = read_clock()
         for _ in range(rng.randint(1, 4)):
-            self._stage.store.script_flush()
+            self._deployment.store.script_flush()
             rest(rng, 0, 0.3)
         return Fault(name="flush_scripts", started=started, ended=read_clock())
 
@@ -232,9 +232,9 @@ def running_single_server(folder: Path, variables: Mapping[str, str]) -> Iterato
     try:
         with running_proxy(deployment.redis.port) as proxy:
             deployment.proxy = proxy
-            ground = SingleServer(folder, deployment, variables)
-            with ground.running_instances():
-                yield ground
+            servers = SingleServer(folder, deployment, variables)
+            with servers.running_instances():
+                yield servers
     finally:
         deployment.store.close()
         deployment.redis.process.send_signal(signal.SIGCONT)

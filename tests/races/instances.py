@@ -24,13 +24,13 @@ from tests.support.loop_time import PACE
 from tests.support.servers import running_service
 from tests.support.waiting import MAX_WAIT_SECONDS, until_other_status
 
-CONTENDERS = 64
+CONCURRENT_REQUESTS = 64
 PLENTY = "1000000/minute"
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 
 
-class TakingTurns(httpx2.AsyncHTTPTransport):
+class RoundRobinTransport(httpx2.AsyncHTTPTransport):
     """Sends each request to the next of the instances, over connections that are kept."""
 
     def __init__(self, ports: Iterable[int]) -> None:
@@ -54,7 +54,7 @@ class FamilyRecord:
 
 
 @dataclass(frozen=True)
-class Arena:
+class InstancePair:
     """The two instances, their Redis and a plain client of it."""
 
     ports: tuple[int, ...]
@@ -62,7 +62,7 @@ class Arena:
     store: redis.Redis
 
     def http(self) -> httpx2.AsyncClient:
-        transport = TakingTurns(self.ports)
+        transport = RoundRobinTransport(self.ports)
         return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=MAX_WAIT_SECONDS)
 
     def clear(self) -> None:
@@ -85,7 +85,7 @@ class Arena:
 
 
 @contextmanager
-def running_arena(folder: Path, server: AnyRedis, **variables: str) -> Iterator[Arena]:
+def running_instances(folder: Path, server: AnyRedis, **variables: str) -> Iterator[InstancePair]:
     """Run it on a Redis that is emptied first; `variables` are environment variables of both instances.
 
     Time passes slowly in the instances.
@@ -95,7 +95,7 @@ def running_arena(folder: Path, server: AnyRedis, **variables: str) -> Iterator[
         store.flushall()
         run = partial(running_service, folder, environment, module="tests.races.slow_service")
         with run() as first, run() as second:
-            yield Arena((first.port, second.port), server.url, store)
+            yield InstancePair((first.port, second.port), server.url, store)
 
 
 def places(*usual: int, more: tuple[int, ...]) -> list[object]:
@@ -107,19 +107,19 @@ async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[ht
     return list(await asyncio.gather(*requests))
 
 
-async def open_connections(http: httpx2.AsyncClient, count: int = CONTENDERS) -> None:
+async def open_connections(http: httpx2.AsyncClient, count: int = CONCURRENT_REQUESTS) -> None:
     """So that what follows is a race of requests, not of handshakes."""
     await all_at_once([http.get("/healthz") for _ in range(count)])
 
 
-async def patiently(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+async def until_available(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
     """Ask again after each 503, which a caller gets whose turn does not come in time on a slow machine."""
     return await until_other_status(ask, 503)
 
 
-async def is_live(arena: Arena, http: httpx2.AsyncClient, client: OAuthClient, body: dict[str, str]) -> bool:
+async def is_live(instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient, body: dict[str, str]) -> bool:
     """Whether anything of a token response can still be used."""
-    if arena.knows_access_token(body["access_token"]):
+    if instances.knows_access_token(body["access_token"]):
         return True
     answer = await client.refresh(http, body["refresh_token"])
     assert answer.status_code in (200, 400), answer.text
