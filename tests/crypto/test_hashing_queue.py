@@ -1,4 +1,4 @@
-"""Slow checks take turns by network, so that no address keeps the others out."""
+"""Slow checks take turns by network, so that one address does not keep the others out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOM = 26
 
 
 class Held:
-    """A pool of one thread that does nothing until it is let go; `order` is the order in which it worked."""
+    """A pool of one thread, which the test holds. `order` is the order in which it worked."""
 
     def __init__(self) -> None:
         self.pool = HashingPool("held", threads=1)
@@ -68,7 +68,7 @@ async def test_a_network_that_fills_the_queue_keeps_nobody_else_out(held: Held) 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
 async def test_networks_take_turns_in_the_order_of_arrival(held: Held) -> None:
-    # Two are with the thread already.
+    # The thread has two of them already.
     tasks = [*await held.ask_many(6, "a"), *await held.ask_many(3, "b"), *await held.ask_many(1, "c")]
     held.let_go()
     await asyncio.gather(*tasks)

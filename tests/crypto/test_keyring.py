@@ -25,7 +25,7 @@ TOKEN = make_refresh_token("0a3", bytes(range(16)), 7)
 
 
 def make_code(shard: str) -> RandomToken:
-    """As the page makes it: from the name of a consent."""
+    """Make a code from the name of a consent, as the page does."""
     return KEYRING.derive_code(make_consent(shard))
 
 
@@ -111,7 +111,7 @@ def test_the_code_of_a_consent_is_the_same_each_time_and_another_for_each_consen
         assert code.shard == consent.shard
         assert parse_authorization_code(code.text) == code
         assert code.text != Keyring([OLD]).derive_code(consent).text
-        # Nothing of the page's name, which stands in forms and addresses, can be seen in the code.
+        # The code shows nothing of the page's name, which stands in forms and addresses.
         assert code.text[9:] not in consent.text
         assert consent.text[9:] not in code.text
 

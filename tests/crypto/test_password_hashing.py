@@ -1,4 +1,4 @@
-"""Passwords and secrets: hashed slowly, in bounded pools, and remembered only as what cannot be read."""
+"""Passwords and secrets: slow hashes, bounded pools, and a cache that cannot be read back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("real_hashes")
 
 
 def costing(memory_kib: int, passes: int, lanes: int) -> str:
-    """A hash in the right form that asks for this much."""
+    """Return a well-formed hash with these parameters."""
     return WEAKER_HASH.replace("m=8192,t=1,p=1", f"m={memory_kib},t={passes},p={lanes}")
 
 
@@ -63,7 +63,7 @@ def test_every_refusal_takes_the_work_of_a_check() -> None:
         lambda: verify_password("x" * 2000, password_hash),
         verify_dummy_password,
     ]
-    # The first one also makes the hash that it checks, which the service does at its start.
+    # The first call also makes the hash that it checks, as the service does at its start.
     verify_dummy_password()
     for number, check in enumerate(checks):
         with recording_hashes() as costs:
@@ -130,7 +130,7 @@ def test_of_imported_hashes_only_weaker_ones_are_replaced(imported: str, is_repl
 
 
 class Gate:
-    """Work that waits until it may end."""
+    """Work that waits until the test lets it end."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -214,7 +214,7 @@ asyncio.run(hash_a_lot())
 
 
 def test_the_memory_of_hashes_goes_back_when_nobody_logs_in_any_more() -> None:
-    """In a process of its own, whose threads have never had memory before."""
+    """The hashes run in a process of their own, whose threads have had no memory before."""
     subprocess.run([sys.executable, "-c", HASH_A_LOT], cwd=CHECKOUT, check=True)
 
 
@@ -230,7 +230,7 @@ def test_a_secret_is_remembered_for_its_hash_only() -> None:
 
 @pytest.mark.clause("6819-5.2.3.6-secret-revoked")
 def test_two_secrets_of_a_client_are_remembered_side_by_side() -> None:
-    """While the old one is still good, instances of the client use both."""
+    """The instances of a client use both while the old secret is still valid."""
     memory = VerifiedSecretCache()
     memory.remember("old secret", "hash of yesterday")
     memory.remember("secret", "hash of today")

@@ -1,4 +1,7 @@
-"""An arena is started once for all races on a topology; each test finds it empty but for the registry."""
+"""The fixtures of the races.
+
+The instances are started once for each topology, and each test finds only the registry.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from tests.races.instances import PLENTY, InstancePair, open_connections, runnin
 
 @pytest.fixture(scope="session")
 def get_instances(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], InstancePair]]:
-    """Two instances that limit wrong passwords per user name and address only, to ten an hour.
+    """Return two instances that limit only wrong passwords per user name and address, to ten an hour.
 
-    They have a Redis of their own, and run on to the end: in that of other tests they would put their registry back.
+    They have a Redis of their own and run to the end. In the Redis of other tests they would restore their registry.
     """
     with ExitStack() as running, starting_on_demand(tmp_path_factory) as get_redis:
 
@@ -47,7 +50,7 @@ def instances(get_instances: Callable[[str], InstancePair], topology: str) -> In
 
 @pytest.fixture
 async def http(instances: InstancePair) -> AsyncIterator[httpx2.AsyncClient]:
-    """Requests go to the two instances in turn."""
+    """An HTTP client that sends requests to the two instances in turn."""
     async with instances.http() as http:
         await open_connections(http)
         yield http
@@ -55,7 +58,7 @@ async def http(instances: InstancePair) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 async def worker(instances: InstancePair) -> AsyncIterator[Worker]:
-    """Beside the instances: to make codes as the consent page would, and to change what is registered."""
+    """A worker beside the instances, to make codes as the consent page does and to change the registry."""
     worker = Worker(load_settings({"REDIS_URL": instances.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
     yield worker
     await worker.close()

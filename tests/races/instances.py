@@ -1,4 +1,4 @@
-"""Two instances of the service on one Redis, many callers at once, and the question that it all ends in: is it live?"""
+"""Two instances of the service on one Redis, many concurrent requests, and checks of what is live afterwards."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ KEYRING = Keyring((SECRET_KEY.encode(),))
 
 
 class RoundRobinTransport(httpx2.AsyncHTTPTransport):
-    """Sends each request to the next of the instances, over connections that are kept."""
+    """A transport that sends each request to the next of the instances, over kept connections."""
 
     def __init__(self, ports: Iterable[int]) -> None:
-        # Given up after a second, before the instances close what is idle: a request that crosses that would fail.
+        # Idle connections end after a second, before the instances close them. A request at that moment would fail.
         limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=PACE)
         super().__init__(verify=False, limits=limits)
         self._ports = cycle(ports)
@@ -46,7 +46,7 @@ class RoundRobinTransport(httpx2.AsyncHTTPTransport):
 
 @dataclass(frozen=True)
 class FamilyRecord:
-    """What a race is decided by; the fields of lua/records.lua that a test asks for."""
+    """The fields of lua/records.lua by which the tests judge a race."""
 
     head: int
     spent: int
@@ -55,7 +55,7 @@ class FamilyRecord:
 
 @dataclass(frozen=True)
 class InstancePair:
-    """The two instances, their Redis and a plain client of it."""
+    """The ports of the two instances, the URL of their Redis, and a plain client of it."""
 
     ports: tuple[int, ...]
     url: str
@@ -66,7 +66,7 @@ class InstancePair:
         return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=MAX_WAIT_SECONDS)
 
     def clear(self) -> None:
-        """Forgets all but the registry, which alone lives for good."""
+        """Delete all keys but those of the registry, which have no TTL."""
         for key in self.store.scan_iter(count=1000):
             if self.store.ttl(key) >= 0:
                 self.store.delete(key)
@@ -86,9 +86,9 @@ class InstancePair:
 
 @contextmanager
 def running_instances(folder: Path, server: AnyRedis, **variables: str) -> Iterator[InstancePair]:
-    """Run it on a Redis that is emptied first; `variables` are environment variables of both instances.
+    """Run two instances on a Redis that is emptied first.
 
-    Time passes slowly in the instances.
+    `variables` are environment variables of both. Time passes slowly in the instances.
     """
     environment = environment_of(server, **variables)
     with server.connect() as store:
@@ -99,7 +99,7 @@ def running_instances(folder: Path, server: AnyRedis, **variables: str) -> Itera
 
 
 def places(*usual: int, more: tuple[int, ...]) -> list[object]:
-    """Where among the others a request is sent, for `parametrize`; `more` are tried in long runs only."""
+    """Return positions among concurrent requests, for `parametrize`. `more` are tried in long runs only."""
     return [*usual, *(pytest.param(place, marks=pytest.mark.long) for place in more)]
 
 
@@ -108,17 +108,17 @@ async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[ht
 
 
 async def open_connections(http: httpx2.AsyncClient, count: int = CONCURRENT_REQUESTS) -> None:
-    """So that what follows is a race of requests, not of handshakes."""
+    """Open connections, so that later requests race each other without handshakes."""
     await all_at_once([http.get("/healthz") for _ in range(count)])
 
 
 async def until_available(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-    """Ask again after each 503, which a caller gets whose turn does not come in time on a slow machine."""
+    """Repeat the request after a 503, which a request gets that waits too long on a slow machine."""
     return await until_other_status(ask, 503)
 
 
 async def is_live(instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient, body: dict[str, str]) -> bool:
-    """Whether anything of a token response can still be used."""
+    """Return True if a token of the response can still be used."""
     if instances.knows_access_token(body["access_token"]):
         return True
     answer = await client.refresh(http, body["refresh_token"])

@@ -1,4 +1,4 @@
-"""`python -m tests.races.slow_service`: the service with the slow time of the tests, so that no limit is reached.
+"""The service with the slow time of the tests: `python -m tests.races.slow_service`.
 
 A burst of requests would reach the limits of the service on a slow machine. uvloop has a clock of its own, so the event
 loop is that of the standard library.

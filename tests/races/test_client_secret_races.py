@@ -1,4 +1,4 @@
-"""Many guesses of a client's secret at once: the right one among them gains nothing from being known already."""
+"""Many concurrent guesses of a client's secret. The right one among them gains nothing from being cached."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GUESSES = 100
 OTHER_ADDRESS = "198.51.100.1"
 
 ADDRESSES = map("192.0.2.{}".format, count(1))
-"""One for each test: a worker remembers how long it has to refuse one, which `clear` does not reach."""
+"""A new address for each test. A worker caches how long it refuses an address, and `clear` does not reach that."""
 
 
 @pytest.fixture(scope="module")
 def instances_behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstancePair]:
-    """Two instances that believe what the test says of the caller's address.
+    """Two instances that trust X-Forwarded-For.
 
-    On one server: what is raced for lies in the memory of the instances.
+    They run on one server, because the race is about the memory of the instances.
     """
     server = start_redis(tmp_path_factory.mktemp("redis"))
     with running_instances(
@@ -76,7 +76,7 @@ async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_rem
         for answer in answers:
             if answer not in checked:
                 assert int(answer.headers["retry-after"]) >= 1
-        # Elsewhere nobody guesses.
+        # This address has made no wrong guess.
         assert (await present(http, client, OTHER_ADDRESS, by_header=by_header)).status_code == 200
 
 
@@ -121,11 +121,11 @@ async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_cou
 async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(
     instances_behind_proxy: InstancePair, bursts: int
 ) -> None:
-    """Far more than may wait for one counter: one of them asks for room, and all pass with it."""
+    """These are far more than may wait for one counter. One of them reserves room, and all pass with it."""
     instances_behind_proxy.clear()
     address = next(ADDRESSES)
     for _ in range(bursts):
-        # Connections of an earlier burst may be so old that the instances close them while a request is on its way.
+        # The instances may close connections of an earlier burst while a request is on its way.
         async with instances_behind_proxy.http() as http:
             await open_connections(http)
             answers = await all_at_once([present(http, MADE_SECRET, address, by_header=True) for _ in range(600)])

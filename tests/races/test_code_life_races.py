@@ -1,4 +1,7 @@
-"""The whole life of codes with many people at once: each gets their own, and a log-out ends what comes of any."""
+"""The whole life of codes with many concurrent users, who all get their own.
+
+A log-out ends all that follows from a code.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ CROWD = 24
 CODES = 10
 EXCHANGES = 4
 PLACES = places(0, CODES, CODES * EXCHANGES, more=(3, CODES * EXCHANGES // 2))
-"""Where among the other requests the log-out stands: each is another interleaving."""
+"""The positions of the log-out among the other requests. Each gives another interleaving."""
 
 CALLBACKS = {PHONE_APP: PHONE_CALLBACK, WEB_SHOP: SHOP_CALLBACK}
 
@@ -39,7 +42,7 @@ CALLBACKS = {PHONE_APP: PHONE_CALLBACK, WEB_SHOP: SHOP_CALLBACK}
 async def log_out_amid(
     place: int, requests: Sequence[Awaitable[httpx2.Response]], log_out: Awaitable[httpx2.Response]
 ) -> tuple[httpx2.Response, list[httpx2.Response]]:
-    """The answer to the log-out, which was sent at this place among the requests, and the answers to these."""
+    """Send the log-out at this position among the requests. Returns its answer, and the answers to the requests."""
     tasks = [asyncio.ensure_future(request) for request in requests[:place]]
     logging_out = asyncio.ensure_future(log_out)
     tasks += [asyncio.ensure_future(request) for request in requests[place:]]
@@ -49,7 +52,7 @@ async def log_out_amid(
 async def complete_code_flow(
     http: httpx2.AsyncClient, number: int, client: OAuthClient, credentials: UserCredentials
 ) -> dict[str, str]:
-    """One browser's way from the request to tokens, with a state and a verifier that no other has."""
+    """Go from the authorization request to the tokens, with a state and a verifier of its own. Returns the tokens."""
     browser, callback, verifier = Browser(http), CALLBACKS[client], f"{number:043}"
     challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
     address = authorization_url(
@@ -100,7 +103,7 @@ async def test_many_browsers_that_log_in_and_consent_at_once_each_get_a_session_
 async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhere(
     instances: InstancePair, http: httpx2.AsyncClient, place: int, by_page: bool
 ) -> None:
-    """Each code is presented several times: whether that or the log-out ends what it gave, it must be dead."""
+    """Each code is presented several times. Its tokens must be dead, through a replay or the log-out."""
     of_bob = tokens_of(await PHONE_APP.exchange(http, await Browser(http).get_code(credentials=BOB), PHONE_CALLBACK))
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
     browser = Browser(http)
@@ -168,7 +171,7 @@ async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead
 async def test_codes_that_many_browsers_get_while_clients_revoke_leave_no_more_sessions_than_tokens_that_work(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
-    """Every other client throws its session away at once; nobody else notices."""
+    """Every other client revokes its session at once. The other sessions live on."""
 
     async def live(number: int) -> dict[str, str]:
         life = await complete_code_flow(http, number, PHONE_APP, ALICE)

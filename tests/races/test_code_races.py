@@ -1,4 +1,4 @@
-"""One code, many exchanges at once: one winner at most, and the others' attempts end what it won."""
+"""Many concurrent exchanges of one code: at most one wins, and the other attempts end its session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many logins at once: guessing in parallel gains nothing, and many right logins are no attack."""
+"""Many concurrent logins: parallel guesses gain nothing, and many right logins are no attack."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_past_the_limit_the_right_password_among_many_is_refused_like_the_
 async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_counters(
     instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
-    """They are six times as many as wrong ones would be allowed."""
+    """The test sends six times as many as the wrong ones that would be allowed."""
     answers = await all_at_once(
         [until_available(partial(client.log_in, http, ALICE)) for _ in range(CONCURRENT_REQUESTS)]
     )
@@ -91,7 +91,7 @@ async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_c
 async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
-    """The number that succeeds at the first attempt depends on the machine. The others are asked to come back."""
+    """The number that succeeds at the first attempt depends on the machine. The others are told to try again."""
     refused: list[httpx2.Response] = []
 
     async def log_in() -> httpx2.Response:
@@ -111,7 +111,7 @@ async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
 
 
 def make_eager_worker(settings: Settings, clock: Clock) -> Worker:
-    """A worker where who waits for room asks again at once. With `held_time` no limit is reached meanwhile."""
+    """Return a worker in which waiting logins retry at once. With `held_time` no limit is reached meanwhile."""
     worker = Worker(settings, lambda: clock.offset_ms)
     worker.attempts.retry_delay_seconds = 0
     return worker
@@ -121,7 +121,7 @@ def make_eager_worker(settings: Settings, clock: Clock) -> Worker:
 async def test_of_a_hundred_right_logins_at_once_all_succeed_where_there_is_time_for_all(
     held_time: LoopTime, make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    """One login is checked at a time, so that all others wait."""
+    """A single login is checked at a time, so that all others wait."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute")
     async with serving_worker(make_eager_worker(settings, clock)) as http:
         answers = await result_of(all_at_once([PHONE_APP.log_in(http, ALICE) for _ in range(CROWD)]))
@@ -131,14 +131,14 @@ async def test_of_a_hundred_right_logins_at_once_all_succeed_where_there_is_time
 
 @pytest.fixture
 def full(held_time: LoopTime, store: redis.Redis, registry: None) -> str:
-    """Alice's counter, with as many checks under way as may be."""
+    """The login counter of Alice, which is full of pending checks."""
     counter = login_key(identify_user(ALICE.realm, ALICE.username))
     store.set("lease:" + counter, 1_000, px=60_000)
     return counter
 
 
 class WaitingLogins:
-    """A service in this process, and how many logins wait in it for room on a counter."""
+    """A service in this process, and the number of logins that wait in it for room on a counter."""
 
     def __init__(self, worker: Worker, http: httpx2.AsyncClient) -> None:
         self.http = http
@@ -151,7 +151,7 @@ class WaitingLogins:
         return self._tasks[-1]
 
     async def leave(self) -> None:
-        """End the logins that a failed test leaves behind, while Redis can still release them."""
+        """End the logins that a failed test left behind, while Redis can still release them."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,7 +183,7 @@ def make_room(store: redis.Redis, counter: str) -> None:
 async def test_a_crowd_of_logins_of_one_user_does_not_hold_up_others_at_its_address(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str
 ) -> None:
-    """Who waits for room of a user takes up none of the address, or the crowd here would take up all of it."""
+    """A login that waits for a user's counter reserves nothing on the address. Otherwise these would fill it."""
     settings = make_settings(
         TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"
     )

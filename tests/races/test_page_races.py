@@ -1,4 +1,4 @@
-"""The pages with many clicks at once: one answer counts, and what was logged out hands out nothing any more."""
+"""The pages with many concurrent clicks: one answer counts, and nothing is issued after a log-out."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ CLICKS = 24
 LOGINS = 8
 PLACES = (0, 1, 5, CLICKS // 2, CLICKS)
 PLACES_OF_ONE = places(0, 5, CLICKS, more=(1, CLICKS // 2))
-"""Where among the clicks the one that ends it all stands: each is another interleaving."""
+"""The positions of the ending request among the clicks. Each gives another interleaving."""
 
 Opened = tuple[Browser, httpx2.Response]
 
 
 def copy_of(browser: Browser) -> Browser:
-    """Another window, which does not hear what the first one is told."""
+    """Return another window with the same cookies, which does not see later changes of them."""
     copy = Browser(browser.http)
     copy.cookies = httpx2.Cookies(browser.cookies)
     return copy
 
 
 async def open_pages(http: httpx2.AsyncClient, browsers: int, pages: int) -> list[Opened]:
-    """Several consent pages of Alice's in each of several browsers, each in a window of its own."""
+    """Open several consent pages of Alice's in each of several browsers, each in a window of its own."""
     opened: list[Opened] = []
     for _ in range(browsers):
         browser = Browser(http)
@@ -64,19 +64,19 @@ async def open_pages(http: httpx2.AsyncClient, browsers: int, pages: int) -> lis
 
 
 async def click(browser: Browser, page: httpx2.Response, *, allows: bool = True) -> httpx2.Response:
-    """On allow, or deny; and once more where the service is too busy, as the page says."""
+    """Click on allow or deny, and once more if the service is too busy, as the page says."""
     return await until_available(lambda: browser.allow(page) if allows else browser.deny(page))
 
 
 def codes_of(answers: Sequence[httpx2.Response]) -> set[str]:
-    """What the clicks that were answered with a redirect gave."""
+    """Return the codes of the clicks that were answered with a redirect."""
     return {authorization_response(answer)["code"] for answer in answers if answer.status_code == 303}
 
 
 async def run_with(
     place: int, clicks: Sequence[Awaitable[httpx2.Response]], end: Awaitable[httpx2.Response]
 ) -> tuple[list[httpx2.Response], httpx2.Response]:
-    """The answers to the clicks, and that to the end of it all, which was sent at this place among them."""
+    """Send the ending request at this position among the clicks. Returns the answers to the clicks, and its own."""
     requests = [asyncio.ensure_future(click) for click in clicks[:place]]
     ending = asyncio.ensure_future(end)
     requests += [asyncio.ensure_future(click) for click in clicks[place:]]
@@ -168,7 +168,7 @@ async def test_of_allow_and_deny_at_once_exactly_one_counts(
 
 
 async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.Response:
-    """A click, and the client that hurries; the answer to the exchange, or the page that led nowhere."""
+    """Click on allow and exchange the code at once. Returns the answer to the exchange, or the page without a code."""
     answer = await click(browser, page)
     if answer.status_code != 303:
         return answer
@@ -233,7 +233,7 @@ async def test_no_tokens_of_a_client_in_a_hurry_outlive_a_revoke_all(
 async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_not_at_all(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
-    """Which of the two is a matter of which came first; one that begins after the answer is always good."""
+    """The order of the two decides. A login that begins after the answer always works."""
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     browsers = [Browser(http) for _ in range(LOGINS)]
     forms = [await browser.open(authorization_url()) for browser in browsers]
@@ -259,7 +259,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
 async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_anything(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
-    """As a seed does it: first the record, then all that the user has. Eight logins are not too many wrong ones."""
+    """A seed disables a user in this order: first the record, then all sessions. Eight logins are not throttled."""
     browsers = [Browser(http) for _ in range(8)]
     forms = [await browser.open(authorization_url()) for browser in browsers]
     opened = await open_pages(http, 2, 3)
@@ -277,14 +277,14 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
     try:
         answers, _ = await run_with(place, [*logins, *clicks], disable())
 
-        # Whoever was let in before holds nothing now, and whoever comes now is not let in.
+        # Earlier logins hold no session now, and later ones are refused.
         for browser in (*browsers, *(browser for browser, _ in opened)):
             assert is_login_page(await browser.open(authorization_url()))
         for browser, answer in zip(browsers, answers[:8], strict=True):
             if is_consent_page(answer):
                 assert_refused(await browser.allow(answer), 403, "signed_out")
             else:
-                # 400: an attempt that was told to come back had used up the form.
+                # 400: an attempt that was told to try again had used up the form.
                 assert is_login_page(answer) or answer.status_code in (400, 403)
         for answer in answers[8:]:
             assert answer.status_code != 200 or not await is_live(instances, http, PHONE_APP, dict(tokens_of(answer)))
@@ -301,7 +301,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
-    """What was allowed before it is the client's; what comes after it is refused."""
+    """A code allowed before the sign-out is the client's. A click after it is refused."""
     browser = Browser(http)
     page = await browser.open_consent_page(authorization_url())
     listed, window = await browser.open(SESSIONS), copy_of(browser)
@@ -327,7 +327,7 @@ async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
 async def test_one_login_form_sent_many_times_at_once_leaves_one_browser_signed_in(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
-    """Each gives a session of its own name; the browser goes on with the last one that it heard of."""
+    """Each gives a session of its own. The browser keeps the last one that it gets."""
     browser = Browser(http)
     form = await browser.open(authorization_url())
 

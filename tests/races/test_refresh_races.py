@@ -1,4 +1,4 @@
-"""One session in many hands at once: it never forks, and no generation is spent twice."""
+"""Many concurrent refreshes of one session: it never forks, and no generation is spent twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS = 4
 TURNS = 4
 MAX_PAUSES = 50
 MAX_LIVE = 100
-"""So many access tokens of a session live at the same time."""
+"""The maximal number of live access tokens of a session."""
 
 
 def generation_of(refresh_token: str) -> int:
@@ -50,7 +50,7 @@ async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_ne
         assert spent + 1 == family.head == generation_of(refresh_token)
         assert spent == family.spent
         assert all(instances.knows_access_token(body["access_token"]) for body in bodies)
-        # Each that is asked for is there, and of those that were answered 503 perhaps some.
+        # Each requested token is there, and of those that were answered 503 perhaps some.
         assert min(1 + spent * CONCURRENT_REQUESTS, MAX_LIVE) <= family.access_tokens <= min(1 + asked, MAX_LIVE)
 
 
@@ -58,7 +58,7 @@ async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_ne
 async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
-    """Each of them presents the newest token that it has heard of, which may be old by then."""
+    """Each of them presents the newest token that it has got, which may be old by then."""
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     async def refresh_again_and_again() -> list[str]:
@@ -85,7 +85,7 @@ async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-access-tokens-per-family")
 async def test_of_many_replays_at_once_each_keeps_its_token(instances: InstancePair, http: httpx2.AsyncClient) -> None:
-    """At the bound each replay takes the place of an older one. The tokens of the login and of the spend stay."""
+    """Each replay at the bound replaces the token of an older one. The tokens of login and spend stay."""
     first = tokens_of(await PHONE_APP.log_in(http, BOB))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
     for _ in range(3):

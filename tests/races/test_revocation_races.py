@@ -1,4 +1,4 @@
-"""Logging out while everything is under way: once the answer is sent, nothing that it covers lives or can be made."""
+"""Log-outs during other requests: after the answer nothing that it covers lives or can be made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = places(
     0, CONCURRENT_REQUESTS // 4, CONCURRENT_REQUESTS, more=(5, CONCURRENT_REQUESTS // 2, 3 * CONCURRENT_REQUESTS // 4)
 )
-"""Where among the refreshes the revocation stands: each is another interleaving."""
+"""The positions of the revocation among the refreshes. Each gives another interleaving."""
 
 ENDED = (200, 401)
 """The answers of a successful revokeAll. 401: an earlier attempt that was answered 503 has ended its own session."""
@@ -61,7 +61,7 @@ def refresh_all(http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[a
 
 
 def find_issued(sessions: Sequence[Session], answers: Sequence[httpx2.Response]) -> list[Session]:
-    """All that the users hold afterwards: what they had, and what the refreshes gave them."""
+    """Return all sessions that the users hold afterwards: the earlier ones, and those of the refreshes."""
     for answer in answers:
         if answer.status_code != 200:
             assert_error(answer, 400, "invalid_grant")
@@ -128,7 +128,7 @@ async def test_a_revoke_all_by_everybody_at_once_leaves_nothing_and_refuses_whoe
 async def test_of_logins_amid_a_revoke_all_each_lives_wholly_or_is_dead_wholly(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
-    """Which of the two is a matter of which came first; one that begins after the answer always lives."""
+    """The order of the two decides. A login that begins after the answer always lives."""
     session = await log_in(http, PHONE_APP)
     logins = [asyncio.ensure_future(MADE_SECRET.log_in(http, ALICE)) for _ in range(20)]
     revoked = asyncio.ensure_future(until_available(partial(revoke_all, http, session[1]["access_token"])))

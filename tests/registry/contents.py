@@ -1,4 +1,4 @@
-"""What the registry holds."""
+"""Readers of the registry's contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small seed whose every part a test may change, and a service's seeding on a connection of the test's choice."""
+"""A small seed with parts that a test may change, and its application over a connection of the test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ users:
 
 @dataclass(frozen=True)
 class SeedText:
-    """Ready hashes throughout, so that applying it is quick."""
+    """The text of a seed with ready hashes, so that applying it is quick."""
 
     grants: str = "password, authorization_code, refresh_token"
     scope: str = "realm:main role:enduser role:organisation"
@@ -65,7 +65,10 @@ def make_seeding(
     lifetimes: Lifetimes = DEFAULT_LIFETIMES,
     scan_delay_seconds: float = 0,
 ) -> Seeding:
-    """As a process with these keys starts. A sweep waits for requests under the old registration; here are none."""
+    """Return the seeding of a process with these keys.
+
+    A sweep does not wait for requests under the old registration, since there are none.
+    """
     registry = RegistryStore(connection)
     session_scan = SessionScan(connection, Families(connection, lifetimes))
     pending_revocations = PendingRevocations(

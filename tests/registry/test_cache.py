@@ -1,4 +1,4 @@
-"""Each worker's memory of the registry: true while Redis vouches for it, bounded, and no cost to Redis for garbage."""
+"""Each worker's cache of the registry: valid while Redis pushes invalidations, bounded, and not filled by garbage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
 MOMENT_SECONDS = 0.01
 
-# What is remembered depends on the time, and Redis is not heard of while it stands still.
+# The cache depends on the time, and nothing is heard of Redis while the time stands still.
 pytestmark = pytest.mark.usefixtures("held_time")
 
 
@@ -38,7 +38,7 @@ async def put_client(worker: Worker, client: Client) -> None:
 
 
 async def remember(worker: Worker, client: Client) -> None:
-    """From the second use on."""
+    """Register the client and look it up twice, because it is cached from the second use on."""
     await put_client(worker, client)
     for _ in range(2):
         assert await worker.clients.find(client.client_id) == client
@@ -142,7 +142,7 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
 
 @pytest.mark.clause("decided-registry-change-seen")
 async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None:
-    """Most users of a provider are listed nowhere; one who is listed, and disabled, counts at once."""
+    """Most users of a provider have no record. The record of one who gets one, and is disabled, counts at once."""
     assert await worker.users.find(CAROL.identity) is None
     await worker.registry.put_users([CAROL])
 
@@ -150,7 +150,7 @@ async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None
 
 
 async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis, held_time: LoopTime) -> None:
-    """Nor does what is used once."""
+    """An entry that is used once takes none either."""
     await put_client(worker, make_client())
     await worker.clients.find("app")
     before = store.info("stats")["tracking_total_keys"]
@@ -168,7 +168,7 @@ async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis,
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_a_record_that_was_found_to_be_old_can_be_dropped(worker: Worker, store: redis.Redis) -> None:
-    """A script that looked knows before the news has come."""
+    """A script that read the record may know before the invalidation comes."""
     await remember(worker, make_client())
     worker.clients.invalidate("app")
     with recording_commands(store) as commands:

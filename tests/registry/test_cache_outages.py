@@ -1,4 +1,4 @@
-"""The registry's memory while Redis is lost, frozen, replaced or cut off: never believed longer than the bound says."""
+"""The cache of the registry while Redis is lost, frozen, replaced or cut off: it is never used past the bound."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def deployment(shared_deployment: Deployment) -> Deployment:
 
 @pytest.fixture
 async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
-    """Straight to Redis."""
+    """A worker connected directly to Redis."""
     async with worker_on(deployment) as worker:
         await put(worker, APP)
         yield worker
@@ -65,7 +65,7 @@ async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
 
 @pytest.fixture
 async def proxied_caches(deployment: Deployment) -> AsyncIterator[RegistryCaches]:
-    """Through the proxy."""
+    """Caches connected through the proxy."""
     caches = RegistryCaches(parse_redis_url(deployment.proxy.url))
     yield caches
     await caches.close()
@@ -81,7 +81,7 @@ async def remember(caches: RegistryCaches) -> None:
 
 
 def find_trust(caches: RegistryCaches) -> Trust:
-    """Return the trust in its only connection."""
+    """Return the trust in the only connection of the caches."""
     (master,) = caches._get_router().topology.list_connections()
     return master.trust
 
@@ -93,7 +93,7 @@ async def let_connection_last(caches: RegistryCaches, held_time: LoopTime) -> No
 
 
 async def let_trust_end(caches: RegistryCaches, held_time: LoopTime) -> None:
-    """Move the time to the end of the trust. Until then memory answers, and no later beat is vouched for."""
+    """Move the time to the end of the trust. Until then the cache answers, and no later beat is valid."""
     left_seconds = find_trust(caches).until - held_time.read()
     assert 0 < left_seconds <= TRUSTED_SECONDS
     held_time.advance(left_seconds - MOMENT_SECONDS)
@@ -102,7 +102,7 @@ async def let_trust_end(caches: RegistryCaches, held_time: LoopTime) -> None:
 
 
 async def fails_in_time(caches: RegistryCaches, held_time: LoopTime) -> None:
-    """Ask a Redis that is silent: an error comes when the time of a request is over, at the latest."""
+    """Assert that a request to a silent Redis fails when its time is over, at the latest."""
     asking = asyncio.create_task(caches.clients.find("app"))
     await held_time.advance_in_steps(DEADLINE_SECONDS)
     await until(asking.done, "the error")
@@ -132,7 +132,7 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(
 ) -> None:
     await remember(worker.caches)
     await let_connection_last(worker.caches, held_time)
-    await remember(worker.caches)  # again, since after a stall of the machine Redis's clock seems to have leapt
+    await remember(worker.caches)  # after a stall of the machine Redis' clock may seem to have leapt
     (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-registry"]
     reads, trust = deployment.count_calls("get"), find_trust(worker.caches)
     assert await worker.clients.find("app") == APP
@@ -253,7 +253,7 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
         for node in cluster.nodes:
             node.clock = (
                 held_time.read
-            )  # else a slow test would seem to be a leap of this clock, after which all is read
+            )  # on a slow machine this clock would seem to leap, and everything would be read again
         cluster.records[key] = bulk(msgspec.json.encode(APP))
         caches = RegistryCaches(parse_redis_url(cluster.url))
 

@@ -1,4 +1,4 @@
-"""Users of an external realm that no seed lists have its default roles, and lose what rested on one with it."""
+"""Users of an external realm without a record have its default roles, and lose sessions together with a role."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDUSER, PARTNER, BOTH = (
 
 
 def make_seed(default_roles: str = "enduser, partner", *, users: dict[str, str] | None = None) -> Seed:
-    """The small seed with a realm whose users are listed with these roles."""
+    """Return the small seed with a realm whose users are listed with these roles."""
     listed = "".join(
         f"  - {{username: {name}, realm: cep, roles: [{roles}]}}\n"
         for name, roles in ({"listed": "enduser, partner"} | (users or {})).items()
@@ -40,7 +40,7 @@ def make_seed(default_roles: str = "enduser, partner", *, users: dict[str, str] 
 
 @dataclass
 class RoleSessions:
-    """One session or code for each way in which somebody may rest on a role."""
+    """A session or a code for each way in which a user's roles can be needed."""
 
     sessions: Sessions
     by_name: dict[str, Session]
@@ -87,7 +87,7 @@ YVES_ALL = {"yves, enduser", "yves, code"}
 async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more(
     sessions: Sessions, seeding: Seeding, after: Seed, ended: set[str]
 ) -> None:
-    """As where a role is taken from a listed user: all that the user has ends."""
+    """All sessions of the user end, as for a listed user who loses a role."""
     await seeding.apply(make_seed())
     started = await RoleSessions.start(sessions)
     await seeding.apply(after)
@@ -100,7 +100,7 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
 async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
     sessions: Sessions, worker: Worker, make_settings: MakeSettings
 ) -> None:
-    """Wherever it breaks off: before the note, between note and record, before the sweep, within it."""
+    """It may break off before the note, between note and record, before the sweep, or within it."""
     calls = 0
     while True:
         sessions.store.flushall()

@@ -1,4 +1,4 @@
-"""A dry run tells what a load would do, and writes nothing; force applies over what was changed elsewhere."""
+"""A dry run reports what a load would do and writes nothing. Force also overwrites changes made elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HASHES = ("argon2", "sha256:", "sealed")
 
 
 async def change_at_the_console(worker: Worker) -> None:
-    """A secret rotated with an overlap, a user disabled, another deleted."""
+    """Rotate a secret with an overlap, disable a user and delete another."""
     shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
     rotated = msgspec.structs.replace(
         shop,
@@ -162,7 +162,7 @@ async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worke
 
 @pytest.mark.clause("decided-seed-entry-decides")
 async def test_an_entry_that_changed_decides_over_all_of_its_record(worker: Worker, seeding: Seeding) -> None:
-    """An overlap of secrets ends, a disabled user is enabled, a deleted one comes back: the text is newer."""
+    """The changed entry is newer: it ends an overlap, enables a disabled user and brings back a deleted one."""
     text = FIRST.text.replace("role:enduser", "role:enduser role:partner").replace("[enduser]", "[enduser, partner]")
     await seeding.apply(FIRST.seed)
     await change_at_the_console(worker)
@@ -211,7 +211,7 @@ async def test_progress_is_told_batch_by_batch(seeding: Seeding) -> None:
 async def test_past_a_hundred_plain_passwords_a_warning_names_the_command(
     seeding: Seeding, plain: int, warnings: int
 ) -> None:
-    """Each takes a slow hash; here a quick one."""
+    """Each takes a slow hash, here a quick one."""
     text = "users:" + "".join(f"\n- {{username: u{number}, password: twelve chars}}" for number in range(plain))
     outcome = await seeding.apply(parse_seed(text.encode()))
 

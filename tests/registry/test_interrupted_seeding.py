@@ -1,4 +1,4 @@
-"""A load that breaks off anywhere is finished by the next start, and what had to end has ended then."""
+"""A load that breaks off anywhere is finished by the next start, which ends all sessions that must end."""
 
 from collections.abc import AsyncIterator
 
@@ -33,7 +33,7 @@ SECOND = FIRST.but(
 
 
 async def break_off(make_settings: MakeSettings, seed: SeedText, calls: int) -> bool:
-    """Applies a seed over a connection that breaks after so many calls; whether it did break."""
+    """Apply a seed over a connection that fails after so many calls. Returns True if it failed."""
     connection = BreakingConnection(make_settings(), calls=calls)
     try:
         await make_seeding(connection).apply(seed.seed)
@@ -45,7 +45,7 @@ async def break_off(make_settings: MakeSettings, seed: SeedText, calls: int) -> 
 
 
 async def registry_of(worker: Worker) -> list[object]:
-    """What the registry says, without the revisions, which every write makes anew."""
+    """Return the registry without the revisions, which every write changes."""
     names = ("alice@example.com", "bob@example.com")
     users = await worker.registry.find_users([identify_user("main", name) for name in names])
     clients = [await worker.registry.find_client(client_id) for client_id in ("phone-app", "web-shop")]
@@ -99,7 +99,7 @@ async def test_the_next_start_finishes_a_change_and_ends_what_had_to_end(
 async def test_going_back_to_the_file_of_before_undoes_a_change_that_broke_off(
     worker: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
 ) -> None:
-    """An operator whose new file did not get through restarts with the old one."""
+    """An operator whose new file was not fully applied restarts with the old one."""
     await seeding.apply(FIRST.seed)
     expected = await registry_of(worker)
     await break_off(make_settings, SECOND, calls)
@@ -129,7 +129,7 @@ async def test_a_load_that_broke_off_overrules_no_change_from_elsewhere(
 async def test_sessions_of_a_changed_user_end_even_where_the_next_file_no_longer_has_the_user(
     sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
-    """Wherever it broke off: once the record changed, whatever file comes next ends what had to end."""
+    """Any next file ends the sessions that must end after the record changed."""
     cut_short = 0
     for calls in CALLS:
         sessions.store.flushall()
@@ -151,7 +151,7 @@ async def test_sessions_of_a_changed_user_end_even_where_the_next_file_no_longer
 async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_longer_has_the_client(
     sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
-    """Whatever of it was lost: here the right to refresh, which the next record cannot tell."""
+    """The client lost the right to refresh, which its next record does not show."""
     narrowed = FIRST.but(grants="password, authorization_code")
     cut_short = 0
     for calls in CALLS:
@@ -171,7 +171,7 @@ async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_lon
 
 
 class StealingConnection(StoreClient):
-    """Another process takes the lock of the registry just before a sweep looks at the sessions."""
+    """A connection whose registry lock another process takes just before a sweep reads the sessions."""
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         await self.write("SET", "lock:{registry}", "another", "PX", 60_000)

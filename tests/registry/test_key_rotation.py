@@ -1,4 +1,4 @@
-"""The service's key changes in steps; the registry stays what it is, and comes under the new key."""
+"""The service's key changes in steps. The registry keeps its contents and is sealed by the new key."""
 
 import msgspec
 import pytest
@@ -68,7 +68,7 @@ async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(work
 
 @pytest.mark.clause("decided-seed-strange-key")
 async def test_a_key_that_was_dropped_at_once_brings_nobody_back(sessions: Sessions) -> None:
-    """As after a theft: whoever was disabled meanwhile stays so, and the realm's secret is sealed anew all the same."""
+    """This happens after a theft. Users who were disabled stay so, and the realm's secret is sealed by the new key."""
     worker = sessions.worker
     await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
     await worker.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])

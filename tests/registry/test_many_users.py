@@ -1,6 +1,6 @@
-"""A file of very many users costs each of them the same few steps and a few hundred bytes, not the whole tree of it.
+"""A file of very many users costs the same few steps and a few hundred bytes for each of them.
 
-How many seconds it takes is measured by `scripts/bench`.
+The whole tree of the file is never in memory. `scripts/bench` measures the seconds.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_a_hundred_thousand_users_take_little_memory(
 def test_a_user_of_a_large_file_takes_no_more_memory_than_a_few_times_the_entry(
     store: redis.Redis, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """The small sibling of the test above."""
+    """A smaller case of the test above."""
     users = 4_000
     added, _, _, unchanged, growth_kib = load(tmp_path / "seed.yaml", users, redis_server)
 
@@ -129,7 +129,7 @@ def test_to_read_a_file_takes_as_many_steps_for_each_user() -> None:
 
 @dataclass
 class Costs:
-    """The store's calls, each a round trip, and the commands that Redis carried out for them."""
+    """The round trips to the store, and the commands that Redis ran for them."""
 
     calls: int
     reads: int
@@ -149,7 +149,7 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     calls: list[str] = []
     connection = StoreClient(parse_redis_url(url), watch=lambda call, *_: calls.append(call))
     seeding = make_seeding(connection)
-    await connection.read_info("memory")  # connects to every master: on a cluster a handshake reads a key, once
+    await connection.read_info("memory")  # connects to every master; on a cluster a handshake reads a key, once
 
     def count() -> Costs:
         told: dict[str, dict[str, int]] = store.info("commandstats")
@@ -191,7 +191,7 @@ async def test_batches_miss_nobody(worker: Worker, seeding: Seeding) -> None:
 
 
 async def test_a_file_that_is_in_force_is_not_read_again(seeding: Seeding, tmp_path: Path) -> None:
-    """As each worker starts; the supervisor has looked at the file already. The second time it would be refused."""
+    """Each worker starts after the supervisor has read the file. A second reading would refuse it."""
     file = tmp_path / "seed.yaml"
     file.write_text("users:\n- {username: alice, password: twelve chars}\n")
 

@@ -1,4 +1,4 @@
-"""What an edited entry takes away ends the sessions that rested on it, and no others."""
+"""An edited entry ends the sessions that need what it takes away, and no others."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ class SeededSessions:
 
     @property
     def ended(self) -> set[str]:
-        """Those with neither a family nor an access token left."""
+        """Return the names of the sessions without a family and an access token."""
         return {
             name
             for name, session in self.by_name.items()
@@ -56,7 +56,7 @@ ON_PHONE = BY_PASSWORD | {"bob, phone, by code"}
 
 
 def name_case(value: object) -> str:
-    """The same in every run: a set has no order, and a hash made at random is none of a name."""
+    """Return the same name in every run: a set has no order, and a random hash is no name."""
     if isinstance(value, set):
         return ", ".join(sorted(value)) or "none"
     return str(value).replace(OTHER_HASH, "another")
@@ -111,7 +111,7 @@ async def test_a_client_that_never_could_refresh_keeps_what_the_rest_of_it_cover
 async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smaller_one(
     sessions: Sessions, seeding: Seeding
 ) -> None:
-    """As where the change that came first broke off before its sweep."""
+    """The first change broke off before its sweep."""
     await seeding.apply(SeedText().seed)
     started = SeededSessions(sessions)
     await started.start()
@@ -128,7 +128,7 @@ def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() 
 async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
     sessions: Sessions, worker: Worker, held_time: LoopTime
 ) -> None:
-    """A worker that still remembers the old registration gives out tokens until the sweep begins."""
+    """A worker that still caches the old registration issues tokens until the sweep begins."""
     seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))

@@ -1,4 +1,4 @@
-"""Pruning: what a seed once brought and this one no longer has goes, with its sessions; nothing else does."""
+"""Pruning removes the entries of an earlier seed that this one lacks, with their sessions, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ users:
   - {{username: bob@example.com, password_hash: "{PASSWORD_HASH}", roles: [enduser]}}
 """.encode()
 )
-"""The first one without the realm and its user, the phone's app, and Alice."""
+"""The first seed without the realm and its user, phone-app, and Alice."""
 
 KEPT = {"bob, shop", "console, shop"}
 
@@ -139,11 +139,11 @@ async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(wor
 
 
 FEW_SHARDS = sorted({identify_user(entry.realm, entry.username).shard for entry in FIRST.users})
-"""Those of somebody: to ask the others takes calls that change nothing, and most of the time."""
+"""The shards that have users. Asking the others takes most of the time and changes nothing."""
 
 
 async def break_off(make_settings: MakeSettings, calls: int) -> bool:
-    """Prunes over a connection that breaks after so many calls; whether it did break."""
+    """Prune over a connection that fails after so many calls. Returns True if it failed."""
     connection = BreakingConnection(make_settings(), calls=calls)
     seeding = make_seeding(connection)
     seeding.shards = FEW_SHARDS
@@ -160,7 +160,7 @@ async def break_off(make_settings: MakeSettings, calls: int) -> bool:
 async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
     sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
-    """A start in between removes nothing more, and ends the sessions of what was removed."""
+    """A start in between removes nothing more, and ends the sessions of the removed entries."""
     seeding.shards = FEW_SHARDS
     calls, is_broken = 0, True
     while is_broken:
@@ -186,7 +186,7 @@ async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
 async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
     worker: Worker, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
-    """Whatever of it was removed by then."""
+    """The result does not depend on how much was removed."""
     calls = 0
     await seeding.apply(FIRST)
     while await break_off(make_settings, calls):

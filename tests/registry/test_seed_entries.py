@@ -1,4 +1,4 @@
-"""What each entry of a seed file needs: redirect URIs, secrets, scopes, realms and names of the right form."""
+"""The form of redirect URIs, secrets, scopes, realms and names in the entries of a seed file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The seed file's schema: a good file is read as it stands, every mistake is named with its place, all at once."""
+"""The schema of the seed file: a good file is read, and all mistakes are reported at once with their places."""
 
 from pathlib import Path
 
@@ -132,7 +132,7 @@ clients: &none []
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
 def test_mistakes_stand_in_the_order_of_the_sections_whatever_that_of_the_file() -> None:
-    """Realms can stand behind the users that are checked by them; repeated keys come first, as a reason for others."""
+    """Realms can stand behind the users that need them. Repeated keys come first, as a reason for other mistakes."""
     text = """
 users:
 - {username: 5, realm: cep, password: x}

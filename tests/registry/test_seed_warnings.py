@@ -1,4 +1,4 @@
-"""What a seed file may say and is warned of; and what is remembered of the length of a client's secret."""
+"""Warnings about a seed file, and what is stored of the length of a client's secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"
 
 
 def clients(**fields: str) -> bytes:
-    """A seed with one client for each name, whose entry has this field as well."""
+    """Return a seed with one client for each name, whose entry has this field as well."""
     return ("clients:" + "".join(f"\n- {{client_id: {name}, {field}}}" for name, field in fields.items())).encode()
 
 

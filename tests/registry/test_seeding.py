@@ -1,4 +1,4 @@
-"""A seed applied: what is new comes, what changed in the file changes, everything else is left alone."""
+"""An applied seed adds new entries, applies changes of the file, and leaves everything else alone."""
 
 import asyncio
 
@@ -176,7 +176,7 @@ async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
 async def test_a_hash_that_became_stronger_twice_still_is_the_one_of_the_file(
     sessions: Sessions, seeding: Seeding
 ) -> None:
-    """As where today's parameters were raised between two logins."""
+    """The parameters of hashes were raised between two logins."""
     worker, imported = sessions.worker, SeedText(password_hash=WEAK_HASH)
     await seeding.apply(imported.seed)
     alice = await find_alice(worker)
@@ -207,7 +207,7 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
     applying = asyncio.gather(*(each.apply(SeedText().seed) for each in seedings))
 
     def are_applied() -> bool:
-        """Let a pause of those that wait pass, if there is one."""
+        """End the pause of seedings that wait for the lock, and return True if all are applied."""
         if held_time.is_due_in(LOCK_PAUSE_SECONDS):
             held_time.advance(LOCK_PAUSE_SECONDS)
         return applying.done()

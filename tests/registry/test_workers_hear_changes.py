@@ -1,4 +1,4 @@
-"""Four workers under load while clients are added, rotated and deleted: seen by all, felt by nobody else."""
+"""Four workers under load while clients are added, rotated and deleted. Requests of other clients never fail."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ MAX_ASKS = 20
 
 @pytest.fixture
 def workers(own_redis: RedisServer, tmp_path: Path) -> Iterator[list[ServiceProcess]]:
-    """Each a process with a memory of its own."""
+    """Four processes, each with its own cache."""
     environment = environment_of(own_redis, TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY)
     with ExitStack() as running:
         started = [running.enter_context(running_service(tmp_path, environment, wait_for=None)) for _ in range(WORKERS)]
         for worker in started:
             wait_until(lambda worker=worker: worker.status("/readyz") == 200, "a worker")
         yield started
-        for worker in started:  # all at once, not one after the other
+        for worker in started:  # all are started before the first is awaited
             worker.process.terminate()
 
 
 @pytest.fixture
 async def worker(own_redis: RedisServer) -> AsyncIterator[Worker]:
-    """What changes the registry."""
+    """The worker that changes the registry."""
     worker = Worker(load_settings(environment_of(own_redis)))
     yield worker
     await worker.close()
@@ -63,7 +63,7 @@ async def ways_to(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx
 
 
 async def served(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-    """Ask as a client does, again after a 503: on a machine that is very busy a worker may run out of its time."""
+    """Repeat the request after a 503, as a client does. On a busy machine a worker may run out of time."""
     for _ in range(MAX_ASKS):
         if (answer := await ask()).status_code != 503:
             return answer
@@ -83,7 +83,7 @@ async def use(http: httpx2.AsyncClient, statuses: list[int], is_over: asyncio.Ev
 
 
 async def comes_to(http: httpx2.AsyncClient, client: OAuthClient, status: int) -> None:
-    """Wait until this worker says so. It goes on saying so."""
+    """Wait until this worker answers with the status, and assert that it goes on doing so."""
     await until_status(lambda: client.revoke(http, "x"), status)
     for _ in range(3):
         assert (await served(partial(client.revoke, http, "x"))).status_code == status
@@ -97,7 +97,7 @@ async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[S
     async with ways_to(workers) as ways, ways_to(workers) as loaded:
 
         async def change(make: Awaitable[None], client: OAuthClient, status: int) -> None:
-            """Each worker answers others before the change and after it."""
+            """Make the change, and wait until each worker follows it and has answered requests of other clients."""
             before = list(map(len, statuses))
             await make
             await asyncio.gather(*(comes_to(http, client, status) for http in ways))
@@ -108,7 +108,7 @@ async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[S
                 load.create_task(use(http, found, is_over))
             await until(lambda: all(statuses), "the load")
             for _ in range(ROUNDS):
-                # All have heard of it, and remember that there is none.
+                # Now each worker has cached that the client does not exist.
                 assert {(await served(partial(OLD.revoke, http, "x"))).status_code for http in ways} == {401}
                 await change(put(worker, FIRST), OLD, 200)
                 await change(put(worker, SECOND), OLD, 401)
@@ -123,7 +123,7 @@ async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[S
 async def test_a_change_is_in_force_when_its_news_arrives(
     registry: None, make_settings: MakeSettings, clock: Clock, held_time: LoopTime
 ) -> None:
-    """No time passes, but for the half second for which a worker remembers that a client does not exist."""
+    """No time passes but the half second for which a worker caches that a client does not exist."""
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY)
     async with AsyncExitStack() as open_things:
         worker = Worker(settings)
@@ -134,7 +134,7 @@ async def test_a_change_is_in_force_when_its_news_arrives(
             return {(await client.revoke(http, "x")).status_code for http in ways}
 
         for _ in range(ROUNDS):
-            for _ in range(2):  # a worker remembers a client from its second use on
+            for _ in range(2):  # a worker caches a client from its second use on
                 assert await ask(OLD) == {401}
             await put(worker, FIRST)
             held_time.advance(0.5)

@@ -1,4 +1,4 @@
-"""A connection to Redis that breaks after so many calls, as when a process dies or its Redis goes away."""
+"""A connection to Redis that fails after a number of calls, as if its process died or Redis went away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from service.store.client import StoreClient
 
 
 class BreakingConnection(StoreClient):
-    """Lets `calls` calls through and refuses all that follow, but for those of the lock: it would be held for long."""
+    """A store client that allows `calls` calls and refuses all further ones.
+
+    Calls of the lock are always allowed, since a lock that is not released is held for long.
+    """
 
     def __init__(self, settings: Settings, *, calls: int) -> None:
         assert settings.redis_url is not None

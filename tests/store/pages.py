@@ -1,4 +1,4 @@
-"""Pages below HTTP: browsers that are signed in, and consents that wait in them for an answer."""
+"""Pages below HTTP: browsers that are signed in, and consents that they have open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CODE_LINES = (
 
 @dataclass(frozen=True)
 class Page:
-    """One consent as its browser has it: who is asked, and the code that it would lead to."""
+    """A consent as its browser has it: the user, and the code that the consent would lead to."""
 
     user: User
     browser: RandomToken
@@ -51,12 +51,12 @@ class Page:
 
     @property
     def members(self) -> tuple[str, str, str]:
-        """In the index: the browser session, the consent, the code."""
+        """Return the entries of the user's index: the browser session, the consent, the code."""
         return f"browser:{self.browser.digest}", f"consent:{self.consent.digest}", f"code:{self.code_name.digest}"
 
 
 class Pages:
-    """Signs in, asks, allows and denies, by the lifetimes of these sessions."""
+    """Signs users in, and holds, allows and denies their consents. The lifetimes are those of `sessions`."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -72,7 +72,7 @@ class Pages:
     async def make(
         self, credentials: UserCredentials = ALICE, browser: RandomToken | None = None, **fields: str | None
     ) -> Page:
-        """A page that is not held yet."""
+        """Make a consent that is not held yet."""
         user = await self.sessions.find_user(credentials)
         consent = make_consent(user.identity.shard)
         return Page(
@@ -102,7 +102,7 @@ class Pages:
         return await self.sessions.consents.deny(page.consent, browser or page.browser)
 
     def browser_record(self, browser: RandomToken) -> dict[str, str]:
-        """By the names of its lines; empty where there is none."""
+        """Return the record by the names of its lines, or nothing if there is none."""
         return self._read(browser_key(browser.shard, browser.digest), _BROWSER_LINES)
 
     def consent_record(self, page: Page) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Pages:
         self._change(page.consent_key, self.consent_record(page) | lines)
 
     def index(self, credentials: UserCredentials = ALICE) -> dict[str, int]:
-        """The user's index: each member and when it ends, in milliseconds."""
+        """Return the user's index: each member, and when it ends in milliseconds."""
         members: Any = self.store.zrange(self.index_key(credentials), 0, -1, withscores=True)
         return {str(member): int(ends_ms) for member, ends_ms in members}
 
@@ -127,12 +127,12 @@ class Pages:
         return index_key(identity.shard, identity.subject)
 
     def set_mark(self, marked_ms: int, credentials: UserCredentials = ALICE) -> None:
-        """As a revokeAll that has marked and not deleted yet."""
+        """Set the mark of a revokeAll that has deleted nothing yet."""
         identity = identify_user(credentials.realm, credentials.username)
         self.store.set(mark_key(identity.shard, identity.subject), marked_ms, px=10_000_000)
 
     def dump_all(self) -> dict[str, str | list[tuple[str, float]] | dict[str, str]]:
-        """Every key with what it holds."""
+        """Return every key with its value."""
         return {key: self._look_at(key) for key in sorted(map(str, self.store.scan_iter(count=1000)))}
 
     def _look_at(self, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""Sessions below HTTP: families started, refreshed and looked at by the tests of the store and of the invariants."""
+"""Sessions below HTTP, for the tests of the store and of the invariants."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TOMBSTONE_LINES = "version ended_ms reason head presented spent_ms created_ms c
 
 @dataclass
 class Session:
-    """What one grant gave, as its client keeps it: the family, and every access token in the order they came."""
+    """The result of a grant: the family, and every access token in the order of issue."""
 
     identity: UserIdentity
     client_id: str
@@ -63,12 +63,12 @@ class Session:
 
     @property
     def member(self) -> str:
-        """Its name in the user's index."""
+        """Return the family's name in the user's index."""
         return f"family:{self.first.family_digest}"
 
 
 class Sessions:
-    """Starts and refreshes sessions with lifetimes of the test's own; a test may change them on the way."""
+    """Starts and refreshes sessions. The lifetimes may change between the calls."""
 
     def __init__(self, worker: Worker, store: redis.Redis, **lifetimes: int | None) -> None:
         self.worker = worker
@@ -77,14 +77,14 @@ class Sessions:
         self.set_lifetimes(**lifetimes)
 
     def set_lifetimes(self, **lifetimes: int | None) -> None:
-        """As an operator who restarts the service with other settings."""
+        """Change the lifetimes, as a restart of the service with other settings does."""
         self.lifetimes = msgspec.structs.replace(DEFAULT_LIFETIMES, **lifetimes)
         self.families = Families(self.worker.redis, self.lifetimes)
         self.codes = Codes(self.worker.redis, self.lifetimes)
         self.consents = Consents(self.worker.redis, self.lifetimes)
 
     async def find_user(self, credentials: UserCredentials = ALICE) -> User:
-        """Of a realm other than main also somebody whom nobody listed."""
+        """Return the user. Users of other realms than main may have no record."""
         user = await self.worker.registry.find_user(identify_user(credentials.realm, credentials.username))
         assert user is not None or credentials.realm != MAIN_REALM
         return user or User(realm=credentials.realm, username=credentials.username)
@@ -140,7 +140,7 @@ class Sessions:
         return outcome
 
     async def refresh(self, session: Session, times: int = 1) -> Spent:
-        """Spends head after head."""
+        """Spend the newest generation so many times."""
         assert times > 0
         outcomes = [await self.spend(session, self.parsed(session).head) for _ in range(times)]
         last = outcomes[-1]
@@ -150,7 +150,7 @@ class Sessions:
     async def issue_code(
         self, credentials: UserCredentials = ALICE, client_id: str = "phone-app", **fields: str
     ) -> RandomToken:
-        """As a user allows it in a browser that is signed out after that; the answered consent stays."""
+        """Issue a code that the user allowed in a browser that is signed out again. The answered consent stays."""
         code = msgspec.structs.replace(make_code_of(credentials), client_id=client_id, **fields)
         user = await self.find_user(credentials)
         return await allow_code(self.worker.browser_sessions, self.consents, self.worker.keyring, user, code)
@@ -173,28 +173,28 @@ class Sessions:
         return outcome, session
 
     def record(self, session: Session) -> dict[str, str]:
-        """The fields of the family's record; empty where there is none."""
+        """Return the fields of the family's record, or nothing if there is none."""
         fields: Any = self.store.hgetall(session.key)
         return dict(fields)
 
     def parsed(self, session: Session) -> FamilyRecord:
-        """The family's record as the service reads it."""
+        """Return the family's record as the service reads it."""
         return parse_family({name.encode(): value.encode() for name, value in self.record(session).items()})
 
     def tombstone(self, session: Session) -> dict[str, str]:
-        """By the names of its lines; empty where there is none."""
+        """Return the tombstone by the names of its lines, or nothing if there is none."""
         text = self.store.get(ended_key(session.identity.shard, session.first.family_digest))
         return {} if text is None else dict(zip(_TOMBSTONE_LINES.split(), str(text).split("\n"), strict=True))
 
     def live(self, session: Session) -> list[bool]:
-        """Which of the session's access tokens are live, in the order they came."""
+        """Return for each access token, in the order of issue, whether it is live."""
         return [bool(self.store.exists(access_key(token.shard, token.digest))) for token in session.access_tokens]
 
     def code_is_there(self, name: RandomToken) -> bool:
         return bool(self.store.exists(code_key(name.shard, name.digest)))
 
     def index(self, session: Session) -> dict[str, int]:
-        """The user's index: each member and when it ends, in milliseconds."""
+        """Return the user's index: each member, and when it ends in milliseconds."""
         key = index_key(session.identity.shard, session.identity.subject)
         members: Any = self.store.zrange(key, 0, -1, withscores=True)
         return {str(member): int(ends_ms) for member, ends_ms in members}
@@ -203,11 +203,11 @@ class Sessions:
         return int(self.store.pttl(key))
 
     def now_ms(self) -> int:
-        """The time by Redis, moved as the scripts have it moved."""
+        """Return the time of Redis with the offset that the scripts get."""
         return read_server_ms(self.store) + self.worker.redis.clock_offset_ms()
 
     def set_mark(self, session: Session, marked_ms: int) -> None:
-        """As a revokeAll that has marked and not deleted yet."""
+        """Set the mark of a revokeAll that has deleted nothing yet."""
         self.store.set(mark_key(session.identity.shard, session.identity.subject), marked_ms, px=10_000_000)
 
     async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
@@ -232,7 +232,7 @@ class Sessions:
 
 
 def make_code_of(credentials: UserCredentials) -> AuthorizationCode:
-    """What a user may allow the phone's app."""
+    """Return the code that a user may allow phone-app."""
     return AuthorizationCode(
         username=credentials.username,
         client_id="phone-app",

@@ -1,4 +1,4 @@
-"""A consent answered with "allow": one code, written for one client, and found again."""
+"""A consent answered with "allow": it leads to one code for one client, and a second answer finds that code."""
 
 import msgspec
 import pytest
@@ -80,7 +80,7 @@ async def test_a_code_issued_after_a_mark_is_younger_than_it(sessions: Sessions,
 async def test_a_code_is_no_older_than_its_consent_where_the_clock_went_backwards(
     sessions: Sessions, pages: Pages, clock: Clock
 ) -> None:
-    """Or a mark between the two would take a later code for one that it covers."""
+    """A mark between the two would not cover a code with an earlier time."""
     page = await pages.open()
     clock.offset_ms -= 30_000
     await pages.allow(page)
@@ -128,7 +128,7 @@ async def test_a_click_after_the_code_has_expired_is_answered(sessions: Sessions
 
 
 async def test_a_click_for_another_code_is_answered(sessions: Sessions, pages: Pages) -> None:
-    """As of a worker that derives codes by another key, in the middle of a rotation."""
+    """The other code is that of a worker that derives codes by another key, in the middle of a rotation."""
     page, other = await pages.open(), await pages.make()
     await pages.allow(page)
     after = pages.dump_all()
@@ -195,7 +195,7 @@ async def test_the_browser_session_of_another_user_allows_nothing(pages: Pages) 
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
-    """Its consents are over by then as well, so one of them is given a longer life here."""
+    """Consents normally end before their browser session. Here one is given a longer life."""
     page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
     pages.change_consent(page, expires_ms="9999999999999")
     clock.offset_ms += 90_000

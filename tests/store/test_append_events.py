@@ -1,4 +1,4 @@
-"""The streams of security events: appended to in batches, capped, read from either end, and over after a month."""
+"""The streams of security events: batches, the length limit, reading from either end, and expiry after a month."""
 
 import pytest
 import redis
@@ -100,7 +100,7 @@ async def test_both_streams_are_read_as_one_by_the_time_of_redis(worker: Worker,
 async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
     worker: Worker, store: redis.Redis, most: int
 ) -> None:
-    """Both streams may have entries under the same id, and one may lie far behind the other."""
+    """Both streams may have entries with the same id, and one may be far behind the other."""
     for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (STRANGERS_KEY, (10, *range(20, 32)))):
         for number in numbers:
             store.xadd(key, {"event": f"{number}"}, id=f"{number}-0")

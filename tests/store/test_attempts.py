@@ -1,4 +1,4 @@
-"""The throttle as its callers see it: parallel guesses, waiting, and how long a refusal lasts."""
+"""The throttle as its callers see it: parallel guesses, waiting, and the time of a refusal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,12 +19,12 @@ MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
 
 @pytest.fixture
 def long_queue_timeout(worker: Worker) -> None:
-    """A machine under load may take its time."""
+    """A time limit in the queue that a slow machine does not reach."""
     worker.attempts.queue_timeout_seconds = 30
 
 
 async def guess(attempts: Attempts, checked: list[int]) -> str:
-    """One guess at a password, wrong after a moment."""
+    """Guess a password wrongly, with a check that takes a moment."""
     try:
         await attempts.reserve([TEN, MANY])
     except Exhausted:
@@ -94,7 +94,7 @@ async def test_a_refusal_lasts_until_the_window_ends(worker: Worker, clock: Cloc
 
 
 class WaitingLogins:
-    """Logins that wait for room on one full counter; `reserved` has those that got it, in that order."""
+    """Logins that wait for room on a full counter. `reserved` has those that got it, in that order."""
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
@@ -102,7 +102,7 @@ class WaitingLogins:
         self.reserved: list[int] = []
 
     async def gather(self, size: int) -> None:
-        """They have all arrived when this returns."""
+        """Start so many logins and wait until all are in the queue."""
         for number in range(size):
             self.waiting.append(asyncio.create_task(self._wait(number)))
         await asyncio.sleep(0)
@@ -120,7 +120,7 @@ class WaitingLogins:
 
 @pytest.fixture
 async def waiting_logins(worker: Worker, long_queue_timeout: None) -> AsyncIterator[WaitingLogins]:
-    """Still empty, before a counter that is full."""
+    """No waiting logins yet, and a counter that is full."""
     for _ in range(10):
         await worker.attempts.reserve([TEN])
     waiting_logins = WaitingLogins(worker.attempts)
@@ -202,7 +202,7 @@ async def test_a_queue_that_gave_up_is_empty_again(
 
 
 async def test_the_end_of_patience_forgets_no_reservation(worker: Worker, store: redis.Redis) -> None:
-    """Broken off while Redis reserves, room would be taken for nobody."""
+    """The login is cancelled while Redis reserves. The room must not stay taken."""
     await worker.attempts.reserve([TEN])
     worker.attempts.queue_timeout_seconds = 0
     outcomes = await asyncio.gather(*(worker.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
@@ -221,7 +221,7 @@ async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(worker: Wor
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
 async def test_a_check_that_is_admitted_waits_behind_the_others(worker: Worker, waiting_logins: WaitingLogins) -> None:
-    """A right secret among a thousand guesses must not pass by."""
+    """A right secret among a thousand guesses must not overtake them."""
     await waiting_logins.gather(5)
     admitted = asyncio.create_task(worker.attempts.admit([TEN]))
     await asyncio.sleep(0)

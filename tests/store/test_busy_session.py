@@ -15,11 +15,11 @@ from tests.support.redis_monitor import ONE_SERVER, recording_commands
 REFRESHES = 400
 READS = ("GET", "HGETALL", "HMGET")
 MAX_FIELD_LENGTH = 64
-"""Characters. Longer fields would also change the form in which Redis keeps the hash."""
+"""The limit in characters up to which Redis keeps the hash in its compact form."""
 
 
 async def refresh_steadily(sessions: Sessions, session: Session, clock: Clock, times: int, seconds: float) -> None:
-    """The scripts' clock alone is moved: nothing expires."""
+    """Refresh so many times with only the scripts' clock moved, so that nothing expires."""
     for _ in range(times):
         clock.offset_ms += round(1000 * seconds / times)
         await sessions.refresh(session)
@@ -42,7 +42,7 @@ async def test_the_four_hundredth_refresh_runs_one_command_more(
     sessions: Sessions, clock: Clock, store: redis.Redis
 ) -> None:
     def count_commands() -> int:
-        """Without those of the beats of a link."""
+        """Return the number of commands without those of heartbeats."""
         stats = info(store, "commandstats").items()
         return sum(int(each["calls"]) for name, each in stats if name not in ("cmdstat_time", "cmdstat_hello"))
 
@@ -81,7 +81,10 @@ async def test_a_refresh_of_a_busy_session_reads_as_little_as_the_first(
 
 
 async def test_a_family_holds_one_entry_for_each_slice_of_time(sessions: Sessions, clock: Clock) -> None:
-    """Of the generations before the last hundred: they were spent within 150 seconds, each slice has 4.7."""
+    """Entries are merged for generations before the last hundred.
+
+    They were spent within 150 seconds; a slice has 4.7.
+    """
     session = await sessions.start()
     await refresh_steadily(sessions, session, clock, REFRESHES, 200)
 
@@ -90,7 +93,7 @@ async def test_a_family_holds_one_entry_for_each_slice_of_time(sessions: Session
 
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-generation-ahead-of-redis")
 async def test_a_busy_session_of_which_redis_lost_a_hundred_spends_goes_on(sessions: Sessions, clock: Clock) -> None:
-    """The places of the lost spends hold older ones, which must not be taken for them."""
+    """The slots of the lost spends hold older ones, which must not be taken for them."""
     session = await sessions.start()
     await refresh_steadily(sessions, session, clock, 250, 100)
     sessions.store.copy(session.key, f"kept:{session.key}")
@@ -129,7 +132,7 @@ def info(store: redis.Redis, section: str) -> dict[str, Any]:
 async def test_a_grace_that_is_changed_forgets_no_spend_within_both(
     sessions: Sessions, clock: Clock, later_graces: list[int]
 ) -> None:
-    """By turns: as workers with the old and the new setting, side by side."""
+    """Workers with the old and the new setting refresh in turns."""
     session = await sessions.start()
     await refresh_steadily(sessions, session, clock, 450, 180)
     for number in range(100):

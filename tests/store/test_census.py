@@ -1,4 +1,4 @@
-"""How many sessions there are: exact where there are few, near enough where there are many."""
+"""The number of sessions: exact if there are few, estimated if there are many."""
 
 from __future__ import annotations
 

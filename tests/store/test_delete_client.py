@@ -1,4 +1,4 @@
-"""A client deleted together with its place among the web origins, and the sweep that it owes."""
+"""A client deleted together with its web origins and its pending sweep."""
 
 import redis
 
@@ -41,7 +41,7 @@ async def test_a_smaller_loss_that_was_owed_grows(worker: Worker) -> None:
 
 
 async def test_a_second_run_changes_nothing(worker: Worker, store: redis.Redis) -> None:
-    """As after an answer that was lost."""
+    """The answer of the first run was lost."""
     await put(worker, APP, *ORIGINS)
     await worker.registry.delete_client(APP, origins=ORIGINS)
     await worker.registry.delete_client(APP, origins=ORIGINS)

@@ -1,4 +1,4 @@
-"""One bounded step of a deletion: as much as it may, the one to keep last."""
+"""A bounded step of the deletion by revokeAll, which deletes the kept family last."""
 
 import pytest
 
@@ -64,7 +64,7 @@ async def test_browser_sessions_and_consents_count_toward_the_bound_of_a_step(se
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_a_step_stops_at_its_bound_and_says_that_there_is_more(sessions: Sessions) -> None:
-    """A family costs two here: itself and its access token."""
+    """A family costs two of the bound: itself and its access token."""
     started = await set_aside(sessions, 10)
     verdicts = [await delete(sessions, 4) for _ in range(5)]
 
@@ -120,7 +120,7 @@ async def test_a_family_that_goes_leaves_why(sessions: Sessions) -> None:
 
 
 async def set_aside_two_ages(sessions: Sessions, pages: Pages, clock: Clock) -> tuple[list[str], list[str], int]:
-    """Two of each kind, all set aside: the keys of the older, those of the younger, and a time between them."""
+    """Set aside two of each kind. Returns the keys of the older, those of the younger, and a time between them."""
     names: list[list[str]] = []
     for _ in range(2):
         clock.advance(10)
@@ -200,7 +200,7 @@ async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_bef
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
 async def test_what_was_set_aside_for_a_later_mark_goes_too(sessions: Sessions) -> None:
-    """An earlier revokeAll was cut short; one for an earlier time does not spare what that one covered."""
+    """An earlier revokeAll was cut short. One for an earlier time also deletes what that one covered."""
     (session,) = await set_aside(sessions, 1)
     created_ms = sessions.parsed(session).created_ms
     sessions.set_mark(session, created_ms)

@@ -1,4 +1,4 @@
-"""A consent answered with "deny": nothing comes of it any more."""
+"""A consent answered with "deny", which leads to no code any more."""
 
 import msgspec
 import pytest
@@ -96,7 +96,7 @@ async def test_the_browser_session_of_another_user_denies_nothing(pages: Pages) 
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
-    """A consent never outlives it, so both are over then."""
+    """A consent never outlives its browser session, so both are over then."""
     page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
     clock.offset_ms += 90_000
 
@@ -114,7 +114,7 @@ async def test_a_mark_covers_what_was_held_up_to_it(pages: Pages, later_ms: int,
 
 
 async def test_a_user_who_changed_may_still_deny(sessions: Sessions, pages: Pages) -> None:
-    """To refuse needs no right."""
+    """Denying needs no right."""
     page = await pages.open()
     await sessions.worker.registry.put_users([msgspec.structs.replace(page.user, roles=())])
 

@@ -11,7 +11,7 @@ from tests.support.clients_and_users import ALICE
 
 
 async def end(pages: Pages, key: str, digest: str) -> str:
-    """The script alone, for its word."""
+    """Run the script alone and return its word."""
     connection = pages.sessions.worker.redis
     return str((await connection.run(load_script("end_browser_session"), [key], [digest]))[0])
 

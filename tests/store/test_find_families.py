@@ -10,7 +10,7 @@ from tests.support.clients_and_users import ALICE, BOB
 
 
 async def find(sessions: Sessions, most: int = 100) -> tuple[list[str], bool]:
-    """The digests in the order of the page, and whether there are more."""
+    """Return the digests in the order of the page, and whether there are more."""
     user = await sessions.find_user(ALICE)
     found, more = await sessions.families.list_of_user(user.identity, most)
     return [digest for digest, _ in found], more
@@ -82,7 +82,7 @@ async def started_after(sessions: Sessions, clock: Clock, seconds: float) -> Ses
 
 
 async def test_browsers_consents_and_codes_of_the_user_are_none_and_hide_none(sessions: Sessions, pages: Pages) -> None:
-    """However many there are, and though they live longer."""
+    """The result does not depend on their number and their longer lives."""
     sessions.set_lifetimes(refresh_token_ms=600_000)
     started = [await sessions.start() for _ in range(4)]
     for _ in range(3):
@@ -113,7 +113,7 @@ async def test_ended_and_expired_families_and_those_of_others_are_not_shown(sess
 async def test_a_family_that_can_be_refreshed_no_more_is_shown_while_its_access_tokens_live(
     sessions: Sessions, clock: Clock
 ) -> None:
-    """Its user may want to end them."""
+    """The user may want to end them."""
     sessions.set_lifetimes(refresh_token_ms=600_000)
     session = await sessions.start()
     sessions.set_lifetimes(refresh_token_ms=20_000)

@@ -1,4 +1,4 @@
-"""A request held for the user of a browser session, until it is answered or too old."""
+"""An authorization request held for the user of a browser session, until it is answered or expires."""
 
 import pytest
 
@@ -80,7 +80,7 @@ async def test_the_record_decides_when_a_browser_session_is_over_not_the_key(pag
 async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it_is_deleted(
     pages: Pages, later_ms: int, is_held: bool
 ) -> None:
-    """At the very millisecond of the mark, before it, and after it."""
+    """The session is dated at the millisecond of the mark, before it, and after it."""
     page = await pages.make()
     pages.set_mark(int(pages.browser_record(page.browser)["created_ms"]) + later_ms)
     before = pages.dump_all()
@@ -90,7 +90,7 @@ async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it
 
 
 async def test_what_is_held_right_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages) -> None:
-    """Also where the clock went backwards since."""
+    """The same holds if the clock went backwards since the mark."""
     marked_ms = sessions.now_ms() + 5_000
     pages.set_mark(marked_ms)
     page = await pages.open()

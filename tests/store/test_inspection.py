@@ -1,4 +1,4 @@
-"""What Redis knows of a token: told as it would be judged, and nothing changed by the telling."""
+"""The record of a token in Redis, judged as the service judges it, without a change of anything."""
 
 import pytest
 import redis
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.clause("decided-token-inspection")
 
 
 class Inspector:
-    """Inspects, and sees to it that nothing in Redis is different afterwards."""
+    """Inspects tokens and asserts that nothing in Redis changed."""
 
     def __init__(self, sessions: Sessions, store: redis.Redis) -> None:
         self._sessions = sessions

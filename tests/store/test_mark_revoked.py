@@ -1,4 +1,4 @@
-"""The mark of a revokeAll: from then on what the user has counts as dead, and is set aside for deletion."""
+"""The mark of a revokeAll: the user's sessions count as dead from then on and are set aside for deletion."""
 
 import pytest
 
@@ -15,7 +15,7 @@ MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_k
 
 
 async def mark(sessions: Sessions, kept: Session | None = None, *, until_ms: int = 0) -> str:
-    """The script alone, as a revokeAll that breaks off after it."""
+    """Run the script alone, as a revokeAll that breaks off after it."""
     connection = sessions.worker.redis
     arguments: list[str | int] = [kept.member if kept else "", until_ms, 60_000, connection.clock_offset_ms()]
     return str((await connection.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
@@ -64,7 +64,7 @@ async def test_the_mark_is_the_time_by_redis(sessions: Sessions, clock: Clock) -
 
 
 async def test_a_second_mark_covers_what_came_between_the_two(sessions: Sessions) -> None:
-    """Even in one millisecond, and even where the clock went backwards."""
+    """This holds within one millisecond, and if the clock went backwards."""
     await mark(sessions)
     first_ms = marked_ms(sessions)
     between = await sessions.run_at(first_ms - 1_000, sessions.start)
@@ -124,7 +124,7 @@ def set_aside(sessions: Sessions) -> set[str]:
 
 @pytest.mark.clause("decided-revoke-all-presented-token-last")
 async def test_the_kept_member_is_no_remainder_and_moves_along(sessions: Sessions) -> None:
-    """As after a revokeAll that broke off before its last step."""
+    """The revokeAll before broke off at its last step."""
     kept = await sessions.start()
     await mark(sessions, kept)
     between = await sessions.start()
@@ -220,7 +220,7 @@ async def test_a_mark_for_a_time_to_come_is_one_for_now(sessions: Sessions) -> N
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
 async def test_a_kept_member_that_was_refreshed_keeps_its_longer_life(sessions: Sessions, clock: Clock) -> None:
-    """A revokeAll for an earlier time was cut short, and what it had set aside was refreshed."""
+    """A revokeAll for an earlier time was cut short, and a session that it had set aside was refreshed."""
     kept = await sessions.start()
     await mark(sessions, until_ms=sessions.parsed(kept).created_ms - 1)
     clock.advance(1_000)

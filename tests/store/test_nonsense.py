@@ -1,4 +1,4 @@
-"""Answers that no Redis gives: to a lookup they are an outage, and a node that gives one is passed by."""
+"""Answers that no Redis gives: a lookup takes them for an outage, and the node is skipped."""
 
 from __future__ import annotations
 

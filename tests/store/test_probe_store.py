@@ -1,4 +1,4 @@
-"""The probe behind /readyz: it runs a script and writes, and looks at the policy of eviction."""
+"""The probe behind /readyz, which runs a script, writes, and checks the eviction policy."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from service.worker import Worker
 
 @pytest.fixture
 def eviction(store: redis.Redis) -> Iterator[redis.Redis]:
-    """A server whose eviction policy may be changed for a test."""
+    """A server whose eviction policy a test may change."""
     yield store
     store.config_set("maxmemory-policy", "noeviction")
 

@@ -1,4 +1,4 @@
-"""A client's record written together with its web origins and the sweep that it owes."""
+"""A client's record written together with its web origins and its pending sweep."""
 
 from collections.abc import Sequence
 

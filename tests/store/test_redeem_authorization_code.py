@@ -1,4 +1,4 @@
-"""An authorization code spent, once, for a family."""
+"""An authorization code spent once, for a family."""
 
 import pytest
 
@@ -88,7 +88,7 @@ async def test_a_code_that_a_mark_covers_buys_nothing_even_before_it_is_deleted(
 async def test_a_family_is_no_older_than_its_code_where_the_clock_went_backwards(
     sessions: Sessions, clock: Clock
 ) -> None:
-    """Or a mark between the two would take a later session for one that it covers."""
+    """A mark between the two would not cover a session with an earlier time."""
     at_issue_ms = sessions.now_ms()
     name = await sessions.issue_code()
     clock.offset_ms -= 30_000

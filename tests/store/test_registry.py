@@ -42,7 +42,7 @@ async def test_every_write_of_a_user_is_a_new_revision(worker: Worker) -> None:
 
 
 async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, store: redis.Redis) -> None:
-    """Also over a change of the record, and where there is no record any more."""
+    """It is kept after a change of the record, and also without a record."""
     alice = identify_user("main", ALICE.username)
     await worker.registry.add_pending_users([CAROL.identity, alice])
     await worker.registry.add_pending_users([CAROL.identity])

@@ -1,4 +1,4 @@
-"""Replays of one generation: counted, and each with an access token that takes the place of no honest one."""
+"""Replays of one generation: counted, each with an access token that replaces no token of the honest client."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 
 GENERATIONS_MERGED = 80
-"""Spends of one slice of the grace, which share one time in the record."""
+"""The number of generations that one slice of the grace merges, so that they share a time in the record."""
 
 
 async def replay(sessions: Sessions, session: Session, *generations: int) -> list[int]:
@@ -69,7 +69,7 @@ async def test_a_late_replay_runs_as_many_commands_as_an_early_one(sessions: Ses
         weights.append(store.memory_usage(session.key, samples=0))
 
     assert set(counts[1:98]) == {counts[0]}
-    # At the bound it also counts the tokens that live, and deletes one.
+    # At the bound the script also counts the live tokens, and deletes one.
     assert set(counts[98:]) == {counts[0] + 2}
     assert set(weights[98:]) == {weights[98]}
 
@@ -121,10 +121,10 @@ async def test_at_the_hundred_a_replay_deletes_no_honest_token(sessions: Session
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-access-tokens-per-family")
 async def test_alternating_generations_at_the_hundred_are_still_counted(sessions: Sessions, clock: Clock) -> None:
-    """Each replay there deletes the token of the one before it.
+    """Each replay at the bound deletes the token of the one before it.
 
-    The two generations are spent a second apart: of spends that are close to each other the record may merge some, and
-    would count their replays together.
+    The two generations are spent a second apart. The record may merge spends that are closer, and would count their
+    replays together.
     """
     session = await sessions.start()
     await sessions.refresh(session, 97)

@@ -1,4 +1,4 @@
-"""Room for one check of a secret, reserved on every counter before the secret is looked at."""
+"""Room for a check of a secret, reserved on every counter before the check."""
 
 import pytest
 import redis

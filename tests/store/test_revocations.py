@@ -1,4 +1,4 @@
-"""revokeAll as a whole: thousands of sessions, several clients, a token that goes last, a break in the middle."""
+"""revokeAll as a whole: thousands of sessions, several clients, the presented token deleted last, interruptions."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> 
 async def test_however_a_revoke_all_breaks_off_the_same_token_can_ask_again(
     sessions: Sessions, make_settings: MakeSettings, calls: int
 ) -> None:
-    """Wherever it broke: the presented token is live, or nothing at all is."""
+    """The presented token is live after each interruption, or everything is deleted."""
     started = [await sessions.start() for _ in range(600)]
     kept = started[300]
     connection = BreakingConnection(make_settings(), calls=calls)
@@ -70,7 +70,7 @@ async def test_however_a_revoke_all_breaks_off_the_same_token_can_ask_again(
 async def test_however_it_breaks_off_the_browser_that_asked_can_ask_again(
     sessions: Sessions, pages: Pages, make_settings: MakeSettings, calls: int
 ) -> None:
-    """Wherever it broke: the browser session is there, or nothing at all is."""
+    """The browser session is there after each interruption, or everything is deleted."""
     started = [await sessions.start() for _ in range(600)]
     browser = await pages.sign_in()
     connection = BreakingConnection(make_settings(), calls=calls)
@@ -97,7 +97,7 @@ KEYS_PER_STEP = 2
 
 
 class Retries:
-    """revokeAll asked for again and again with one token; a step takes so little that there are many."""
+    """Repeated revokeAll requests with one token, with steps so small that there are many."""
 
     def __init__(self, sessions: Sessions, make_settings: MakeSettings) -> None:
         self._sessions = sessions
@@ -112,7 +112,10 @@ class Retries:
         self.started.append(await self._sessions.start())
 
     async def ask(self, calls: int) -> bool:
-        """Over a connection that breaks after so many calls; whether it did break. Whatever loops fails."""
+        """Run revokeAll over a connection that fails after so many calls.
+
+        Returns True if it failed. An endless loop fails the test.
+        """
         connection = BreakingConnection(self._make_settings(), calls=calls)
         try:
             async with asyncio.timeout(20):
@@ -135,7 +138,7 @@ class Retries:
 
     @property
     def without_an_end(self) -> list[str]:
-        """Keys of sessions and of their ends that would stay for good."""
+        """Return the keys of sessions and tombstones that have no TTL."""
         kinds = ("access:", "family:", "index:", "revoked:", "mark:")
         keys = [str(key) for key in self._sessions.store.scan_iter(count=1000)]
         return [key for key in keys if key.startswith(kinds) and self._sessions.pttl(key) == -1]
@@ -153,7 +156,7 @@ def retries(sessions: Sessions, make_settings: MakeSettings) -> Retries:
 async def test_a_retry_that_breaks_off_again_can_be_repeated_wherever_the_two_broke(
     sessions: Sessions, retries: Retries, logs_in_again: bool
 ) -> None:
-    """The token that asks is dead only where the call came to its end, and then so is everything."""
+    """The presented token is dead only if the call was completed, and then everything is deleted."""
     tried = set[tuple[int, int]]()
     for first in range(1, 100):
         for second in range(100):
@@ -204,7 +207,10 @@ async def test_logins_between_many_broken_calls_do_not_keep_it_from_ending(
 async def test_another_token_of_the_user_can_finish_what_the_first_one_began(
     sessions: Sessions, retries: Retries
 ) -> None:
-    """It stays as long as it can itself: the one that was kept before goes with the rest."""
+    """The family of the presented token stays to the end.
+
+    The one that an earlier call kept is deleted with the rest.
+    """
     await retries.begin()
     await retries.ask(2)
     await retries.log_in_again()
@@ -219,7 +225,10 @@ async def test_another_token_of_the_user_can_finish_what_the_first_one_began(
 
 
 class SessionsOfThreeAges:
-    """Sessions of three ages, ten seconds between each and a time to part them; each two, and a step takes two keys."""
+    """Sessions of three ages, two of each, with ten seconds between the ages and a time that parts them.
+
+    A step deletes two keys.
+    """
 
     def __init__(self, sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> None:
         self._sessions = sessions
@@ -237,7 +246,7 @@ class SessionsOfThreeAges:
         return started, self._sessions.now_ms() - 5_000
 
     async def ask(self, calls: int, until_ms: int) -> bool:
-        """Over a connection that breaks after so many calls; whether it did break."""
+        """Run revokeAll over a connection that fails after so many calls. Returns True if it failed."""
         connection = BreakingConnection(self._make_settings(), calls=calls)
         connection.clock_offset_ms = self._sessions.worker.redis.clock_offset_ms
         try:
@@ -250,7 +259,7 @@ class SessionsOfThreeAges:
         return False
 
     def are_live(self, sessions: list[Session]) -> bool:
-        """All of them, or none."""
+        """Return True if all are live, and False if none is."""
         (live,) = {live for session in sessions for live in self._sessions.live(session)}
         assert live == all(self._sessions.record(session) for session in sessions)
         return live
@@ -284,7 +293,7 @@ async def test_what_was_issued_up_to_a_time_ends_and_what_came_later_lives_on(
 async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
     sessions: Sessions, ages: SessionsOfThreeAges
 ) -> None:
-    """With the same time, with a later one, and for all that there is; meanwhile what lives on is used and ended."""
+    """The second call has the same time, a later one, or none. Meanwhile the live sessions are used and ended."""
     for calls in range(100):
         broke = False
         for finish in ("same", "later", "now"):
@@ -310,7 +319,7 @@ async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
 async def test_however_a_revoke_all_breaks_off_one_for_an_earlier_time_finishes_it_too(
     sessions: Sessions, ages: SessionsOfThreeAges
 ) -> None:
-    """Its mark holds: what it covered is not spared by the earlier time."""
+    """The mark of the first call holds. The earlier time of the second spares nothing that it covered."""
     for calls in range(100):
         await ages.begin()
         broke = await ages.ask(calls, 0)

@@ -1,4 +1,4 @@
-"""One access token ended by its own client."""
+"""An access token revoked by its own client."""
 
 import pytest
 

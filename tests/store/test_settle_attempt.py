@@ -25,7 +25,7 @@ async def test_a_check_that_passed_leaves_nothing(worker: Worker, store: redis.R
 
 
 async def test_a_check_that_passed_forgives_no_earlier_failure(worker: Worker, store: redis.Redis) -> None:
-    """Or an attacker with an account of his own could clear his address in between."""
+    """Otherwise an attacker with an account could reset the counter of an address between guesses."""
     await worker.attempts.reserve([ONE])
     await worker.attempts.settle([ONE], passed=False)
     await worker.attempts.reserve([ONE])

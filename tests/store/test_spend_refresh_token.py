@@ -1,4 +1,4 @@
-"""One generation of a family spent, replayed in time or too late, or refused without a trace."""
+"""A generation of a family spent, replayed within the grace or after it, or refused without a change."""
 
 import pytest
 
@@ -12,7 +12,7 @@ BOTH_ROLES = "realm:main role:enduser role:organisation"
 
 
 async def refused_and_untouched(sessions: Sessions, session: Session, generation: int, **how: object) -> str:
-    """The verdict of a refusal, after which record, access tokens and lifetime are what they were."""
+    """Return the verdict of a refusal. It must not change record, access tokens or lifetime."""
     before = sessions.record(session), sessions.live(session), set(sessions.store.scan_iter())
     ttl_ms = sessions.pttl(session.key)
     outcome = await sessions.spend(session, generation, **how)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ async def test_the_tombstone_says_nothing_of_a_time_that_is_not_remembered(sessi
 @pytest.mark.clause("decided-foreign-client-harms-nothing", "6749-10.4-binding-verified")
 @pytest.mark.parametrize("generation", [1, 2, 3, 9])
 async def test_another_client_gets_nothing_and_harms_nothing(sessions: Sessions, clock: Clock, generation: int) -> None:
-    """Not even with a generation whose replay would be theft: the client comes first."""
+    """The client is checked first, also for a generation whose replay would count as theft."""
     session = await sessions.start()
     await sessions.refresh(session, 2)
     clock.advance(400)
@@ -159,7 +159,7 @@ async def test_more_scope_than_was_granted_is_refused_and_spends_nothing(session
 async def test_a_narrower_scope_is_the_access_tokens_and_the_family_keeps_its_own(
     sessions: Sessions, wanted: str
 ) -> None:
-    """The realm always stands in what is granted, asked for or not."""
+    """The realm is always part of the granted scope."""
     session = await sessions.start(scope=BOTH_ROLES)
     outcome = await sessions.spend(session, 1, wanted_scope=wanted)
     grant = await sessions.worker.access_tokens.find(session.access_tokens[-1])
@@ -173,7 +173,7 @@ async def test_a_narrower_scope_is_the_access_tokens_and_the_family_keeps_its_ow
 
 @pytest.mark.clause("decided-generation-ahead-of-redis")
 async def test_a_generation_ahead_of_redis_goes_on_from_there(sessions: Sessions, clock: Clock) -> None:
-    """A failover lost three spends; the other tab, which holds one of the lost generations, is no thief."""
+    """A failover lost three spends. Another tab with one of the lost generations is no thief."""
     session = await sessions.start()
     sessions.store.copy(session.key, f"kept:{session.key}")
     await sessions.refresh(session, 4)

@@ -1,4 +1,4 @@
-"""When a generation was spent: the grace counts from it, replays do not move it, many spends blur it only a little."""
+"""The time at which a generation was spent: the grace counts from it, and merged spends keep it nearly exact."""
 
 import math
 import random
@@ -13,10 +13,10 @@ from tests.store.sessions import Session, Sessions
 GRACE_MS = 300_000
 SLICE_MS = math.ceil(GRACE_MS / 64)
 MAX_SPENT_ENTRIES = 65
-"""A grace that begins within a slice ends within the 65th."""
+"""The number of entries after which a grace that begins within a slice has ended."""
 
 FIELDS = "v h t s c u r g f m o p"
-"""What a family has however it is used."""
+"""The fields that every family has."""
 
 
 def spent(sessions: Sessions, session: Session) -> list[tuple[int, int]]:
@@ -112,7 +112,7 @@ async def test_what_neither_the_grace_nor_an_access_token_needs_is_forgotten(ses
 async def test_where_access_tokens_overlap_a_few_of_the_oldest_are_kept_too_long(
     sessions: Sessions, clock: Clock
 ) -> None:
-    """A refresh nine minutes after the one before, where access tokens live for ten."""
+    """A refresh follows another after nine minutes, and access tokens live for ten."""
     session = await sessions.start()
     for generation in range(1, 20):
         clock.advance(540)
@@ -160,7 +160,7 @@ def all_at_once(index: int) -> float:
 async def test_spends_of_one_slice_share_the_latest_time(
     sessions: Sessions, clock: Clock, pause: Callable[[int], float]
 ) -> None:
-    """Each generation counts from its own spend at the earliest, and from one slice later at the most."""
+    """The grace of each generation ends at the earliest at its own time, and at most one slice later."""
     session = await sessions.start()
     truly: dict[int, int] = {}
     for index in range(700):
@@ -181,7 +181,7 @@ async def test_spends_of_one_slice_share_the_latest_time(
 
 @pytest.mark.clause("decided-spent-times-kept-coarser", "decided-late-replay-ends-family")
 async def test_a_busy_session_keeps_no_old_generation_alive(sessions: Sessions, clock: Clock) -> None:
-    """Refreshes that come a little faster each time must not carry the time of the first one along."""
+    """Refreshes at growing speed must not carry the time of the first one along."""
     session = await sessions.start()
     for index in range(500):
         clock.offset_ms += 1_200 - index

@@ -76,7 +76,7 @@ async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessio
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
 @pytest.mark.parametrize("ahead_ms", [0, 5_000])
 async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages, ahead_ms: int) -> None:
-    """In the very millisecond of the mark, and also where the clock went backwards since."""
+    """This holds in the millisecond of the mark, and if the clock went backwards since."""
     marked_ms = sessions.now_ms() + 1_000 + ahead_ms
     pages.set_mark(marked_ms)
     browser = await sessions.run_at(marked_ms - ahead_ms, pages.sign_in)
@@ -121,7 +121,7 @@ async def test_nothing_is_taken_over_from_a_session_that_is_not_the_users_own_li
         pages.set_mark(sessions.now_ms() + 1)
     elif case == "over":
         clock.offset_ms += SESSION_MS + 1
-    # A name in the user's own shard, so that the script is asked for it at all.
+    # The shard is the user's own, so that the script reads the record.
     former = former._replace(shard=user.identity.shard)
     browser = make_browser_session(user.identity.shard)
     assert await pages.browser_sessions.start(browser, user, lifetime_ms=SESSION_MS, former=former)

@@ -111,7 +111,7 @@ async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessio
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
 @pytest.mark.parametrize("ahead_ms", [0, 5_000])
 async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, ahead_ms: int) -> None:
-    """In the very millisecond of the mark, and also where the clock went backwards since."""
+    """This holds in the millisecond of the mark, and if the clock went backwards since."""
     earlier = await sessions.start()
     marked_ms = sessions.now_ms() + 1_000 + ahead_ms
     sessions.set_mark(earlier, marked_ms)

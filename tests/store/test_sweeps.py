@@ -1,4 +1,4 @@
-"""A sweep over all users: it ends what the judge says no to, of the clients in question, and nothing else."""
+"""A sweep over all users, which ends the families that the judge rejects, of the given clients only."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
 
 
 async def go_on() -> None:
-    """Nothing to do between batches."""
+    """Do nothing between batches."""
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_a_sweep_without_anything_to_end_is_no_fault(session_scan: Session
 
 
 async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, session_scan: SessionScan) -> None:
-    """That is where its lock is renewed; a batch is about a thousand keys of the server."""
+    """The caller renews its lock there. A batch is about a thousand keys of the server."""
     await sessions.start()
     for number in range(3_000):
         sessions.store.set(f"other:{number}", "x", px=60_000)
@@ -111,7 +111,7 @@ async def test_a_family_says_what_it_was_swept_for(
 async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
     sessions: Sessions, pages: Pages, session_scan: SessionScan
 ) -> None:
-    """Also who has only a login in a browser, and whose revokeAll was cut short."""
+    """This includes a user who has only a browser session, and a user whose revokeAll was cut short."""
     started = [await sessions.start(person) for person in (ALICE, BOB)]
     page = await pages.open(METER)
     await sessions.start(BOB)
