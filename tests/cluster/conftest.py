@@ -1,4 +1,4 @@
-"""One cluster of three masters with a replica each for the whole run."""
+"""The fixtures of the cluster tests: a cluster of three masters with a replica each for the whole run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cluster(get_redis: Callable[[str], AnyRedis]) -> Cluster:
 
 @pytest.fixture
 def cluster_settings(cluster: Cluster) -> Settings:
-    """Of a service on an empty cluster."""
+    """The settings of a service on an empty cluster."""
     cluster.client.flushall(target_nodes=cluster.client.PRIMARIES)
     return load_settings(
         {
@@ -37,7 +37,7 @@ def cluster_settings(cluster: Cluster) -> Settings:
 
 @pytest.fixture
 async def cluster_worker(cluster_settings: Settings) -> AsyncIterator[Worker]:
-    """Of the service that `cluster_http` speaks to."""
+    """The worker behind `cluster_http`."""
     worker = Worker(cluster_settings, lambda: 0)
     yield worker
     await worker.close()
@@ -45,7 +45,7 @@ async def cluster_worker(cluster_settings: Settings) -> AsyncIterator[Worker]:
 
 @pytest.fixture
 async def cluster_http(cluster_worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service with the cast as its seed."""
+    """An HTTP client of a service on the cluster, with tests/seed.yaml as its seed."""
     app = build_app(cluster_worker)
     async with running_lifespan(app), http_client_for(app) as http:
         yield http

@@ -1,9 +1,9 @@
-"""The service, its console and a gateway at the REDIS_URL of the environment, as processes with it would be.
+"""Runs the service, its console and a gateway at the REDIS_URL of the environment.
 
     python -m tests.cluster.conversation
 
-prints a JSON object: what came of a probe, of a login, of a look from the gateway and from the console, and in whose
-words each of the ways to Redis says that there is none.
+prints a JSON object. It has the results of a probe, of a login, and of a look-up by the gateway and by the console. It
+also has the message of the outage on each way to Redis.
 """
 
 from __future__ import annotations

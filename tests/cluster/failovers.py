@@ -1,4 +1,4 @@
-"""What goes on while a master fails."""
+"""Waits for a failover while a master fails."""
 
 from __future__ import annotations
 

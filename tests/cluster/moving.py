@@ -76,7 +76,7 @@ def moving_slot(cluster: Cluster, key: str) -> Iterator[MovingSlot]:
 
 
 def moves_atomically(server: RedisServer) -> bool:
-    """Whether it has CLUSTER MIGRATESLOTS, as Valkey has from 9 on."""
+    """Return True if the server has CLUSTER MIGRATESLOTS, as Valkey 9 and later have."""
     with server.connect() as client:
         lines: Any = client.execute_command("CLUSTER", "HELP")
         return any(str(line).startswith("MIGRATESLOTS") for line in lines)
@@ -93,7 +93,7 @@ def move_atomically(cluster: Cluster, key: str) -> None:
 
 
 def find_own_slots(node: redis.Redis) -> set[int]:
-    """Those of which the node itself says that they are its own."""
+    """Return the slots that the node takes for its own."""
     ranges: Any = node.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
     name = _name_of(node)
     return {slot for first, last, master, *_ in ranges if str(master[2]) == name for slot in range(first, last + 1)}

@@ -28,10 +28,10 @@ MASTER_NAME = "tokens"
 QUICK_TIMEOUT_MS = 1000
 CALM_TIMEOUT_MS = 15_000
 OPERATOR = f"user operator on >{PASSWORD} ~* &* +@all"
-"""Of a Sentinel that knows only users: who looks into it for the tests."""
+"""The user of the tests on a Sentinel without a default user."""
 BUS_OF_REDIS_6 = 10_000
 MIN_BUS_OF_REDIS_6, MIN_SYSTEM_PORT = 30_000, 32_768
-"""Where no port of `free_port` lies, and none that the system gives to connections."""
+"""Bounds of ports that neither `free_port` nor the system gives out."""
 AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
@@ -55,7 +55,7 @@ class Shard:
         self.master.kill()
 
     def wait_for_promotion(self) -> RedisServer:
-        """Until a replica is the master; the old master is among the replicas then, dead or alive. The new one."""
+        """Wait until a replica is the master, and return it. The old master counts as a replica then, dead or alive."""
         wait_until(lambda: any(map(_is_master, self.replicas)), "a replica to be promoted")
         promoted = next(filter(_is_master, self.replicas))
         self.replicas = [self.master, *(replica for replica in self.replicas if replica is not promoted)]
@@ -72,7 +72,7 @@ class Shard:
         return started
 
     def wait_until_copied(self) -> None:
-        """Until every replica follows the master, and has all that it has."""
+        """Wait until every replica follows the master and has all its data."""
         with self.master.connect() as master:
             for replica in self.replicas:
                 wait_until(lambda replica=replica: _has_all(replica, master), "the replica to have everything")
@@ -93,7 +93,7 @@ def _has_all(replica: RedisServer, master: redis.Redis) -> bool:
 
 
 def _replication_of(server: RedisServer) -> dict[str, Any]:
-    """Nothing, where nobody answers."""
+    """Return the server's INFO of replication, or nothing if it cannot be reached."""
     try:
         with redis.Redis(
             port=server.port, decode_responses=True, socket_timeout=MAX_WAIT_SECONDS, **server.access
@@ -104,27 +104,27 @@ def _replication_of(server: RedisServer) -> dict[str, Any]:
 
 
 class SharedClient(redis.RedisCluster):
-    """One for the whole life of a cluster: `close` leaves it open, since a new one asks for much before it is ready."""
+    """A client for the whole life of a cluster. `close` leaves it open, since a new one sends many commands first."""
 
     def close(self) -> None:
         pass
 
     def info(self, section: str | None = None, *sections: str, **options: Any) -> Any:
-        """Of all masters in one: numbers are added."""
+        """Return the INFO of all masters in one. Numbers are added."""
         told = super().info(section, *sections, target_nodes=self.PRIMARIES, **options)
         return _added(list(told.values()))
 
     def config_set(self, *arguments: Any, **options: Any) -> Any:
-        """On all masters."""
+        """Set the configuration on all masters."""
         return super().config_set(*arguments, target_nodes=self.PRIMARIES, **options)
 
     def client_list(self, *arguments: Any, **options: Any) -> Any:
-        """Of all masters; a name stands there once for each."""
+        """Return the clients of all masters. A name can appear once for each."""
         told: Any = super().client_list(*arguments, target_nodes=self.PRIMARIES, **options)
         return [client for clients in told.values() for client in clients]
 
     def client_kill_filter(self, *arguments: Any, **options: Any) -> Any:
-        """On all masters."""
+        """Kill the clients on all masters."""
         return super().client_kill_filter(*arguments, target_nodes=self.PRIMARIES, **options)
 
     def end(self) -> None:
@@ -158,7 +158,7 @@ class Cluster:
         return [server for shard in self.shards for server in shard.servers]
 
     def url_of(self, user: str) -> str:
-        """For one of the users that every server of the tests has."""
+        """Return the URL for one of the users that every server of the tests has."""
         return with_user(self.url, user) if self.nodes[0].has_users else self.url
 
     def connect(self) -> redis.Redis:
@@ -171,7 +171,7 @@ class Cluster:
         return slot * len(self.shards) // SLOTS
 
     def wait_until_whole(self) -> None:
-        """Until all servers, which must be running, agree on the masters, and replicas follow theirs."""
+        """Wait until all servers agree on the masters and all replicas follow theirs. All must be running."""
         _wait_until_whole(self.shards)
 
 
@@ -206,7 +206,10 @@ def running_cluster(
 
 
 def _free_ports(binary: str) -> tuple[int, int]:
-    """For a node and its bus. The bus of Redis 6.2 listens 10,000 above the node, which is beyond the tests' ports."""
+    """Return ports for a node and its bus.
+
+    With Redis 6.2 the bus is 10,000 above the node, outside of the tests' ports.
+    """
     port = free_port()
     if knows_users(binary):
         return port, free_port()
@@ -232,7 +235,7 @@ def _tls_options(authority: Authority) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Place:
-    """What `nodes.conf` says of a node; `master` is the place of the one it follows."""
+    """An entry of `nodes.conf`. `master` is the place of the node that it follows."""
 
     name: str
     port: int
@@ -292,7 +295,7 @@ def _wait_until_whole(shards: Sequence[Shard]) -> None:
 
 
 def _is_whole(client: redis.Redis, worker: dict[int, str]) -> bool:
-    """Whether a node finds the slots all served, and every port to be of the kind that we think it is."""
+    """Return True if a node sees all slots served, and every port with the role that it should have."""
     seen = {}
     for address, node in client.cluster("NODES").items():
         flags = node["flags"].removeprefix("myself,")
@@ -308,7 +311,7 @@ class Watched(Shard):
 
     @property
     def sentinel_port(self) -> int:
-        """Of the first."""
+        """Return the port of the first Sentinel."""
         return self.sentinels[0].port
 
     @property
@@ -318,7 +321,7 @@ class Watched(Shard):
         return f"{scheme}://{addresses}/{MASTER_NAME}"
 
     def url_of(self, user: str) -> str:
-        """For one of the users that every server of the tests has."""
+        """Return the URL for one of the users that every server of the tests has."""
         return with_user(self.url, user) if self.master.has_users else self.url
 
     def connect(self) -> redis.Redis:
@@ -340,7 +343,7 @@ class Watched(Shard):
         return client.sentinel_get_master_addr_by_name(MASTER_NAME) == ("127.0.0.1", self.master.port)
 
     def wait_until_whole(self) -> None:
-        """Until all Sentinels name this master, and see all that there is."""
+        """Wait until all Sentinels name this master and see all servers."""
         self.wait_until_copied()
         for sentinel in self.sentinels:
             with sentinel.connect() as client:

@@ -41,7 +41,7 @@ async def start_session(worker: Worker, credentials: UserCredentials, client_id:
 
 
 def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:
-    """Whether the access token and the family are in the cluster."""
+    """Return whether the access token and the family are in the cluster."""
     access_token = parse_access_token(tokens["access_token"])
     refresh_token = KEYRING.parse_refresh_token(tokens["refresh_token"])
     assert access_token is not None

@@ -42,7 +42,7 @@ def is_balanced(counts: list[int]) -> bool:
 
 @pytest.mark.clause("decided-balanced-masters")
 def test_the_keys_of_a_hundred_thousand_users_are_spread_evenly_over_masters() -> None:
-    """Over as many as are likely; each has its equal part of the slots, as clusters are made."""
+    """Each master has an equal part of the slots."""
     slots: Counter[int] = Counter()
     for user in identify_many():
         slots[key_slot(user_key(user).encode())] += KEYS_OF_A_USER

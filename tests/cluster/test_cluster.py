@@ -115,7 +115,7 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
 async def test_the_pages_work_for_users_on_every_node(
     cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
-    """What comes after a login lies on the node of its user."""
+    """The keys of a login lie on the node of its user."""
     people = PEOPLE[:15]
     assert {cluster.node_of(node_key(credentials)) for credentials in people} == {0, 1, 2}
     await register(cluster_worker, people)
@@ -238,7 +238,7 @@ async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_
 async def test_more_requests_at_once_than_connections_are_all_served(
     cluster_http: httpx2.AsyncClient, cluster_worker: Worker
 ) -> None:
-    """They wait for a connection, as on a single server."""
+    """Requests wait for a connection, as on a single server."""
     tokens = await start_session(cluster_worker, PEOPLE[0])
 
     answers = await asyncio.gather(*(PHONE_APP.refresh(cluster_http, tokens["refresh_token"]) for _ in range(300)))
@@ -258,7 +258,7 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
     async def refresh(tokens: Tokens) -> int:
         return (await PHONE_APP.refresh(cluster_http, tokens["refresh_token"])).status_code
 
-    for _, tokens in sessions:  # the service is connected to all nodes, for whatever it asks them
+    for _, tokens in sessions:  # for these requests the service is connected to all nodes
         assert await refresh(tokens) == 200
     with cluster.nodes[away].frozen():
         asked = {credentials: asyncio.create_task(refresh(tokens)) for credentials, tokens in sessions}
@@ -299,5 +299,5 @@ async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Clus
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_crowd_may_be_the_first_to_ask(cluster_worker: Worker) -> None:
-    """Nothing is known of the cluster yet, and nobody is connected."""
+    """The service has no map of the cluster yet and no connection."""
     assert len(await start_sessions(cluster_worker, "user", 20)) == 20

@@ -58,7 +58,7 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
     if old.process.poll() is None:
         old.process.send_signal(signal.SIGCONT)
     else:
-        shard.restart(old)  # in this thread: a server ends with the thread that started it
+        shard.restart(old)  # in this thread, because a server ends with the thread that started it
     await asyncio.to_thread(cluster.wait_until_whole)
     with shard.master.connect() as master:
         master.set(f"node:{{{identify_user(ALICE.realm, ALICE.username).shard}}}", "is whole", px=1)
@@ -70,7 +70,7 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
 async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_promised(
     cluster: Cluster, loop_time: LoopTime, number: signal.Signals
 ) -> None:
-    """A frozen one keeps its connections open and says nothing: nobody else would tell us that it was replaced."""
+    """A frozen master keeps its connections open and is silent. Only the map tells that it was replaced."""
     shard = shard_of_alice(cluster)
     async with service_at(cluster.url, "replica") as (worker, http):
         kept, revoked = [

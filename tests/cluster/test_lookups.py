@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,25 +12,19 @@ from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits
+from service.redis_client.options import ConnectionLimits
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.cluster.workers import worker_at
 from tests.faults.deployment import start_sessions
+from tests.redis_client.lookups import lookup_at
 from tests.support.clients_and_users import access_key_of, access_name_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until, until_true, wait_until
 
 USERS = 12
-
-
-@asynccontextmanager
-async def lookup_at(url: str, *, limits: ConnectionLimits = DEFAULT_LIMITS) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url, limits=limits)
-    yield bearer
-    await bearer.close()
 
 
 async def start_many(worker: Worker) -> list[str]:

@@ -1,4 +1,4 @@
-"""While a slot moves key by key, an answer 200 holds for good, and all else is 503 and can be asked again."""
+"""An answer 200 during the move of a slot holds for good, and all else is a 503 that may be repeated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MOVED: dict[str, Callable[[str], bool]] = {
     "all but the access tokens": lambda key: not key.startswith("access:"),
     "everything": lambda key: True,
 }
-"""Which of the keys of the slot lie on the other node already."""
+"""The keys of the slot that lie on the other node already."""
 
 
 @dataclass
@@ -69,12 +69,12 @@ class Deployment:
     users: int = 0
 
     def make_user(self) -> UserCredentials:
-        """Somebody new, with Alice's password, once `register` knows them."""
+        """Return a new user with Alice's password, whom `register` adds."""
         self.users += 1
         return UserCredentials(f"mover-{self.users}@example.com", ALICE.password)
 
     async def start(self) -> Held:
-        """What a new user has: two access tokens of one session, refreshed once, and a code."""
+        """Return what a new user has: two access tokens of a session, refreshed once, and a code."""
         credentials = self.make_user()
         alice = await self.worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
         assert alice is not None
@@ -92,7 +92,7 @@ class Deployment:
             await Revocations(BreakingConnection(self.settings, calls=1)).revoke_all(identity.shard, identity.subject)
 
     def list_live(self, held: Held) -> list[bool]:
-        """Whether the family and each of the access tokens is there; the slot must have moved."""
+        """Return whether the family and each of the access tokens is there. The slot must have moved."""
         refresh_token = KEYRING.parse_refresh_token(held.refresh_token)
         assert refresh_token is not None
         keys = [family_key(refresh_token.shard, refresh_token.family_digest), *map(access_key_of, held.access_tokens)]
@@ -101,7 +101,7 @@ class Deployment:
 
 @dataclass
 class Held:
-    """What a client holds of one user."""
+    """The tokens that a client holds for a user."""
 
     credentials: UserCredentials
     access_tokens: list[str]
@@ -110,7 +110,7 @@ class Held:
 
     @property
     def key(self) -> str:
-        """One of the user's keys."""
+        """Return one of the user's keys."""
         identity = identify_user(self.credentials.realm, self.credentials.username)
         return index_key(identity.shard, identity.subject)
 
@@ -132,7 +132,7 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
     "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.credentials), ALL),
 }
-"""What is asked for, and which of the family and the two access tokens that were there are there afterwards."""
+"""Requests, each with what it leaves of a family and its two access tokens."""
 
 
 def find_servers() -> dict[str, str]:
@@ -241,7 +241,7 @@ async def check_answers(deployment: Deployment, held_time: LoopTime, name: str) 
             assert_error(answer, 503, "temporarily_unavailable")
             assert (await operation(deployment, held)).status_code == 200
         assert deployment.list_live(held) == is_left
-    assert (503 in statuses) is (name != "revoke of an access token")  # which touches one key
+    assert (503 in statuses) is (name != "revoke of an access token")  # this request touches one key
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")

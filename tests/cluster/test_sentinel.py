@@ -1,4 +1,4 @@
-"""Behind Sentinel: the master dies, the replica takes over, and the service follows by itself."""
+"""A master behind Sentinel dies, the replica is promoted, and the service follows by itself."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
 
 
 async def confirm_something(url: str) -> None:
-    """As TOKEN_SERVICE_DURABILITY=replica has it."""
+    """Confirm a write as TOKEN_SERVICE_DURABILITY=replica does."""
     connection = StoreClient(parse_redis_url(url), durability="replica")
     async with connection.durable("0a3") as scripts:
         await scripts.leave_fence()

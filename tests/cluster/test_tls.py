@@ -29,7 +29,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 async def converse(authority: Path, service_url: str, console_url: str, gateway_url: str) -> dict[str, object]:
-    """What tests/cluster/conversation.py tells of processes that were given this authority by OpenSSL's variable."""
+    """Return the output of tests/cluster/conversation.py, run with this authority in OpenSSL's variable."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
     environment |= {
         "SSL_CERT_FILE": str(authority),
@@ -87,7 +87,7 @@ async def test_sentinel_and_the_master_that_it_names_are_spoken_to_over_tls(
 async def test_whoever_is_not_known_or_not_meant_is_refused_and_the_outage_says_so(
     tmp_path: Path, authority: Authority, what: str
 ) -> None:
-    """By each of the ways: the store's, the console's and that of lookups."""
+    """The store, the console and lookups each report the refusal."""
     name = HOST if what == "authority" else "elsewhere.example"
     issuer = Authority(tmp_path, "stranger") if what == "authority" else authority
     server = start_tls_redis(tmp_path, issuer, name)

@@ -1,4 +1,4 @@
-"""One stage for all faults; each test leaves it whole, and finds it empty but for the registry."""
+"""The fixtures of the fault tests. Each test heals what it broke, and finds only the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.support.servers import other_binaries, running_service
 
 @pytest.fixture(scope="package")
 def shared_deployment(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    """With a parameter on that server of `other_binaries`, and without the instance beyond the proxy."""
+    """The deployment of all tests.
+
+    With a parameter it runs on that server of `other_binaries`, without `proxied_service`.
+    """
     folder = tmp_path_factory.mktemp("faults")
     if hasattr(request, "param") and request.param != "found":
         deployment = Deployment(folder, binary=other_binaries()[request.param])

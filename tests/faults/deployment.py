@@ -28,7 +28,7 @@ from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 PLENTY = "1000000/minute"
-# What was answered is in the file then, and outlives the process. With `everysec` a write waits for a slow fsync.
+# Answered writes are in the file and outlive the process. With `everysec` a write would wait for a slow fsync.
 KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
 KEYRING = Keyring((SECRET_KEY.encode(),))
 SESSIONS_AT_ONCE = 500
@@ -41,7 +41,7 @@ Session = tuple[str, str]
 
 
 class Deployment:
-    """`direct` speaks to Redis itself, `beyond` through the proxy."""
+    """A Redis, a proxy in front of it, and two services: `proxied_service` connects through the proxy."""
 
     def __init__(self, folder: Path, *options: str, binary: str | None = None) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ class Deployment:
             self.store.script_load(text)
 
     def restart_redis(self) -> None:
-        """With the same data; the scripts are forgotten."""
+        """Start Redis with the same data. It has forgotten the scripts."""
         self.redis = start_redis(self.folder, *KEEPS_DATA, port=self.redis.port, binary=self._binary)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ async def worker_on(deployment: Deployment) -> AsyncIterator[Worker]:
 
 
 async def start_sessions(worker: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
-    """Sessions of somebody whom the registry does not know, as a login would make them."""
+    """Start sessions of a user without a record, as a login does."""
     user = User(realm="main", username=username)
 
     async def start() -> Session:

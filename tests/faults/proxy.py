@@ -16,14 +16,13 @@ SLICE = 1 << 16
 
 
 class Proxy:
-    """Forwards, until told otherwise; what is told counts from the next piece of data on.
+    """A proxy in front of Redis. Its attributes take effect with the next piece of data.
 
-    `held`: nothing passes in either direction, and connections stay open, as in a network that is gone.
-    `hold_at`: when a request holds this text for the so manieth time, `held` becomes true before it passes.
-    `cut_after`: of the next request that holds this text the answer is awaited from Redis and then thrown away, with
-    the connection: Redis has done it, and nobody knows.
-    `keep_back`: from the next request that holds this text on, all answers on its connection wait for `deliver`.
-    `delay_seconds`: how long each answer takes, by the event loop of the proxy.
+    `held`: nothing passes in either direction, and connections stay open, as if the network was gone.
+    `hold_at`: a text and a number n. `held` becomes true before the n-th request with the text passes.
+    `cut_after`: a text. Redis' answer to the next request that contains it is dropped, together with the connection.
+    `keep_back`: a text. From the next request that contains it on, the answers on its connection wait for `deliver`.
+    `delay_seconds`: the delay of each answer, by the event loop of the proxy.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -131,7 +130,7 @@ class Proxy:
 
 
 class _Link:
-    """One connection through the proxy."""
+    """A connection through the proxy."""
 
     def __init__(self, proxy: Proxy, to_client: asyncio.StreamWriter, to_redis: asyncio.StreamWriter) -> None:
         self.is_doomed = False
@@ -178,7 +177,7 @@ class _Link:
             self.close()
 
     async def _deliver(self, delayed: asyncio.Queue[tuple[float, bytes]]) -> None:
-        """What comes meanwhile is kept back for as long, and not for longer."""
+        """Deliver the answers, each after its delay. Later answers do not wait longer because of earlier ones."""
         loop = asyncio.get_running_loop()
         while True:
             due, data = await delayed.get()
@@ -194,7 +193,7 @@ class _Link:
         self._to_redis.close()
 
     def abort(self) -> None:
-        """Also where a peer takes nothing any more, and what was written would wait for it."""
+        """Abort both connections, also if a peer takes nothing any more and written data would wait for it."""
         self._to_client.transport.abort()
         self._to_redis.transport.abort()
 

@@ -1,4 +1,4 @@
-"""What is answered has reached a replica, or the disk, where the operator asked for that."""
+"""An answered write has reached a replica, or the disk, if the operator asked for that."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_without_a_replica_that_answers_nothing_of_this_is_called_done(
             waits = read_waits(commands)
             assert len(waits) == len(answers)
             assert max(waits) <= (DEADLINE_SECONDS - RESERVE_SECONDS) * 1000
-            # What nobody promised to keep goes on.
+            # Requests without promised durability go on.
             assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
             assert (await http.get("/readyz")).status_code == 200
 
@@ -175,7 +175,7 @@ async def test_in_memory_nobody_waits(master: RedisServer, replica: RedisServer)
 async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_their_callers(
     master: RedisServer, replica: RedisServer
 ) -> None:
-    """Nobody may hear the late answer to somebody else's question."""
+    """No call may get the late answer to another one."""
 
     def count(client: redis.Redis) -> int:
         return sum(each["name"] == "token-confirmations" for each in client.client_list())

@@ -46,7 +46,7 @@ ON_EVERY_SERVER = {
     "test_a_full_redis_takes_the_revocation_of_a_token",
     "test_a_full_redis_takes_a_revoke_all",
 }
-"""In each run but for Redis 6.2; with --all the others are, too."""
+"""The tests for every run but on Redis 6.2. With --all the others run, too."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -125,7 +125,7 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(
 async def test_a_full_redis_goes_on_telling_whose_a_token_is(
     deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
-    """Gateways need no room for it, and let nobody wait for a Redis that only cannot grow."""
+    """Lookups need no memory of Redis, and must not wait for a Redis that is only full."""
     tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
 
     with deployment.full():

@@ -1,4 +1,4 @@
-"""Redis has done it and nobody knows: no theft, no second run, and nobody hears another's answer."""
+"""Redis runs a script and the answer is lost: no theft, no second run, and no call gets another's answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_th
         assert count_runs(commands) == 1
         family = deployment.find_family(tokens["refresh_token"])
         assert family is not None
-        # One generation spent, and one access token more: the script ran once.
+        # One generation was spent and one access token added, so the script ran once.
         assert (family.head, len(family.access_digests)) == (spent + 1, 2 * spent)
         again = tokens_of(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]))
         head = deployment.find_family(again["refresh_token"])
@@ -96,7 +96,7 @@ async def test_no_script_is_run_twice_by_the_redis_client_itself(
 
 
 def count_runs(commands: Sequence[str]) -> int:
-    """How often scripts were run for requests; security events are written down once a second, whatever happens."""
+    """Return how often requests ran scripts. Security events are written once a second and do not count."""
     runs = [command for command in commands if command.upper().startswith("EVAL")]
     return sum(EVENTS.sha1 not in command and EVENTS.text not in command for command in runs)
 
@@ -161,7 +161,7 @@ async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
 async def test_a_login_whose_answer_was_lost_can_be_sent_again(
     deployment: Deployment, proxied_http: httpx2.AsyncClient, script: str
 ) -> None:
-    """The page is still there; a session that no browser has heard of is nobody's."""
+    """The page still works. A session whose cookie was lost belongs to no browser."""
     browser = Browser(proxied_http)
     form = await browser.open(authorization_url())
     deployment.proxy.cut_after = call_of(script)
@@ -198,7 +198,7 @@ async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_aga
 async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again(
     deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
-    """Its session is dead, though still there: that must be no dead end."""
+    """The session is dead, though still there, and must not block a login."""
     browser = Browser(proxied_http)
     page = await browser.open_consent_page(authorization_url())
     tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
@@ -233,7 +233,7 @@ async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_aga
 async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
     deployment: Deployment, proxied_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    """Their requests are given up, and the connection with them, which all share."""
+    """The calls are given up, and the connection that all share with them."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]
     sessions = [(username, (await start_sessions(worker, username, 1))[0]) for username in usernames]
     deployment.proxy.keep_back = call_of("spend_refresh_token")

@@ -97,7 +97,7 @@ async def test_without_redis_everything_is_503_and_works_again_after_it(
             for _ in range(ROUNDS):
                 assert_all_refused(await asyncio.gather(*ask_for_everything(http, held)))
                 assert (await http.get("/healthz")).status_code == 200
-                await until_status(lambda: http.get("/readyz"), 503)  # what it found before may be remembered
+                await until_status(lambda: http.get("/readyz"), 503)  # the result of an earlier probe may be cached
 
         await until_status(lambda: PHONE_APP.refresh(http, alice["refresh_token"]), 200)
         await until_status(lambda: verify(http, alice["access_token"]), 200)

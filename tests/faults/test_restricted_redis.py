@@ -38,7 +38,7 @@ async def test_a_user_who_may_run_no_scripts_is_not_ready(deployment: Deployment
 async def test_a_user_who_may_not_track_is_served_without_memory(
     deployment: Deployment, cache: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a managed Redis that has no CLIENT TRACKING. The registry and tokens are read each time."""
+    """A managed Redis may have no CLIENT TRACKING. The registry and tokens are read each time."""
     deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-client|tracking")  # type: ignore[no-untyped-call]
     url = deployment.redis.url.replace("redis://", "redis://restricted:password@")
     environment = {"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY, "TOKEN_SERVICE_VERIFY_CACHE": cache}

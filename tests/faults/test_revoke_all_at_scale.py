@@ -54,7 +54,7 @@ def list_steps(commands: Sequence[str]) -> list[list[list[str]]]:
             is_step = words[1] == DELETE.sha1
             steps += [[]] if is_step else []
         elif is_step and (words[0] in ("DEL", "SET", "GET", "HGETALL") or words[0].startswith("Z")):
-            steps[-1].append(words)  # what others send between two scripts is no work of theirs
+            steps[-1].append(words)  # commands of others between two scripts are not theirs
     return steps
 
 

@@ -72,7 +72,7 @@ async def test_a_redis_that_answers_late_is_no_outage(
     async with passing_time(held_time, proxy), proxy.serving(), serving_worker(slow_worker) as http:
         alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
         shop = [tokens_of(await WEB_SHOP.log_in(http, ALICE)) for _ in range(2 * ROUNDS)]
-        for _ in range(3):  # from then on the worker knows this client's secret
+        for _ in range(3):  # now the worker has cached this client's secret
             await AUDITOR.introspect(http, alice["access_token"])
         proxy.delay_seconds = ANSWER_SECONDS
         proxy.cut()

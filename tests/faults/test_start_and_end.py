@@ -70,10 +70,10 @@ async def test_requests_that_were_under_way_at_sigterm_are_answered(deployment: 
             await until(lambda: "ending: not ready" in service.log.read_text(), "the service to begin to end")
             deployment.proxy.deliver()
             answers = await asyncio.gather(*requests)
-            # Before anybody sends it a second signal.
+            # A second signal must not be needed.
             await until(lambda: service.process.poll() is not None)
 
-    # A machine on which all that took longer than Redis may is told that; nobody is left without an answer.
+    # On a slow machine the waits for Redis may reach their limit. Every request is answered.
     served = [answer for answer in answers if answer.status_code != 503]
     assert len({tokens_of(answer)["refresh_token"] for answer in served}) <= 1
     assert service.process.returncode == 0

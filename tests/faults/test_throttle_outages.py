@@ -1,4 +1,4 @@
-"""An outage amid the check of a password is nobody's failed attempt, and nobody's long wait."""
+"""An outage during the check of a password counts as no failed attempt, and keeps no login waiting."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deploymen
 
 
 def refresh(http: httpx2.AsyncClient, refresh_token: str) -> Awaitable[httpx2.Response]:
-    """By a client whose secret is right, and needs room under the limit all the same."""
+    """Refresh with a client whose right secret needs room under the limit."""
     return MADE_SECRET.refresh(http, refresh_token)
 
 
@@ -71,7 +71,7 @@ def log_in(http: httpx2.AsyncClient, _: str) -> Awaitable[httpx2.Response]:
 async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
     deployment: Deployment, held_time: LoopTime, ask: Ask
 ) -> None:
-    """They come one after the other: when the first has waited for nothing, the last has not begun to wait."""
+    """The logins come in a row. The first waits in vain before the last begins to wait."""
     worker = Worker(load_settings(deployment.environment()))
     worker.authenticator.admitted_seconds = 0.0
     async with serving_worker(worker) as http:

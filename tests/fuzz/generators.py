@@ -1,4 +1,4 @@
-"""What parsers get to read here: good texts that are bent a little, garbage, and much of the same."""
+"""Inputs for parsers: slightly changed valid texts, garbage, and long repetitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ wild = st.one_of(text, st.text(st.characters(categories=("Cs", "Cc", "Co", "Nd",
 
 data = st.one_of(st.binary(max_size=60), text.map(lambda some: some.encode("utf-8", "replace")))
 header = text.map(lambda some: some.encode("utf-8", "replace").decode("latin-1"))
-"""As servers hand it on."""
+"""Header values as servers hand them on."""
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), utf8, st.sampled_from(PIECES)),
@@ -47,7 +47,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 def bends(pieces: st.SearchStrategy[Some]) -> st.SearchStrategy[list[Bend[Some]]]:
-    """Up to three places that are cut out or overwritten: where (modulo the length), how many, and with what."""
+    """Generate up to three places to cut out or overwrite: position modulo the length, count, and replacement."""
     return st.lists(st.tuples(st.integers(0, 999), st.integers(0, 8), pieces), max_size=3)
 
 

@@ -1,7 +1,6 @@
-"""Whatever is sent to an address, it is answered as the documents say, and never by "unforeseen".
+"""Any request is answered as docs/openapi.yaml says, and never by "unforeseen".
 
-That an answer is one of docs/openapi.yaml the client of the tests holds up to each that it gets. What comes below HTTP
-(broken requests, half requests) is another matter.
+The HTTP client of the tests compares each response with the file. Broken or partial HTTP requests are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ HEADERS = st.sampled_from(
 headers = st.dictionaries(HEADERS, bent_bytes(BASIC, BEARER, FORM, b"null"), max_size=2)
 Step = tuple[str, str, list[Bend[bytes]], list[Bend[bytes]], dict[str, bytes]]
 addresses = (f"198.18.{n // 250 % 250}.{n % 250}" for n in count())
-"""One address may not open very many pages."""
+"""An address may open only a limited number of pages."""
 
 on_one_redis = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 fewer = settings(on_one_redis, max_examples=settings().max_examples // 4)
@@ -93,7 +92,7 @@ fewer = settings(on_one_redis, max_examples=settings().max_examples // 4)
 async def app(
     make_settings: MakeSettings, clock: Clock, registry: None, json_logs: io.StringIO
 ) -> AsyncIterator[ASGIApp]:
-    """Whose throttles let garbage through, and whose log repeats no password whatever came with it."""
+    """The application with throttles that let garbage through, and a log that must show no password."""
     limits = ("LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS", "CLIENT_ATTEMPTS")
     plenty = {f"TOKEN_SERVICE_{name}": "1000000/minute" for name in limits}
     app = build_app(Worker(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="198.18.0.0/15", **plenty), lambda: 0))
@@ -167,7 +166,7 @@ QUERY = authorization_url(
 @on_one_redis
 @given(headers, bent(st.just(QUERY.encode()), data))
 async def test_an_authorization_request(app: ASGIApp, headers: dict[str, bytes], query: bytes) -> None:
-    """Nobody is sent anywhere but to the client's own address, whose port an application may choose."""
+    """A redirect goes only to the client's own address. An application may choose its port."""
     response = await send(app, "GET", AUTHORIZATION, headers, query=query)
 
     location = response.headers.get("location", f"{PHONE_CALLBACK}?")
@@ -183,7 +182,7 @@ steps = st.tuples(
 @fewer
 @given(st.booleans(), st.lists(steps, min_size=1, max_size=3))
 async def test_pages_and_their_forms(app: ASGIApp, is_logged_in: bool, steps: list[Step]) -> None:
-    """With the fields and cookies of a true page, bent; without a path at that page's own."""
+    """The fields and cookies of a real page are changed. Without a path they go to that page's own."""
     async with http_client_for(app, next(addresses)) as http:
         browser = Browser(http)
         page = await browser.open(authorization_url())

@@ -1,4 +1,4 @@
-"""What a provider's server answers: believed in the form that it should have, else told in the log's words."""
+"""Responses of an identity provider are valid, or rejected with a reason for the log."""
 
 from __future__ import annotations
 

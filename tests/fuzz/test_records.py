@@ -129,7 +129,7 @@ def test_an_answer_that_is_no_text_is_an_outage(kind: str, answer: Any) -> None:
 async def test_whatever_stands_in_the_place_of_a_session_is_read_or_an_outage(
     worker: Worker, store: redis.Redis, record: bytes
 ) -> None:
-    """For a client, for the user's page, for the console, and for a gateway that may remember it."""
+    """Clients, the user's page, the console and a caching gateway read the record."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
     digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis, DEFAULT_LIFETIMES)

@@ -1,4 +1,4 @@
-"""What stands in a request: its form, credentials, tokens, scope, addresses and cookies. Read, or refused in order."""
+"""The parts of a request (form, credentials, tokens, scope, addresses, cookies) are read or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seed file: whatever bytes it has, it is a seed, or a list of mistakes that repeats no password."""
+"""A seed file of any bytes is a seed, or a list of mistakes that repeats no password."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ pieces = st.one_of(st.sampled_from([piece.encode() for piece in YAML]), data)
 
 
 def read(seed: bytes) -> Seed | None:
-    """Mistakes are lines to show to somebody."""
+    """Return the seed, or None for mistakes. Each mistake must be a printable line."""
     try:
         return parse_seed(seed)
     except BadSeed as refusal:
@@ -130,7 +130,7 @@ def _replace_somewhere(tree: Any, draw: st.DataObject) -> None:
     st.sampled_from(["password", "password_hash", "client_secret", "client_secret_hash"]),
 )
 def test_no_mistake_repeats_a_password(before: str, behind: str, field: str) -> None:
-    """Nobody remembers what YAML reads as a tag or an alias; the log is no place to learn it."""
+    """A password may look like a tag or an alias of YAML, and must not appear in the log."""
     section, name = ("users", "username") if "password" in field else ("clients", "client_id")
     for value in (before + PASSWORD + behind, f"'{before}{PASSWORD}{behind}'", f"[{before}{PASSWORD}{behind}]"):
         told = ""

@@ -1,4 +1,4 @@
-"""What operators type: variables, REDIS_URL, arguments, times. Every mistake is told in words, no secret with it."""
+"""Input of operators: variables, REDIS_URL, arguments, times. Mistakes are reported without secrets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ URLS = (
 
 
 def as_the_system_has_it(value: str) -> str:
-    """What a process finds in its environment where somebody put that: bytes without a zero, as text."""
+    """Return the value as a process finds it in its environment: bytes without a zero, as text."""
     return os.fsdecode(value.replace("\0", "").encode(errors="surrogatepass"))
 
 
@@ -155,14 +155,14 @@ RAW = st.tuples(text.map(lambda some: re.sub("[0-9@]", "", some)), text).map(PAS
 
 @given(st.sampled_from(URLS), RAW)
 def test_no_password_is_shown_however_it_is_spelled(url: str, password: str) -> None:
-    """One that ought to have been encoded, too."""
+    """This includes a password that should have been encoded."""
     _assert_hidden(url.format(f":{password}@"))
     _assert_hidden(url.format(f"user:{password}@"))
 
 
 @given(st.sampled_from(URLS), RAW)
 def test_no_password_is_shown_where_the_host_was_forgotten(url: str, password: str) -> None:
-    """Nothing would tell digits and a slash from a port and a path, or what follows @ from a host."""
+    """Digits and a slash look like a port and a path, and what follows @ looks like a host."""
     _assert_hidden(f"{url.partition(':')[0]}://:{password}")
 
 

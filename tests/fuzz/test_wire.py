@@ -1,4 +1,4 @@
-"""What a server sends that is no Redis, or has lost its mind: the connection ends, and everybody who waits is told."""
+"""Answers of a server that is no Redis or is broken end the connection, and all waiting calls fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API has: a lookup of its own on the Redis of the service."""
+"""The fixtures of the gateway tests: an API's own lookup on the Redis of the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def lookup(redis_server: AnyRedis, clock: Clock) -> AsyncIterator[BearerLo
 
 @pytest.fixture
 async def lookup_without_redis() -> AsyncIterator[BearerLookup]:
-    """Nobody listens where this one asks."""
+    """A lookup whose Redis cannot be reached."""
     lookup = BearerLookup(f"redis://127.0.0.1:{free_port()}/0")
     yield lookup
     await lookup.close()

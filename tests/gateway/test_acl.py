@@ -28,7 +28,7 @@ pytestmark = pytest.mark.clause("decided-gateway-user")
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    """On a Redis that was started with the file as it is."""
+    """A Redis that was started with the unchanged file."""
     deployment = Deployment(tmp_path, "--aclfile", str(ACL_FILE))
     yield deployment
     deployment.store.close()
@@ -48,7 +48,7 @@ async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(deployme
         for key in deployment.store.scan_iter("access:*"):
             deployment.store.delete(key)
 
-        await bearer.lookup(make_access_token("0a3").text)  # its answer comes behind the news
+        await bearer.lookup(make_access_token("0a3").text)  # this answer comes after the invalidation
         assert not any([await bearer.lookup(token) for token in tokens])
     await bearer.close()
 

@@ -1,4 +1,4 @@
-"""What an API loads along with the gateway: what it uses, and not the service."""
+"""The imports of the gateway library: what an API needs, and nothing of the rest of the service."""
 
 from __future__ import annotations
 

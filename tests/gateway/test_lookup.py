@@ -47,7 +47,7 @@ async def tokens(worker: Worker) -> list[str]:
 
 @contextmanager
 def counting_reads(store: redis.Redis) -> Iterator[list[int]]:
-    """How many GETs Redis served inside; known when the block ends."""
+    """Count the GETs that Redis serves in the block. The number is known at its end."""
     counted: list[int] = []
     before = _count_reads(store)
     yield counted
@@ -91,14 +91,14 @@ async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) ->
 
 
 async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
-    """A token is remembered from its second use on."""
+    """Look the tokens up twice, since a token is cached from its second use on."""
     for token in tokens:
         assert await is_live(bearer, token)
         assert await is_live(bearer, token)
 
 
 async def turns(bearer: BearerLookup, token: str, *, live: bool) -> bool:
-    """Whether memory comes to say so."""
+    """Return True once the cache gives this answer."""
     asking = asyncio.create_task(_ask_until(bearer, token, live))
     await until(asking.done, f"the token to be {'live' if live else 'dead'}")
     return True
@@ -183,7 +183,7 @@ async def test_an_unknown_token_is_asked_for_once(lookup: BearerLookup, store: r
 async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
-    """Redis notes every key that it watches for somebody; a flood of garbage would fill its table."""
+    """Redis notes every tracked key. A flood of garbage would fill its table."""
     assert all([await is_live(lookup, token) for token in tokens])
     await asyncio.gather(*(lookup.lookup(make_access_token(f"{n:03x}").text) for n in range(500)))
     once = store.info("stats")["tracking_total_keys"]
@@ -219,7 +219,7 @@ async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
 async def test_unknown_tokens_are_forgotten_with_everything_else(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis, end: str, held_time: LoopTime
 ) -> None:
-    """Nothing is remembered after the lookup was closed, Redis was emptied or the connection ended.
+    """The cache is empty after the lookup was closed, Redis was emptied or the connection ended.
 
     The time stands still. A connection that lasted is made again at once.
     """
@@ -233,7 +233,9 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
             await lookup.close()
         case "flushed":
             store.flushall()
-            await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
+            await lookup.lookup(
+                make_access_token("0a3").text
+            )  # this answer comes after all invalidations in the stream
         case "lost":
             for address in find_lookups(store):
                 store.client_kill_filter(addr=address)
@@ -327,7 +329,7 @@ async def test_news_of_keys_that_are_no_access_tokens_end_nothing() -> None:
         await remember(bearer, [token])
         for key in keys:
             scripted.say(INVALIDATE % (len(key), key))
-        await bearer.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
+        await bearer.lookup(make_access_token("0a3").text)  # this answer comes after all invalidations in the stream
 
         assert await is_live(bearer, token)
         assert scripted.count("GET", access_key_of(token)) == 2
@@ -469,7 +471,7 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: Bearer
             await worker.redis.write("DEL", access_key_of(token))
 
         await asyncio.gather(*(act(token) for token in tokens for act in (look, revoke, look)))
-        await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
+        await lookup.lookup(make_access_token("0a3").text)  # this answer comes after all invalidations in the stream
 
         assert not any([await is_live(lookup, token) for token in tokens])
 
@@ -530,7 +532,7 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
 
 
 def test_a_lookup_outlives_the_event_loop_that_it_was_used_in(redis_server: AnyRedis, store: redis.Redis) -> None:
-    """As where each test, or each call of a program without an event loop of its own, has another."""
+    """Each test, or each call of a program without a running event loop, has a loop of its own."""
     bearer = BearerLookup(redis_server.url)
     name, now_ms = make_access_token("0a3"), 1_795_000_000_000
     record = f"2\n{now_ms}\n{now_ms + 10**12}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n"

@@ -1,9 +1,9 @@
-"""Made-up histories: tokens are issued, revoked and expire, gateways look them up, and Redis is made to suffer.
+"""Random histories: tokens are issued, revoked and expire while gateways look them up and Redis fails.
 
-A token whose revocation was answered more than `TRUSTED_SECONDS` ago never has a live answer again, and one that lives
-is never told to be dead. Revocations are judged by the clock of the gateways, expiry by that of Redis, and each reading
-is compared with an earlier one of the same clock. Time passes at the pace that it has for Redis. A slow machine makes
-a history longer, and no judgement wrong.
+A token is never live again more than `TRUSTED_SECONDS` after the answer to its revocation. A live token is never
+refused. Revocations are judged by the clock of the gateways, expiry by that of Redis. Each reading is compared with an
+earlier one of the same clock. Time passes at the pace of Redis. A slow machine makes a history longer, but no
+judgement wrong.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class History:
 
 
 class LookupWorkload:
-    """The gateways and the tokens of one history. The network of the gateway `beyond` can be cut.
+    """The gateways and the tokens of one history. The network of the gateway `proxied` can be cut.
 
     `ended` counts the lookups of each gateway that have ended. `known`: tokens that each gateway accepted again and
     again, so that it may remember them, until it refuses them. `met` counts how often in a row each gateway accepted a

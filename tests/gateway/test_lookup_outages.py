@@ -17,6 +17,7 @@ from service.redis_client.trust import Trust
 from service.worker import Worker
 from tests.faults.deployment import Deployment, start_sessions, worker_on
 from tests.faults.proxy import running_proxy
+from tests.redis_client.lookups import remember
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
 from tests.support.clients_and_users import access_key_of
@@ -67,15 +68,10 @@ async def direct_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
 
 @pytest.fixture
 async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
-    """Through a network that can be cut."""
+    """A lookup through the proxy, which can cut its network."""
     bearer = BearerLookup(deployment.proxy.url)
     yield bearer
     await bearer.close()
-
-
-async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
-    """A token is remembered from its second use on."""
-    assert all([await bearer.lookup(token) for token in tokens * 2])
 
 
 def find_trust(bearer: BearerLookup) -> Trust:
@@ -137,17 +133,19 @@ def test_the_bounds_are_a_second_and_two() -> None:
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
     await let_connection_last(direct_lookup, held_time)
-    await remember(direct_lookup, tokens)  # again, since after a stall of the machine Redis's clock seems to have leapt
+    await remember(
+        direct_lookup, *tokens
+    )  # again, since after a stall of the machine Redis's clock seems to have leapt
     reads, trust = deployment.count_calls("get"), find_trust(direct_lookup)
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
     assert deployment.count_calls("get") == reads
     (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-lookups"]
 
     deployment.store.client_kill_filter(_id=ours["id"])
     await until(lambda: trust.until == 0, "the loss to be heard")
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
 
     assert deployment.count_calls("get") == reads + len(tokens)
 
@@ -157,7 +155,7 @@ async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themse
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """No time passes until the errors come."""
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
     await let_connection_last(direct_lookup, held_time)
     trust = find_trust(direct_lookup)
     with deployment.killed():
@@ -169,7 +167,7 @@ async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themse
                 await asking
 
     await comes_back(direct_lookup, tokens[0], held_time)
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
@@ -215,9 +213,9 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
     async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
         scripted.clock = (
             held_time.read
-        )  # else a slow test would seem to be a leap of this clock, after which all is read
+        )  # on a slow machine this clock would seem to leap, and everything would be read again
         scripted.answer = lambda _: record("0a3")
-        await remember(bearer, [token])
+        await remember(bearer, token)
         await held_time.advance_in_steps(10 * TRUSTED_SECONDS)
         assert scripted.count("TIME") == 1 + 10 * TRUSTED_SECONDS / HEARTBEAT_SECONDS
         assert find_trust(bearer).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
@@ -234,7 +232,7 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
     with deployment.frozen():
         await let_trust_end(direct_lookup, tokens[0], held_time)
         for _ in range(2):
@@ -256,7 +254,7 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
         charge(held_time.read() - DEADLINE_SECONDS + left_seconds)
         return await direct_lookup.lookup(make_access_token("0a3").text)
 
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
     with deployment.frozen():
         asking = asyncio.create_task(request())
         await held_time.advance_in_steps(left_seconds - MOMENT_SECONDS)
@@ -269,7 +267,7 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
     deployment: Deployment, proxied_lookup: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(proxied_lookup, tokens)
+    await remember(proxied_lookup, *tokens)
     with deployment.cut_off():
         await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
         await let_trust_end(proxied_lookup, tokens[0], held_time)
@@ -285,7 +283,7 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """News and lost beats lie unread in the socket; what counts is the clock."""
-    await remember(direct_lookup, tokens)
+    await remember(direct_lookup, *tokens)
     for token in tokens:
         deployment.store.delete(access_key_of(token))
     held_time.advance(TRUSTED_SECONDS)
@@ -322,10 +320,10 @@ async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(
     commands = ["+get", "+time", "+client|tracking", "+client|caching"]
     deployment.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
     async with BearerLookup(deployment.redis.url.replace("//", "//reader:word@")) as bearer:
-        await remember(bearer, tokens[:1])
+        await remember(bearer, tokens[0])
         deployment.store.execute_command("ACL", "SETUSER", "reader", "-client|caching")  # type: ignore[no-untyped-call]
 
-        await remember(bearer, tokens[1:2])
+        await remember(bearer, tokens[1])
         deployment.store.delete(*(access_key_of(token) for token in tokens[:2]))
 
         assert [await bearer.lookup(token) for token in tokens[:2]] == [None, None]
@@ -335,7 +333,7 @@ async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(
 async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_lost(
     proxied_lookup: BearerLookup, deployment: Deployment, tokens: list[str], held_time: LoopTime
 ) -> None:
-    await remember(proxied_lookup, tokens)
+    await remember(proxied_lookup, *tokens)
     with deployment.cut_off():
         under_way = start_lookups(proxied_lookup, [make_access_token("0a3").text for _ in range(500)])
         await held_time.advance_in_steps(DEADLINE_SECONDS)

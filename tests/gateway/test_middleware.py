@@ -39,7 +39,7 @@ async def get(app: ASGIApp, headers: Any = (), path: str = "/") -> httpx2.Respon
 
 
 async def call(app: ASGIApp, scope: ASGIScope) -> list[Message]:
-    """What the app sends to a connection that says nothing more than that it is there."""
+    """Return what the app sends to a connection that sends no message of its own."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -224,7 +224,7 @@ async def test_the_lifespan_passes_untouched(lookup: BearerLookup) -> None:
 async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
     http: httpx2.AsyncClient, lookup: BearerLookup, kind: str
 ) -> None:
-    """Not even with a live token: where its credentials would stand is not known."""
+    """A live token makes no difference, since the place of credentials in such a connection is not known."""
     seen: list[ASGIScope] = []
 
     async def look(scope: ASGIScope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What docs/gateway-redis.md tells gateways in other languages is what Redis holds."""
+"""The records in Redis are those that docs/gateway-redis.md describes to gateways in other languages."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ KIND_OF_WORDS = {
     "tombstones": "ended",
     "its tombstone": "ended",
 }
-"""How a header speaks of the kinds of keys that a script builds."""
+"""The words of a header for the kinds of keys that a script builds."""
 
 _FIELD = re.compile(r"-- (KEYS|DERIVED|ARGV|RETURNS|CLAUSES)\s+(.*)")
 _BINDING = re.compile(r"local ([\w, ]+) = (.+)")

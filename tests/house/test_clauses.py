@@ -47,7 +47,7 @@ def test_every_level_and_state_is_known() -> None:
 
 
 def test_the_level_fits_the_document() -> None:
-    """What the specification says is SPEC, what we decided DECIDED, and the RFCs have their own words."""
+    """Clauses of the specification have the level SPEC, our decisions DECIDED, and those of RFCs the RFC's words."""
     own_levels = {"spec": {"SPEC"}, "decided": {"DECIDED"}}
     misfits = [
         clause.id
@@ -135,7 +135,7 @@ def test_marks_of_module_class_and_case_reach_the_test(tmp_path: Path) -> None:
 
 
 def test_a_computed_clause_id_is_refused(tmp_path: Path) -> None:
-    """What cannot be read without running it cannot be searched for."""
+    """An id that needs the code to run cannot be searched for."""
     (tmp_path / "test_example.py").write_text("@pytest.mark.clause(NAME)\ndef test_function(): ...\n")
 
     with pytest.raises(ValueError, match="literal string"):

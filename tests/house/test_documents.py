@@ -1,4 +1,4 @@
-"""What the documents point at exists: files, headings, tests; and what they must go through is gone through."""
+"""The targets of links in documents exist: files, headings, tests. Required topics have all their rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ THREATS_OF_SECTION = {"4.1": 5, "4.2": 4, "4.3": 5, "4.4.1": 13, "4.4.2": 6, "4.
 
 
 def links_of(document: Path) -> Iterator[str]:
-    """Those within the repository; what stands in code is none."""
+    """Yield the links within the repository, without those in code."""
     text = CODE.sub("", BLOCK.sub("", document.read_text()))
     yield from (target for target in LINK.findall(text) if not re.match(r"[a-z]+:", target))
 
 
 def anchors_of(document: Path) -> set[str]:
-    """As GitHub makes them of headings: lower case, without punctuation, hyphens for spaces, numbered when repeated."""
+    """Return the anchors that GitHub makes of headings: lower case, no punctuation, hyphens for spaces, numbered."""
     anchors: list[str] = []
     for heading in HEADING.findall(BLOCK.sub("", document.read_text())):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("\\", "").lower()
@@ -86,7 +86,7 @@ def test_every_diagram_is_one_and_its_blocks_end() -> None:
 
 
 def test_every_flow_is_drawn() -> None:
-    """By what is sent in it, as the pages that explain the protocol would have to be found by."""
+    """A diagram is found by what is sent in it, as a reader would search for it."""
     drawn = "\n".join(DIAGRAM.findall((CHECKOUT / "docs" / "concepts.md").read_text()))
 
     for word in ("code_challenge", "grant_type=password", "grant_type=refresh_token", "revokeAll", "verify", "(theft)"):

@@ -67,7 +67,7 @@ def test_every_reason_has_a_description_and_every_description_a_reason() -> None
 
 @pytest.mark.clause("6749-5.2-description-characters", "6749-4.1.2.1-error-characters")
 def test_descriptions_keep_to_the_characters_of_the_framework() -> None:
-    """What is filled in is the name of a parameter that we know, never what was sent."""
+    """A description may contain the name of a parameter that we know, and never a value from the request."""
     names = parameters.TOKEN_PARAMETERS | parameters.REVOCATION_PARAMETERS | AUTHORIZATION_PARAMETERS
     rendered = [text.format(name=name) for text in DESCRIPTIONS.values() for name in names]
 

@@ -11,7 +11,7 @@ from service.observability.audit import KINDS, LIMIT_10, LIMIT_60, LIMIT_600, LO
 from tests.support.servers import CHECKOUT
 
 CONSOLE = re.compile(r"client_secret_rotated|user_(?:password_set|disabled|enabled)|.*_deleted|.*_by_console")
-"""What is told by the console alone."""
+"""The events that only the console reports."""
 SHARES = {LOG_ONLY: "", LIMIT_10: "few", LIMIT_60: "some", LIMIT_600: "all"}
 
 

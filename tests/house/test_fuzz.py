@@ -9,11 +9,11 @@ from pathlib import Path
 from tests.support.servers import CHECKOUT
 
 FuzzedName = str
-"""Of the module and the function: `scope.parse_scope`."""
+"""A module and a function, as in `scope.parse_scope`."""
 
 
 def find_functions(files: Iterator[Path], word: str) -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """In those files where the word stands at all."""
+    """Yield these functions from the files that contain the word."""
     for file in files:
         text = file.read_text("utf-8")
         for node in ast.walk(ast.parse(text)) if word in text else ():
@@ -30,7 +30,7 @@ def find_parsers() -> set[FuzzedName]:
 
 
 def find_fuzzed() -> set[FuzzedName]:
-    """What the marks `fuzzes` name, letter by letter."""
+    """Return the names in the marks `fuzzes`, letter by letter."""
     return {
         name.value
         for _, function in find_functions((CHECKOUT / "tests").glob("*/test_*.py"), "mark.fuzzes")
@@ -42,7 +42,7 @@ def find_fuzzed() -> set[FuzzedName]:
 
 
 def test_every_parser_gets_garbage_from_some_test() -> None:
-    """Whoever adds a `parse_…` adds a test to tests/fuzz, and names it there."""
+    """A new `parse_…` needs a test in tests/fuzz that names it in its mark."""
     assert not find_parsers() - find_fuzzed()
 
 

@@ -41,7 +41,7 @@ LIBRARIES = {
     "joserfc": {"realms.provider"},
     "ctypes": {"system"},
 }
-"""Only these packages and modules import the library."""
+"""The packages and modules that alone may import a library."""
 
 DISTRIBUTED = {"protocol", "redis_client", "gateway"}
 """These import each other relatively and nothing else of ours, so that they can be a distribution of their own."""
@@ -190,7 +190,7 @@ def test_no_two_modules_import_each_other() -> None:
 
 
 def test_nothing_imports_a_test_module() -> None:
-    """What several tests use is in a module of its own, such as those of tests/support."""
+    """Code that several tests use is in a module of its own, such as those of tests/support."""
     paths = [path for folder in ("tests", "benchmarks", "tools") for path in (CHECKOUT / folder).rglob("*.py")]
     offences = [
         f"{path.relative_to(CHECKOUT)}: {name}"

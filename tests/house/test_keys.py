@@ -34,7 +34,7 @@ PERSISTENT = ("for good", "while a client", "while a user", "while a realm")
 async def every_kind_of_key(
     worker: Worker, http: httpx2.AsyncClient, broken: StoreClient, durable: StoreClient
 ) -> AsyncIterator[str]:
-    """One of every operation; after each the store may be looked at."""
+    """Run one of every operation. The store may be examined after each."""
     await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
     async with worker.registry.make_lock():

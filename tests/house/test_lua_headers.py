@@ -1,4 +1,4 @@
-"""What the header of a Lua script says is what its body does, and each script has its caller and its tests."""
+"""The header of each Lua script agrees with its body, and each script has its caller and its tests."""
 
 import re
 

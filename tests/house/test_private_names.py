@@ -48,7 +48,7 @@ CONTRACT = [
     (multiprocess.Multiprocess, "handle_hup"),
     (multiprocess.Multiprocess, "keep_subprocess_alive"),
 ]
-"""What is private, or is not promised, of the standard library, uvicorn and the client of Prometheus."""
+"""The names of the standard library, uvicorn and prometheus_client that are private or not promised."""
 
 
 def test_only_these_private_names_of_other_objects_are_used() -> None:

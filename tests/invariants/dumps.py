@@ -1,4 +1,4 @@
-"""What Redis holds, searched for secrets."""
+"""A search for secrets in everything that Redis holds."""
 
 from __future__ import annotations
 

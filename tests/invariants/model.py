@@ -1,6 +1,6 @@
-"""What sections of the design say about sessions, in plain Python: no Redis, no tokens, one clock in whole seconds.
+"""The design's rules of sessions in plain Python: no Redis, no tokens, one clock in whole seconds.
 
-Lifetimes end fifty seconds beside the pauses that tests make, so that the time a test itself takes decides nothing.
+Lifetimes end fifty seconds before or after the pauses of the tests, so that the duration of a test decides nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BrowserSession:
 
 @dataclass
 class Consent:
-    """Its number is that of its code, too."""
+    """A consent. Its number is also that of its code."""
 
     user: str
     client_id: str
@@ -66,7 +66,7 @@ class Consent:
 
 @dataclass
 class Ended:
-    """Of a family that ended before its time: why, which generation was the head, and which one came too late."""
+    """A family that ended early: the reason, the generation of its head, and the replayed generation."""
 
     reason: str
     head: int
@@ -194,7 +194,7 @@ class Model:
         return False
 
     def revoke_all(self, user: str, until: float | None = None) -> None:
-        """Of what the user has, or of what was made up to a time."""
+        """Revoke what the user has, or what was issued up to a time."""
         last = self.now if until is None else until
 
         def is_covered(each: Family | Code | BrowserSession | Consent) -> bool:

@@ -1,4 +1,4 @@
-"""One user's life over HTTP: one of every kind of operation, and all that was given out or sent on the way."""
+"""A run of every kind of operation by one user over HTTP, which records all secrets on the way."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ VERIFIER = "a-code-verifier-that-is-long-enough-for-the-rfc-0123456789"
 
 @dataclass
 class Operations:
-    """`presentable` is all that would open something: tokens, codes, secrets, passwords, verifiers, and what a browser
-    holds: its cookies, and the names and signatures in its forms."""
+    """A run of all operations. `presentable` has every secret that could be presented to the service.
+
+    These are tokens, codes, secrets, passwords and verifiers, the cookies of browsers, and the names and signatures in
+    forms.
+    """
 
     http: httpx2.AsyncClient
     worker: Worker
@@ -97,7 +100,7 @@ class Operations:
         yield "a probe"
 
     async def _pages(self) -> AsyncIterator[str]:
-        """What a user does with browsers."""
+        """Use the pages with browsers. Yields each operation."""
         browser, other = Browser(self.http), Browser(self.http)
         challenge = make_code_challenge(VERIFIER)
         address = authorization_url(

@@ -203,12 +203,12 @@ class ServiceUnderTest:
         return {key: (self._store.dump(key) or b"", int(self._store.pttl(key))) for key in keys}
 
     def restore(self, dump: Mapping[str, tuple[bytes, int]], passed_seconds: float) -> None:
-        """As after a failover to a copy that is this much behind."""
+        """Restore the dump, as a failover to a copy does that is this much behind."""
         self._store.flushall()
         passed_ms = round(1000 * passed_seconds)
         for key, (value, left_ms) in dump.items():
             if left_ms == -1:
-                self._store.restore(key, 0, value)  # which stands for "without an end"
+                self._store.restore(key, 0, value)  # 0 stands for a key without a TTL
             elif left_ms > passed_ms:
                 self._store.restore(key, left_ms - passed_ms, value)
 
@@ -224,7 +224,7 @@ class ServiceUnderTest:
 
     @property
     def ended(self) -> dict[int, tuple[str, int, int | None]]:
-        """Of each family that is remembered: why it ended, its head, and which generation came too late."""
+        """Return for each remembered family why it ended, its head, and the replayed generation."""
         keys = {number: ended_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
         lines = {number: record.split("\n") for number, record in self._read(keys).items() if record}
         return {number: (line[2], int(line[3]), int(line[4]) if line[4] else None) for number, line in lines.items()}
@@ -236,7 +236,7 @@ class ServiceUnderTest:
 
     @property
     def answers(self) -> dict[int, str]:
-        """Of each consent that is there: nothing, "denied", or "allowed"."""
+        """Return for each consent its answer: "", "denied" or "allowed"."""
         keys = {number: consent_key(name.shard, name.digest) for number, (name, _) in self.consents.items()}
         answers = {number: record.split("\n")[5] for number, record in self._read(keys).items() if record}
         return {number: answer if answer in ("", "denied") else "allowed" for number, answer in answers.items()}

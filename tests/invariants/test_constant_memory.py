@@ -34,7 +34,7 @@ class OldKeys:
 
 
 def memory(sessions: Sessions) -> dict[str, tuple[int, int]]:
-    """For each kind of key of the session: how many there are, and the bytes that they take in all."""
+    """Return for each kind of key of the session the number of keys, and their bytes in all."""
     return _measure(sessions, lambda key: int(sessions.store.memory_usage(key) or 0))
 
 
@@ -77,7 +77,7 @@ async def test_a_family_is_as_small_after_thousands_of_refreshes_as_after_two(se
     assert set(early) == set(late) == {"access", "family", "index"}
     for kind, (count, size) in early.items():
         assert late[kind][0] == count
-        # Nothing but the digits of the generation may have become more.
+        # Only the digits of the generation may take more room.
         assert late[kind][1] <= size + 16, kind
 
 
@@ -120,7 +120,7 @@ async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: S
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-ended-families")
 async def test_an_ended_family_leaves_less_than_it_took_whatever_its_life_was(sessions: Sessions) -> None:
-    """One tombstone, of one size but for the digits of the generation, and none after a day."""
+    """The family leaves a tombstone for a day, whose size varies by the digits of the generation only."""
     time = OldKeys(sessions)
     sizes = []
     for refreshes in (1, 300):
@@ -156,5 +156,5 @@ async def test_a_user_who_opens_and_answers_pages_again_and_again_takes_no_more_
         {kind: count for kind, (count, _) in each.items()} == {"browser": 1, "consent": 1, "index": 1} for each in seen
     )
     sizes = [sum(size for _, size in each.values()) for each in seen]
-    # As above: what an allocator rounds, and no fifty leftovers.
+    # The allocator rounds sizes. There are no fifty leftovers.
     assert max(sizes[26:]) <= max(sizes[1:26]) + 64

@@ -48,5 +48,5 @@ async def test_an_index_ends_with_its_longest_member_and_names_nothing_dead_afte
             longest_ms = max(int(store.pttl(name)) for name in kinds.values())
 
             assert all(store.exists(name) for name in kinds.values()), operation
-            # Where the longest-lived one was ended, the index stays for the little that it was younger than the next.
+            # If the longest-lived member was ended, the index stays for the difference to the next one.
             assert -BESIDE_MS < index_ms - longest_ms < BESIDE_MS, operation

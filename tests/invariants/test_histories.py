@@ -1,4 +1,4 @@
-"""Random histories: whatever clients, thieves and operators do, the store does what a few lines of Python say."""
+"""Random histories of clients, thieves and operators: the store does what a small model in Python does."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(user=users, client_id=client_ids)
     def get_code(self, user: str, client_id: str) -> None:
-        """Through pages that nothing else happens to."""
+        """Get a code through pages that are used for nothing else."""
         code = self.name()
         self.service.issue_code(code, user, client_id)
         self.model.issue_code(code, user, client_id)
@@ -91,7 +91,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.service.consents)
     @rule(choice=choices, allows=st.booleans(), times=st.integers(1, 2), seconds=short_pauses)
     def answer_page(self, choice: int, allows: bool, times: int, seconds: float) -> None:
-        """Once or twice, of any page that was ever opened."""
+        """Answer any page that was ever opened, once or twice."""
         consent = self.pick(list(self.service.consents), choice)
         for _ in range(times):
             self.answer(consent, self.browsers[consent], allows)
@@ -100,7 +100,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.service.consents)
     @rule(choice=choices, other=choices, allows=st.booleans())
     def answer_page_elsewhere(self, choice: int, other: int, allows: bool) -> None:
-        """In any browser, which need not be the page's."""
+        """Answer a page in any browser, which need not be the page's."""
         consent = self.pick(list(self.service.consents), choice)
         self.answer(consent, self.pick(list(self.service.browser_names), other), allows)
 
@@ -115,7 +115,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.service.code_names)
     @rule(choice=choices)
     def exchange(self, choice: int) -> None:
-        """As the endpoint does: what was redeemed before ends what the first exchange gave."""
+        """Exchange a code as the endpoint does. A second exchange ends the session of the first."""
         code = self.pick(list(self.service.code_names), choice)
         known = self.model.codes.get(code)
         family, access = self.name(), self.name()
@@ -131,7 +131,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.model.families)
     @rule(choice=choices, times=st.integers(1, 3), seconds=short_pauses)
     def refresh(self, choice: int, times: int, seconds: float) -> None:
-        """With the newest token that the client holds, which may be ahead of a Redis that lost its last writes."""
+        """Refresh with the newest token of the client. A Redis that lost its last writes may be behind it."""
         family = self.pick(list(self.model.families), choice)
         for _ in range(times):
             self.wait(seconds)
@@ -141,7 +141,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.model.families)
     @rule(choice=choices, back=st.integers(0, 4), seconds=short_pauses, times=st.integers(1, 6))
     def replay(self, choice: int, back: int, seconds: float, times: int) -> None:
-        """One of the last tokens of a live family comes again, some time later, once or several times."""
+        """Replay one of the last tokens of a live family after some time, once or several times."""
         family = self.pick(list(self.model.families), choice)
         self.wait(seconds)
         for _ in range(times):
@@ -190,7 +190,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(user=users, seconds=st.sampled_from([100, 600, 3_000, 36_000]))
     def revoke_until(self, user: str, seconds: float) -> None:
-        """What is older than that many seconds."""
+        """Revoke what is older than that many seconds."""
         self.service.revoke_until(user, self.model.now - seconds)
         self.model.revoke_all(user, self.model.now - seconds)
 

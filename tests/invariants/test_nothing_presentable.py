@@ -50,7 +50,7 @@ async def test_after_each_operation_redis_holds_nothing_presentable(operations: 
 
 
 class Monitor:
-    """What Redis says that it is sent, from a thread of its own."""
+    """The commands that Redis gets, recorded by a thread."""
 
     def __init__(self, server: RedisServer) -> None:
         self._client: Any = redis.Redis(port=server.port)

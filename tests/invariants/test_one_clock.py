@@ -77,7 +77,7 @@ def test_no_setting_and_no_command_names_the_clock() -> None:
 
 @pytest.mark.clause("decided-i9-no-offset-from-outside")
 def test_the_service_itself_never_moves_the_clock() -> None:
-    """Only tests pass an offset: the root makes its application without one, and hands on what it was given."""
+    """An offset is passed by tests only. The application is made without one and passes it on unchanged."""
     passed = {
         (name, ast.unparse(keyword.value))
         for name, node in syntax_of_service()

@@ -1,4 +1,4 @@
-"""I9 between processes: instances ten minutes ahead and behind, beside a right one, are no different to anybody."""
+"""I9 between processes: instances ten minutes ahead and behind work like one with the right time."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class Instances:
 
     @asynccontextmanager
     async def client(self, services: Sequence[ServiceProcess] | None = None) -> AsyncIterator[httpx2.AsyncClient]:
-        """Those in turn; otherwise the one ahead, the one behind, and the right one."""
+        """Return a client of these in turn, by default of the one ahead, the one behind, and the right one."""
         transport = InTurn(services or (*self.wrong, self.right))
         async with httpx2.AsyncClient(base_url=ISSUER, transport=transport, timeout=MAX_WAIT_SECONDS) as http:
             yield http
 
     def console(self, wrong_by: int, *words: str) -> Any:
-        """What a command of the console answers on a machine whose clock is wrong."""
+        """Return the output of a console command on a machine whose clock is wrong."""
         plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         answer = subprocess.run(
             [sys.executable, "-m", "service.admin", *words, "--json"],
@@ -189,7 +189,7 @@ async def test_instances_whose_clocks_are_ten_minutes_wrong_change_nothing(insta
 @pytest.mark.clause("decided-i9-one-clock")
 @pytest.mark.parametrize("which", [0, 1], ids=["ahead", "behind"])
 async def test_the_clocks_are_wrong(instances: Instances, which: int) -> None:
-    """Only what HTTP wants of a machine's own clock shows it, and no cookie rests on that."""
+    """The Date header shows the machine's own clock, and no cookie depends on it."""
     forget_failures(instances.redis)
     async with instances.client([instances.wrong[which]]) as http:
         browser = Browser(http)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 
 class Memory:
-    """What a link tells to forget."""
+    """The keys that a connection invalidates."""
 
     def __init__(self) -> None:
         self.told: list[Sequence[bytes] | None] = []

@@ -17,5 +17,5 @@ async def lookup_at(url: str, *, limits: ConnectionLimits = DEFAULT_LIMITS) -> A
 
 
 async def remember(bearer: BearerLookup, *tokens: str) -> None:
-    """A token is remembered from its second use on."""
+    """Look the tokens up twice, since a token is cached from its second use on."""
     assert all([await bearer.lookup(token) for token in tokens * 2])

@@ -15,7 +15,7 @@ from tests.support.servers import RedisServer
 
 
 async def answer_of(bearer: BearerLookup, token: str) -> bool | None:
-    """Whether it is live; None: an error."""
+    """Return whether the token is live, or None for an error."""
     try:
         return await bearer.lookup(token) is not None
     except StoreUnavailable:
@@ -41,7 +41,7 @@ def put_token(server: RedisServer) -> str:
 
 
 def say_master(server: RedisServer, **others: str) -> bytes:
-    """What a Sentinel knows; `others` replace fields, and without a value leave them out."""
+    """Return a Sentinel's answer about the master. `others` replace fields; a field without a value is left out."""
     counts = dict.fromkeys(("num-slaves", "num-other-sentinels", "quorum"), "0")
     fields = {"name": "tokens", "ip": "127.0.0.1", "port": str(server.port), "flags": "master"} | counts | others
     words = [bulk(word.encode()) for field in fields.items() if field[1] for word in field]

@@ -23,10 +23,10 @@ Range = tuple[int, int, ScriptedRedis]
 
 
 class ScriptedCluster:
-    """Nodes that know one map and one set of records; each sends who asks for a key of another node there.
+    """Nodes with one map and one set of records. Each redirects commands for keys of another node.
 
-    `say_map` and `say_record` are what a node answers to CLUSTER SLOTS and GET; the `lost` say of themselves that they
-    are cut off from the others. `epochs`: the current epoch of the cluster that a node knows of, 0 unless given.
+    `say_map` and `say_record` return a node's answers to CLUSTER SLOTS and GET. The nodes in `lost` report that they
+    are cut off from the others. `epochs` has the current epoch that a node knows of, by default 0.
     """
 
     def __init__(self, nodes: list[ScriptedRedis]) -> None:

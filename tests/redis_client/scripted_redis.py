@@ -49,16 +49,16 @@ class ScriptedRedis:
 
     @property
     def connected(self) -> int:
-        """How many are there now."""
+        """Return the number of present connections."""
         return len(self._writers)
 
     def count(self, *command: str) -> int:
-        """How often it heard what begins like that."""
+        """Return how often a command with these first words came."""
         words = [word.encode() for word in command]
         return sum(heard[: len(words)] == words for heard in self.heard)
 
     def say(self, data: bytes) -> None:
-        """To everybody, unasked."""
+        """Send the data to every connection, unasked."""
         for writer in self._writers:
             writer.write(data)
 
@@ -68,7 +68,7 @@ class ScriptedRedis:
         self.waits_for = lambda _: never
 
     def hang_up(self) -> None:
-        """On everybody."""
+        """Close every connection."""
         for writer in self._writers:
             writer.close()
 

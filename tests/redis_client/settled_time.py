@@ -18,7 +18,7 @@ from tests.support.waiting import run_loop_once, until
 
 STEP_SECONDS = 0.05
 QUIET_TURNS = 2
-"""So many turns without traffic count as rest, since the operating system may hand over data late."""
+"""The turns without traffic that count as rest. The operating system may hand over data late."""
 
 Result = TypeVar("Result")
 

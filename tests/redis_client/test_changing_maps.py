@@ -144,7 +144,7 @@ async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(
 
 
 async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(settled_time: SettledTime) -> None:
-    """Its epochs begin anew as well."""
+    """The new cluster counts its epochs from the start."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         cluster.share(first)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.single_server("each test makes its own URL, of every ki
 
 
 async def outage_of(url: str) -> str:
-    """What a read, a write and a question for the policy say on a Redis like this; the same of each."""
+    """Return the message of the outage. A read, a write and a check of the policy must all give the same one."""
     connection = StoreClient(parse_redis_url(url))
     try:
         for call in (

@@ -15,7 +15,7 @@ from service.store.client import StoreClient
 from tests.conftest import MakeSettings
 
 TURNS = 80
-"""How many turns of the event loop the work needs on any of the three kinds of Redis, and some more."""
+"""More turns of the event loop than the work needs on any of the three topologies."""
 
 
 async def read(connection: StoreClient) -> None:
@@ -51,7 +51,7 @@ async def test_a_connection_closed_while_it_is_made_leaves_no_socket_open(
         task.cancel()
         with suppress(StoreUnavailable, asyncio.CancelledError):
             await task
-        # What was aborted is closed in the turn after that.
+        # An aborted connection is closed in the next turn.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         if count_open_files() != before:

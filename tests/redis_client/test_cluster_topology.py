@@ -113,7 +113,7 @@ async def test_many_that_are_sent_away_ask_for_the_map_once(settled_time: Settle
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own(settled_time: SettledTime) -> None:
-    """Else memory would be emptied at each beat, or a new node be believed whatever has become of it."""
+    """Otherwise the cache would be emptied at each heartbeat, or a new node trusted in any state."""
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
         cluster.share(first, second)
@@ -163,13 +163,13 @@ async def test_a_node_that_comes_back_is_connected_again() -> None:
         assert second.connected == 1
         second.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n" + bulk(key_of(token)))
         del cluster.records[key_of(token)]
-        assert await bearer.lookup(here)  # its answer stands behind the news
+        assert await bearer.lookup(here)  # this answer comes after the invalidation
         assert await bearer.lookup(token) is None
 
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_all_nodes_are_asked_for_the_map_in_turn(settled_time: SettledTime) -> None:
-    """One that lost the others would tell its old map for ever."""
+    """A node that lost the others would give its old map for ever."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         assert await bearer.lookup(cluster.make_token(first))
@@ -403,7 +403,7 @@ async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsew
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_close_while_redirections_are_followed_leaves_nothing_running(settled_time: SettledTime) -> None:
-    """One redirection holds the map when it is to be closed, another waits behind the close with a newer map."""
+    """A redirection holds the map when it is to be closed. Another waits behind the close with a newer map."""
     async with scripted_cluster(3) as cluster:
         first, second, third = cluster.nodes
         cluster.share(first)

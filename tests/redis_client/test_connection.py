@@ -1,4 +1,4 @@
-"""One connection for all: answers in their order, whole or in pieces, and what nobody can make sense of."""
+"""A pipelined connection: answers in order, whole or in pieces, and answers that make no sense."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.clause("decided-one-connection-many-answers")
 
 
 class ConnectionEvents:
-    """What a wire tells its owner."""
+    """The events that a connection reports to its owner."""
 
     def __init__(self) -> None:
         self.pushes: list[Any] = []
@@ -146,7 +146,7 @@ async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -
 async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_into_our_words(
     scripted: ScriptedRedis,
 ) -> None:
-    """As Redis does with one that it does not know, and HELLO says the password."""
+    """Redis repeats an unknown command in its error, and HELLO has the password."""
     scripted.hello = b"-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'\r\n"
     url, heard = replace(scripted.url, password="hunter2"), ConnectionEvents()
 

@@ -1,4 +1,4 @@
-"""Connections that wait for a replica hold up nobody at another master."""
+"""Connections that wait for a replica do not delay requests to another master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a connection is made: in one round trip, at any address of a name, with all scripts."""
+"""The handshake of a connection: one round trip, any address of a name, all scripts loaded."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_user_who_may_not_load_scripts_sends_their_texts(
 
 @contextmanager
 def silent_address(port: int) -> Iterator[str]:
-    """An address that swallows attempts to connect: nobody accepts there, and the queue is full."""
+    """Yield an address that ignores attempts to connect, because the queue of its socket is full."""
     address = "127.0.0.2"
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
@@ -219,7 +219,7 @@ async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch:
 
 @pytest.mark.clause("decided-redis-away")
 async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That would take a thread of the event loop's, and all of them may wait for name servers."""
+    """A look-up takes a thread of the event loop's pool, and all of them may wait for name servers."""
 
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("a look-up")

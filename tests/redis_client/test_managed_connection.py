@@ -107,7 +107,7 @@ async def test_when_the_clock_of_redis_leaps_ahead_nothing_from_before_is_believ
 
 @pytest.mark.clause("decided-i9-one-clock")
 async def test_when_the_clock_of_redis_falls_back_only_new_deadlines_follow(held_time: LoopTime) -> None:
-    """What is remembered ends early then, and Redis is asked."""
+    """Cached entries end early then, and Redis is asked."""
     async with scripted_redis() as scripted, link_to(scripted) as master:
         trust = master.trust
         scripted.clock = lambda: read_scripted_clock() - 10
@@ -142,7 +142,7 @@ async def test_news_of_keys_and_of_everything_is_passed_on() -> None:
             scripted.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$3\r\none\r\n$3\r\ntwo\r\n")
             scripted.say(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
             scripted.say(b">2\r\n$5\r\nother\r\n_\r\n")
-            await master.send(("PING",), decode_raw, is_tracked=False)  # its answer stands behind all news
+            await master.send(("PING",), decode_raw, is_tracked=False)  # this answer comes after all invalidations
 
             assert memory.told == [[b"one", b"two"], None]
 
@@ -186,7 +186,7 @@ async def test_the_log_hears_once_that_the_connection_ended_that_none_is_to_be_h
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime) -> None:
-    """Whatever happened at the server after it answered is not vouched for, however long the answer was under way."""
+    """An event at the server after its answer is not covered, however long the answer was on its way."""
     async with scripted_redis() as scripted:
         answers = asyncio.Event()
         scripted.waits_for = lambda command: answers if command == [b"TIME"] else None

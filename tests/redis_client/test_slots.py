@@ -1,4 +1,4 @@
-"""What is sent, and when, while a slot moves: by a cluster that says TRYAGAIN and ASK as long as a test wants."""
+"""The commands that are sent while a slot moves, with TRYAGAIN and ASK for as long as a test wants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.clause("decided-redis-cluster")
 
 
 class MovingCluster:
-    """Two nodes; `say` is what the source answers to scripts, and the target runs whatever it is sent."""
+    """Two nodes of a cluster. `say` is the source's answer to scripts, and the target runs all that it gets."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.cluster = cluster
@@ -100,7 +100,7 @@ async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(
 
 
 async def test_a_script_that_derives_keys_waits_until_its_slot_has_moved(moving: MovingCluster) -> None:
-    """On the node that the slot goes to it would find some of its keys only."""
+    """The node that the slot moves to would have only some of the keys."""
     moving.say = [moving.ask(), TRY_AGAIN, moving.ask(), moving.ask(is_over=True)]
 
     async with moving.connect() as connection:

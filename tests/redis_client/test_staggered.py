@@ -115,7 +115,7 @@ async def test_where_all_fail_each_error_is_told_once(held_time: LoopTime) -> No
 
 
 async def test_a_result_that_comes_too_late_is_discarded() -> None:
-    """As a connection that was made in the same turn of the event loop as another one."""
+    """The same happens to a connection that was made in the same turn of the event loop as another one."""
     begun: list[int] = []
     discarded: list[int] = []
     is_time = asyncio.Event()

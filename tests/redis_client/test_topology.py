@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 def demote(server: RedisServer) -> None:
-    """It goes on to answer; nobody listens where its new master should be."""
+    """Make the server a replica of a master that does not exist. It goes on answering."""
     with server.connect() as client:
         client.replicaof("127.0.0.1", str(free_port()))
 
@@ -64,12 +64,12 @@ async def test_a_master_that_became_a_replica_is_left_though_the_sentinels_name_
 async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_it_says_that_it_is_one(
     settled_time: SettledTime, servers: list[RedisServer]
 ) -> None:
-    """As one that a cut network keeps from hearing of its successor."""
+    """A cut network can keep a master from hearing of its successor."""
     old, new = put_token(servers[0]), put_token(servers[1])
     async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
         await remember(bearer, old)
         heard = sentinel.count("SENTINEL")
-        name(sentinel, say_master(servers[0], ip="", port=""))  # as good as no answer
+        name(sentinel, say_master(servers[0], ip="", port=""))  # this counts as no answer
         await settled_time.let_pass_until(lambda: sentinel.count("SENTINEL") > heard, WATCH_SECONDS)
         assert await bearer.lookup(old)
 

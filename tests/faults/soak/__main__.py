@@ -111,7 +111,7 @@ def run(soak: Soak, minutes: float) -> None:
 
 
 def tell(line: str, *, is_last: bool = True) -> None:
-    """What is not the last word on it is written over by the next line, where somebody watches."""
+    """Print a line. On a terminal the next line overwrites it unless it is the last one."""
     watched = sys.stdout.isatty()
     start, end = ("\r\x1b[K", "\n" if is_last else "") if watched else ("", "\n")
     sys.stdout.write(f"{start}{line}{end}")

@@ -1,7 +1,7 @@
-"""Reads a history and proves the invariants over it, or names the requests that break one.
+"""Reads a history and proves the invariants over it, or names the requests that break an invariant.
 
-It knows nothing but the history and what was promised. A request without an answer, or with 503, may have been carried
-out, then or later; so it excuses what it may explain, and it proves nothing. What a check could not decide is counted.
+It knows only the history and the promises. A request without an answer, or with 503, may have run, then or later. It
+therefore excuses what it may explain, and proves nothing. Undecided checks are counted.
 
     I1   a code has one winner, and nothing that is given out is given out twice
     I2   a family has one head: one token for each generation, and generations only go on when one is presented
@@ -35,19 +35,19 @@ PAGE_STATUSES: Final = (200, 302, 303, 400, 403, 429)
 WAITS_FOR_REPLICA: Final = ("exchange", "revoke", "revoke_all")
 
 GAVE_UP: Final = ("ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout")
-"""How it is called where the sender waited no longer: then the time alone is judged."""
+"""The errors of a request that its sender gave up. Only its time is judged."""
 HASHING_SECONDS: Final = 6.0
-"""For so long a password may wait to be checked, where many log in at once after an outage."""
+"""The time that the check of a password may wait if many users log in at once after an outage."""
 LONG_STALL_SECONDS: Final = 0.3
 MAX_ACCESS_TOKENS: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What the service under test promised by its settings, and how fast it has to be.
+    """The promises of the service under test: its settings and its speed.
 
-    `latest_seconds` is the longest that an answer may take, `back_seconds` how long after a fault 503 may still come.
-    Without them nothing is judged by how long it took. A request must be answered in the end, and service must return.
+    `latest_seconds` is the longest time of an answer. `back_seconds` is how long after a fault 503 may still come.
+    Without them no time is judged. A request must be answered in the end, and service must return.
     """
 
     durability: Durability = "memory"
@@ -75,7 +75,7 @@ class Verdict:
 
 
 class Generation(NamedTuple):
-    """What a refresh token says of itself to whoever has the service's key."""
+    """The contents of a refresh token, which need the service's key."""
 
     family: str
     number: int
@@ -90,7 +90,7 @@ class _Ending(NamedTuple):
 
 @dataclass
 class _Family:
-    """One grant: `birth` gave its first tokens, `since` is when what it rests on was surely there."""
+    """A grant. `birth` gave its first tokens. At `since` the records that it needs were surely there."""
 
     birth: Call
     code: Call | None
@@ -123,7 +123,7 @@ class _Checker:
     def check(self) -> Verdict:
         for call in sorted(self._history.calls, key=lambda call: call.started):
             self._by_kind[call.kind].append(call)
-            if call.kind != "code":  # what a page gave; that one was asked for by a call of its own
+            if call.kind != "code":  # the page's code has a call of its own
                 self._check_answer(call)
             self._note_gifts(call)
         self._note_refreshes()
@@ -178,7 +178,7 @@ class _Checker:
         if self._history.stalled_seconds(since, call.ended) < LONG_STALL_SECONDS:
             self._accuse("I8", "503 while nothing was wrong", call)
 
-    # What was given out
+    # Issued tokens and codes
 
     def _note_gifts(self, call: Call) -> None:
         if call.code:
@@ -215,7 +215,7 @@ class _Checker:
             family.refreshes.append((presented.number, call))
             family.access_tokens += call.status == 200
 
-    # What ends a session
+    # Ends of sessions
 
     def _note_endings(self) -> None:
         by_user: dict[str, list[_Family]] = defaultdict(list)
@@ -233,7 +233,7 @@ class _Checker:
                 family.endings += _find_ending_by_revoke_all(call, family.since, family.birth.started)
 
     def _second_exchanges(self, family: _Family) -> Iterator[_Ending]:
-        """Whoever exchanges a code again ends what the first exchange gave."""
+        """Yield the second exchanges of the code, each of which ends what the first exchange gave."""
         for call in self._exchanges[family.birth.sent] if family.birth.kind == "exchange" else ():
             if call is family.birth or call.client_id != family.birth.client_id:
                 continue
@@ -254,7 +254,7 @@ class _Checker:
             yield _Ending(call, is_late and call.error == "invalid_grant")
 
     def _answers(self, family: _Family) -> Iterator[tuple[int, float]]:
-        """Which generation was given, and when."""
+        """Yield each issued generation and its time."""
         for _, call in family.refreshes:
             given = self._read(call.refresh_token) if call.status == 200 else None
             if given is not None:
@@ -312,7 +312,7 @@ class _Checker:
                 self._accuse("I2", f"head {number}, and nobody presented {number - 1}", call)
 
     def _failed_over(self, first: Call, second: Call) -> bool:
-        """Whether writes of the first may have been lost before the second."""
+        """Return True if writes of the first call may have been lost before the second."""
         return any(fault.started <= second.ended and first.started <= fault.ended for fault in self._history.failovers)
 
     # I7 and I10: what was presented, and what was answered
@@ -406,7 +406,7 @@ class _Checker:
                     return
 
     def _is_explained(self, call: Call, endings: Iterable[_Ending], *gifts: Call) -> bool:
-        """Whether something may have ended it before this call was answered, or a failover lost what it rests on."""
+        """Return True if the family may have ended before the answer, or a failover lost what it needs."""
         if any(ending.call.started <= call.ended for ending in endings):
             return True
         if any(self._may_be_lost(gift) for gift in gifts):
@@ -415,7 +415,7 @@ class _Checker:
         return False
 
     def _check_end_of(self, family: _Family) -> None:
-        """After the last fault each session that nobody ended is refreshed once more."""
+        """Check that after the last fault each session that was not ended was refreshed once more."""
         if not self._history.is_closed or family.endings:
             return
         last = max((fault.ended for fault in self._history.faults), default=family.birth.ended)
@@ -428,7 +428,7 @@ class _Checker:
             self._accuse("I10", "a session that nobody ended was not seen alive at the end", family.birth, *tries)
 
     def _may_be_lost(self, call: Call) -> bool:
-        """Whether a failover may have taken back what was answered, which the durability did not promise to keep."""
+        """Return True if a failover may have lost the result, which the durability did not promise to keep."""
         if self._promise.durability == "replica" and call.kind in WAITS_FOR_REPLICA and call.status == 200:
             return False
         return any(

@@ -1,4 +1,4 @@
-"""What a run leaves behind for its checker: every request with its times and its answer, every fault, every stall.
+"""The record of a run for its checker: every request with its times and answer, every fault, every stall.
 
 All times are seconds of one monotonic clock (`clock.py`).
 """
@@ -14,19 +14,18 @@ Kind = Literal["login", "page", "code", "exchange", "refresh", "revoke", "revoke
 WRITES = ("login", "exchange", "refresh", "revoke", "revoke_all")
 NO_ANSWER = 0
 UNKNOWN_OUTCOMES = (NO_ANSWER, 503)
-"""After these a request may have been carried out, or be so still: it can lie before a Redis that hangs."""
+"""The statuses after which a request may have run or may still run, since it may wait for a Redis that hangs."""
 
 LATE_SECONDS = 10.0
-"""After the end of a fault it is carried out within so many seconds, or never."""
+"""The time after a fault within which a request with an unknown outcome has run, or never will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request and what became of it.
+    """A request and its result.
 
-    `sent` is the token or code that was presented, `user` whose it is; `client_id` is who asked. `status` is 0 where no
-    answer came, and `trouble` then says why. `named` is whom `verify` or `introspect` took the token for, and empty
-    where they took it for dead.
+    `sent` is the presented token or code, `user` its user, `client_id` the client. `status` is 0 without an answer, and
+    `trouble` then says why. `named` is the user name that `verify` or `introspect` returned, empty for a dead token.
     """
 
     kind: Kind
@@ -58,10 +57,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """From the moment it was done until everything was whole again.
+    """A fault from its beginning until everything works again.
 
-    `instance` is the instance of the service that it hit: its connections may be lost or hang. `took_over` is set where
-    another Redis took a master's place: when that one was there. `users` are those whom the fault touched; None: all.
+    `instance` is the hit instance, whose connections may be lost or hang. `took_over` is the time at which another
+    Redis replaced a master, if one did. `users` are the users concerned, or None for all.
     """
 
     name: str
@@ -77,7 +76,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The machine gave the sender no time: whoever was asked meanwhile had none either."""
+    """A time in which the machine did not run the sender, and maybe no other process either."""
 
     started: float
     ended: float
@@ -100,7 +99,7 @@ class History:
         return sum(max(0.0, min(ended, stall.ended) - max(started, stall.started)) for stall in self.stalls)
 
     def is_hit(self, call: Call) -> bool:
-        """Whether the instance that was asked was itself killed or frozen meanwhile."""
+        """Return True if the instance of the call was killed or frozen meanwhile."""
         return any(
             fault.instance == call.instance and fault.overlaps(call.started - 0.1, call.ended) for fault in self.faults
         )

@@ -15,7 +15,7 @@ WRONG_CLOCK = CHECKOUT / "tests" / "invariants" / "wrong_clock"
 
 
 class Instance:
-    """One address of the service, whatever processes stand behind it over time."""
+    """An address of the service. Its processes change over time."""
 
     def __init__(self, number: int, folder: Path, environment: Mapping[str, str], workers: int) -> None:
         self.number = number
@@ -33,7 +33,7 @@ class Instance:
         self._service = self._running.enter_context(running)
 
     def wait(self) -> None:
-        """Until it is ready, with all its workers."""
+        """Wait until the instance is ready with all its workers."""
         wait_until(lambda: self.is_ready() and len(self.worker_pids()) == self.workers, "an instance")
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class Instance:
         self._running.close()
 
     def kill(self) -> None:
-        """Nobody of it is left to finish anything."""
+        """Kill all processes of the instance, so that none finishes any work."""
         pids = self.worker_pids()
         stop(self._service.process, signal.SIGKILL)
         for pid in pids:
@@ -51,7 +51,7 @@ class Instance:
         self._running.close()
 
     def worker_pids(self) -> list[int]:
-        """Those who answer requests: with one worker that is the process itself."""
+        """Return the processes that answer requests. An instance with one worker has only one process."""
         pid = self._service.process.pid
         if self.workers == 1:
             return [pid] if self._service.process.poll() is None else []
@@ -98,7 +98,7 @@ def _command_line(pid: int) -> bytes:
 
 
 def _is_running(pid: int) -> bool:
-    """A zombie that nobody has taken note of yet does not run."""
+    """Return True if the process runs. A zombie does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

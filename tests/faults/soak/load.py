@@ -1,8 +1,7 @@
-"""A load of mixed histories: people who log in, refresh, log out, and some who do what they should not.
+"""A load of mixed histories: users log in, refresh and log out, and some misbehave.
 
-It runs in a thread of its own, on every instance in turn, and writes every request down. Whoever is answered 503 or not
-at all asks again with the same token, as a client should; only the exchange of a code is repeated by those alone who
-know that this may end their session.
+It runs in a thread, on the instances in turn, and records every request. After a 503 or no answer it repeats a request
+with the same token, as a client should. An exchange of a code is repeated only where the session may end.
 """
 
 from __future__ import annotations
@@ -54,9 +53,10 @@ NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
 
 @dataclass
 class Session:
-    """What a client keeps; `refresh_tokens` in the order of their generations. `is_over`: it knows that it has ended.
+    """A session as its client keeps it, with `refresh_tokens` in the order of generations.
 
-    `spent_at` is when it asked for the newest one, at the earliest.
+    `is_over` says that the client knows of its end. `spent_at` is the earliest time at which the newest token was asked
+    for.
     """
 
     device: Device
@@ -68,7 +68,7 @@ class Session:
 
     @property
     def older(self) -> str:
-        """One that was spent a moment ago, where there is such; else the newest."""
+        """Return a token that was spent a moment ago, or the newest one."""
         is_fresh = read_clock() - self.spent_at < self.device.load.grace_seconds / 2
         return self.refresh_tokens[-2:][0] if is_fresh else self.refresh_tokens[-1]
 
@@ -76,8 +76,8 @@ class Session:
 class Device:
     """A browser or phone with an address of its own.
 
-    `only` is the one instance that it asks, if it asks only one, with a new connection each time: the workers of an
-    instance share the connections.
+    `only` is the instance of all its requests, or None. With it each request has a new connection, because the workers
+    of an instance share the connections.
     """
 
     def __init__(self, load: Load, credentials: UserCredentials, rng: random.Random, only: int | None = None) -> None:
@@ -91,7 +91,7 @@ class Device:
     async def send(
         self, kind: Kind, path: str, client: OAuthClient, sent: str = "", *, form: Mapping[str, str] | None = None
     ) -> Call:
-        """One request to any of the instances; a form, or else a GET or POST as the bearer."""
+        """Send a request to an instance: a form, or a GET or POST with the bearer token."""
         await self.load.wait_for_turn()
         instance = self.rng.randrange(len(self.load.clients)) if self.only is None else self.only
         http = self.load.clients[instance]
@@ -125,7 +125,7 @@ class Device:
         return await self.send(kind, TOKEN, client, sent, form=form)
 
     async def log_in(self, client: OAuthClient) -> Session | None:
-        """None where the answer is unknown: then nobody has the tokens."""
+        """Log in. Returns None if the outcome is unknown, since then the tokens are lost."""
         call = await self.send("login", TOKEN, client, form=login_form(self.person))
         return self.keep(call, client)
 
@@ -137,7 +137,7 @@ class Device:
         return session
 
     async def get_code(self, client: OAuthClient) -> str | None:
-        """Over the pages; None where that did not lead to a code."""
+        """Get a code from the pages. Returns None if they led to none."""
         callback = CALLBACKS[client.client_id]
         try:
             page = await self._browser.open(authorization_url(client, callback))
@@ -173,7 +173,7 @@ class Device:
     async def refresh(
         self, session: Session, refresh_token: str | None = None, client: OAuthClient | None = None
     ) -> Call:
-        """Of the newest generation; a newer one that comes back is kept."""
+        """Refresh with the newest generation, and keep a newer one that comes back."""
         sent = refresh_token or session.refresh_tokens[-1]
         form = {"grant_type": "refresh_token", "refresh_token": sent}
         call = await self.grant("refresh", client or session.app, sent, **form)
@@ -311,7 +311,7 @@ async def _do_something(device: Device, session: Session) -> None:
 
 
 async def _log_out(device: Device, session: Session) -> None:
-    """Of one access token first, and then of the session; what is dead is asked for."""
+    """Revoke an access token and then the session, and use the dead tokens."""
     token = device.rng.choice(session.access_tokens[-3:])
     await device.until_answered(lambda: device.revoke(session.app, token))
     await device.verify(session, token)
@@ -324,7 +324,7 @@ async def _log_out(device: Device, session: Session) -> None:
 
 
 async def log_in_and_out(device: Device) -> None:
-    """With a refresh that is under way at that moment."""
+    """Log out while a refresh is under way."""
     session = await device.log_in(device.rng.choice(APPS))
     if session is None:
         return
@@ -354,7 +354,7 @@ async def use_a_code(device: Device) -> None:
 
 
 async def contend_for_a_code(device: Device) -> None:
-    """Several at once, or one after the other: at most one wins, and whoever comes second ends what it won."""
+    """Exchange a code several times, at once or in turn. At most one wins, and a second one ends its session."""
     app = device.rng.choice(APPS)
     code = await device.get_code(app)
     if code is None:
@@ -388,7 +388,7 @@ async def steal(device: Device) -> None:
 
 
 async def log_out_everywhere(device: Device) -> None:
-    """With codes that nobody exchanged yet, and a refresh and an exchange under way."""
+    """Send a revokeAll with unused codes, while a refresh and an exchange are under way."""
     session = await device.log_in(device.rng.choice(APPS))
     if session is None:
         return
@@ -418,7 +418,7 @@ LIVES: Final[Sequence[tuple[Operations, int]]] = (
 
 @dataclass
 class Load(threading.Thread):
-    """From `start` to `finish`. Half of the people never log out everywhere, so that sessions stay that must live."""
+    """The load between `start` and `finish`. Half of the users never send a revokeAll, so that sessions stay alive."""
 
     ports: Sequence[int]
     people: Sequence[UserCredentials]
@@ -473,7 +473,7 @@ class Load(threading.Thread):
             self.failure = failure
 
     async def wait_for_turn(self) -> None:
-        """So many requests a second; what was missed is not made up for."""
+        """Wait for the next request of the rate. Missed turns are not made up for."""
         now = read_clock()
         self._next_turn = max(self._next_turn, now) + 1 / self.rate
         await pause(self._next_turn - now)
@@ -529,7 +529,7 @@ class Load(threading.Thread):
                 return
 
     async def _ask_for_everything(self) -> None:
-        """Those that should live must, and what was ended must not."""
+        """Use every session. The live ones must work, and the ended ones must not."""
         waiting = iter(list(self.sessions))
 
         async def ask_in_turn() -> None:

@@ -24,12 +24,12 @@ from tests.support.waiting import wait_until
 AWAY_SECONDS = 2.0
 """The longest that a dead master stays away after another took its place."""
 SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS = 0.5, 1.5
-"""How long a replica hears nothing before its master dies, at least."""
+"""Bounds of the time without replication before a master dies."""
 MIN_LOST = 5
 """The number of requests that are answered while they wait for a replica. Their effect is lost."""
 SLOTS_AT_ONCE = 8
 MOVED_SHARE = 0.5
-"""Of the keys of a slot, before the others follow."""
+"""The share of a slot's keys that moves before the others."""
 
 
 class _Nodes(Protocol):
@@ -121,7 +121,7 @@ class Replicated(Servers):
         return Fault(name=name, started=started, ended=read_clock(), took_over=took_over, users=users)
 
     def _find_people(self, shard: Shard) -> frozenset[str] | None:
-        """Whose keys lie there; None: everybody's."""
+        """Return the users whose keys lie there, or None for all."""
         return None
 
     def kill_replica(self, rng: random.Random) -> Fault:
@@ -175,7 +175,10 @@ class Divided(Replicated):
         return self._moved("move_slot_atomically", tags, started)
 
     def _pick_tags(self, rng: random.Random) -> list[str]:
-        """Of users, and sometimes of the registry, which lies in a slot of its own; each slot once."""
+        """Return tags of users, sometimes also that of the registry, which has a slot of its own.
+
+        Each slot comes once.
+        """
         tags = [_REGISTRY_TAG, *(_tag_of(credentials.username) for credentials in PEOPLE)]
         by_slot = {key_slot(tag.encode()): tag for tag in tags}
         return rng.sample(sorted(by_slot.values()), SLOTS_AT_ONCE)

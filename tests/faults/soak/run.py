@@ -30,7 +30,7 @@ def read_generation(text: str) -> Generation | None:
 
 @dataclass
 class Report:
-    """What all rounds so far came to. `away_seconds`: for faults of Redis, how long it took until writes went on."""
+    """The result of all rounds so far. `away_seconds`: how long each fault of Redis stopped writes."""
 
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Report:
         return self.calls.total()
 
     def lines(self) -> Iterator[str]:
-        """For people to read."""
+        """Yield the lines of the report."""
         yield f"{self.requests} requests in {self.rounds} rounds; the slowest answer took {self.slowest_seconds:.2f} s"
         for kind in dict.fromkeys(kind for kind, _ in sorted(self.calls)):
             statuses = sorted((status, number) for (of, status), number in self.calls.items() if of == kind)
@@ -86,7 +86,7 @@ def describe_away(seconds: Sequence[float]) -> str:
 
 
 def find_away_seconds(calls: Sequence[Call], fault: Fault) -> float | None:
-    """From a fault of Redis to the end of the first write that began after it was refused one; None where none was."""
+    """Return the time from a fault of Redis to the end of the first write after a refused one, or None."""
     if fault.instance is not None:
         return None
     touched = [
@@ -113,7 +113,7 @@ def count_alive(history: History) -> int:
 
 
 def write_history(file: Path, history: History) -> None:
-    """One line for each fault, stall and request, in the order in which they began."""
+    """Write a line for each fault, stall and request, in the order in which they began."""
     everything: tuple[Fault | Stall | Call, ...] = (*history.faults, *history.stalls, *history.calls)
     events = [(each.started, str(each)) for each in everything]
     file.write_text("".join(f"{line}\n" for _, line in sorted(events)))
@@ -138,7 +138,7 @@ class Soak:
     requests_of_round: int = 0
 
     def run_round(self, number: int, names: Sequence[str], tell: Callable[[], None] = lambda: None) -> Verdict:
-        """One load with these faults, one after the other; `tell` is called after each."""
+        """Run a load with these faults, one after the other. `tell` is called after each."""
         rng = random.Random(f"{self.seed} {number}")
         first = number * PEOPLE_OF_A_ROUND % len(PEOPLE)
         ports = [instance.port for instance in self.servers.instances]

@@ -1,8 +1,7 @@
-"""Where a run takes place: instances of the service on a Redis, and what can happen to either.
+"""The servers of a run: instances of the service on a Redis, and the faults that can happen to them.
 
-Each fault is a method that does it and returns when everything is whole again; what it tells is when and to whom. They
-need no rights but those of the user who runs them: a full disk, for example, is the limit of a process on the size of
-its files.
+Each fault is a method that does it and returns when everything works again. It returns its time and its victim. Faults
+need no special rights: a full disk, for example, is a limit of the process on the size of its files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tests.support.waiting import wait_until
 PASSWORD = "the password of all of them"
 PEOPLE = tuple(UserCredentials(f"user-{number}@example.com", PASSWORD) for number in range(48))
 SHORTEST_SECONDS, MAX_SECONDS = 0.3, 2.6
-"""How long what hangs hangs: from hardly noticed to well past the deadline of a request."""
+"""Bounds of the duration of a hang: from hardly noticed to well past the deadline of a request."""
 AHEAD_SECONDS = (600.0, -600.0)
 
 Inject = Callable[[random.Random], Fault]
@@ -96,7 +95,7 @@ class Servers:
         return self._restart("kill_instance", rng.choice(self.instances), 0)
 
     def wrong_clock(self, rng: random.Random) -> Fault:
-        """From now on the last instance takes the time for ten minutes earlier or later, until it is killed."""
+        """Move the clock of the last instance by ten minutes, until the instance is killed."""
         return self._restart("wrong_clock", self.instances[-1], rng.choice(AHEAD_SECONDS))
 
     def _restart(self, name: str, instance: Instance, ahead_seconds: float) -> Fault:
@@ -124,7 +123,7 @@ def _environment(redis_url: str, seed: Path) -> dict[str, str]:
 
 
 def _write_seed(file: Path) -> Path:
-    """The cast's clients, and users of this run's own, who all have one password and so one hash."""
+    """Write a seed with the clients of tests/seed.yaml and users of the run, who share one password and its hash."""
     seed = yaml.safe_load(SEED.read_text())
     password_hash = hash_password(PASSWORD)
     seed["users"] = [
@@ -136,7 +135,7 @@ def _write_seed(file: Path) -> Path:
 
 
 class SingleServer(Servers):
-    """One Redis with an append-only file; the first instance speaks to it through a proxy, the second one directly."""
+    """A Redis with an append-only file. The first instance uses a proxy, the second one connects directly."""
 
     def __init__(self, folder: Path, deployment: Deployment, variables: Mapping[str, str]) -> None:
         super().__init__(folder, (deployment.proxy.url, deployment.redis.url), variables)
@@ -171,7 +170,7 @@ class SingleServer(Servers):
         return Fault(name="freeze_redis", started=started, ended=read_clock())
 
     def hold_network(self, rng: random.Random) -> Fault:
-        """Nothing passes between the first instance and Redis, and nobody is told; then all of it does."""
+        """Hold all data between the first instance and Redis, and deliver it at the end."""
         started = read_clock()
         with self._deployment.cut_off():
             hang(rng)

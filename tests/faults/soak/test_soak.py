@@ -37,7 +37,7 @@ def machine_pace(loop_time: LoopTime) -> Iterator[None]:
 
 
 def has_lived(load: Load) -> bool:
-    """Each kind of request went through, and sessions will be alive at the end, whatever the lanes still end."""
+    """Return True if each kind of request succeeded, and sessions will be alive at the end."""
     done = {call.kind for call in list(load.history.calls) if call.status == 200}
     return done >= KINDS and sum(map(is_kept, list(load.sessions))) >= load.lanes + MIN_ALIVE
 
@@ -48,7 +48,7 @@ def is_kept(session: Session) -> bool:
 
 
 def soak_on(servers: Servers, durability: Durability = "memory", names: Iterable[str] = ()) -> Soak:
-    """One round with all faults of the ground, or with these; what was found stands in what pytest shows."""
+    """Run a round with all faults of the servers, or with these. pytest shows the result."""
     promise = Promise(durability=durability, grace_seconds=GRACE_SECONDS)
     soak = Soak(servers, promise, SEED, list(servers.faults), calm_seconds=0.6, is_enough=has_lived)
     print(f"SOAK_SEED={SEED}")  # noqa: T201 - pytest shows it where the test fails

@@ -29,7 +29,7 @@ def answer_as_api(_: Arrived) -> Reply:
 
 
 def answer_as_live(_: Arrived) -> Reply:
-    """What the stand-in says where a test says nothing else."""
+    """Return the default response of the stand-in."""
     return Reply(headers={"X-Auth-Subject": "s", "X-Auth-Realm": "main", "X-Auth-User": "stand-in"})
 
 
@@ -104,7 +104,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def gateway(deployment: ProxyDeployment, name: str) -> Gateway:
-    """Before the real service."""
+    """A gateway in front of the real service."""
     return deployment.before_service[name]
 
 
@@ -115,7 +115,7 @@ def before_stand_in(deployment: ProxyDeployment, name: str) -> Gateway:
 
 @pytest.fixture
 def all_at_once() -> Iterator[ThreadPoolExecutor]:
-    """For what takes as long as a gateway's patience."""
+    """An executor for requests that wait until a gateway gives up."""
     with ThreadPoolExecutor(len(NAMES)) as threads:
         yield threads
 

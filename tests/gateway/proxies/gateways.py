@@ -24,7 +24,7 @@ PROGRAMS = Path(sys.executable).parent
 # Debian keeps servers where only root looks for programs.
 SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 
-# As root nginx makes itself nobody, who may not write where the tests may.
+# nginx started by root changes to the user nobody, who may not write to the folder of the test.
 AS_ROOT = ("-g", "user root;") if os.geteuid() == 0 else ()
 
 COMMANDS: Mapping[str, Sequence[str]] = {
@@ -102,7 +102,7 @@ def running_gateway(name: str, folder: Path, service_port: int, api_port: int) -
 
 
 def is_ready(gateway: Gateway) -> bool:
-    """Whether its routes are there: the API answers behind it."""
+    """Return True if the gateway has its routes, so that the API answers behind it."""
     try:
         return gateway.get("/public/ready").status == 200
     except (OSError, http.client.HTTPException):

@@ -17,7 +17,7 @@ from tests.support.servers import free_port
 
 @dataclass(frozen=True)
 class Arrived:
-    """One request; the names of headers and trailers are spelled as they were sent."""
+    """A request with the names of its headers and trailers as they were sent."""
 
     method: str
     target: str
@@ -64,7 +64,7 @@ class Recorder:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Nobody listens, and no connection is left."""
+        """Stop the server in the block: it has no listening socket and no connection."""
         self._stop()
         try:
             yield
@@ -122,10 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def __init__(self, recorder: Recorder, *connection: Any) -> None:
         self._recorder = recorder
-        super().__init__(*connection)  # which answers all of its requests
+        super().__init__(*connection)  # the handler answers all requests of the connection
 
     def handle_one_request(self) -> None:
-        """One request of any method; what the standard library has for it asks for a method of ours per HTTP method."""
+        """Answer a request of any method. The standard library wants a method of ours for each HTTP method."""
         self.raw_requestline = self.rfile.readline(65537)
         if not self.raw_requestline or not self.parse_request():
             self.close_connection = True

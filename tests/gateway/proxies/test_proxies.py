@@ -1,4 +1,4 @@
-"""Every gateway of examples/gateways keeps the same promises to the API behind it, whatever a caller sends."""
+"""All gateways of examples/gateways keep the same promises to the API behind them, for any request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.clause("decided-gateway-examples")
 
 IDENTITY = ("X-Auth-Subject", "X-Auth-Realm", "X-Auth-User", "X-Auth-Client", "X-Auth-Scope", "X-Auth-Expires-In")
 FORGED = "forged"
-# What a caller reads where the service is down: the status, and when to come back.
+# The status and the Retry-After of a response while the service is down.
 AWAY = {
     "nginx": (503, "1"),
     "haproxy": (503, "1"),
@@ -49,14 +49,14 @@ FORGERIES: Headers = [(spelling, FORGED) for name in IDENTITY for spelling in sp
 
 
 def identity_of(arrived: Arrived) -> dict[str, str]:
-    """What an API may take for the caller's identity, by names as CGI folds them; none may stand twice."""
+    """Return the headers that an API may take for the caller's identity, by their CGI names. None may be repeated."""
     folded = [(re.sub("[^a-z0-9]", "-", name.lower()), value) for name, value in arrived.headers]
     found = [(name, value) for name, value in folded if name.startswith("x-auth")]
     assert len(dict(found)) == len(found), found
     return dict(found)
 
 
-# Who gets through, and what the API then knows.
+# Requests that pass, and what the API then knows.
 
 
 def test_a_live_token_gets_through_with_the_identity_and_without_the_token(
@@ -119,7 +119,7 @@ def test_errors_of_the_api_itself_pass_as_they_are(
     assert answer.headers["WWW-Authenticate"] is None
 
 
-# Who does not.
+# Requests that are refused.
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
@@ -352,7 +352,7 @@ def test_no_other_protocol_is_switched_to(gateway: Gateway, deployment: ProxyDep
     assert not arrived.header("upgrade")
 
 
-# What the service is asked.
+# Requests to the service.
 
 
 def test_the_service_gets_the_token_and_nothing_else_of_the_request(
@@ -428,7 +428,7 @@ def test_nothing_but_the_known_answers_lets_a_request_pass(
 def test_no_identity_arrives_with_a_2xx_that_the_service_never_says(
     before_stand_in: Gateway, deployment: ProxyDeployment
 ) -> None:
-    """HAProxy and Envoy refuse it; behind the others an API sees that nobody calls."""
+    """HAProxy and Envoy refuse the request. Behind the others the API sees no identity."""
     with deployment.stand_in.answering(lambda _: Reply(204)):
         before_stand_in.get("/things", "t", FORGERIES)
 
@@ -492,7 +492,7 @@ def test_traefik_waits_half_a_minute_for_a_service_that_does_not_answer(
 def ask_while_it_hangs(
     deployment: ProxyDeployment, all_at_once: Executor, gateways: Mapping[str, Gateway]
 ) -> dict[str, Answer]:
-    """None of them may have let the request pass when the service answers at last."""
+    """Send requests while the service hangs. None may have passed when the service answers at last."""
     is_over = Event()
 
     def hang(_: Arrived) -> Reply:
