@@ -18,7 +18,7 @@ from benchmarks.processes import LOAD_CORE, on_core
 from benchmarks.results import WHOLE, Rows
 from tests.conftest import SEED
 from tests.faults.deployment import http_client_for
-from tests.realms.journey import log_in_with_password
+from tests.realms.login_steps import log_in_with_password
 from tests.support.clients_and_users import ALICE, PHONE_APP
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang, realm_of, running_provider
 from tests.support.waiting import until, until_status

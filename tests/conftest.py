@@ -36,6 +36,7 @@ from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.cluster.nodes import running_calm_cluster, running_calm_sentinel
+from tests.support.browser import Browser
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials
 from tests.support.codes import allow_code
 from tests.support.loop_time import LoopTime, moving_loop_time
@@ -359,6 +360,12 @@ async def http(http_worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """An HTTP client of the service with the default settings."""
     async with serving_worker(http_worker) as client:
         yield client
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    """A browser at the service with the default settings."""
+    return Browser(http)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ MOVED: dict[str, Callable[[str], bool]] = {
 
 
 @dataclass
-class Deployment:
+class ClusterDeployment:
     cluster: Cluster
     settings: Settings
     worker: Worker
@@ -115,7 +115,7 @@ class Held:
         return index_key(identity.shard, identity.subject)
 
 
-Operation = Callable[[Deployment, Held], Awaitable[httpx2.Response]]
+Operation = Callable[[ClusterDeployment, Held], Awaitable[httpx2.Response]]
 ALL, NOTHING = [True] * 3, [False] * 3
 OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     "revoke of a refresh token": (
@@ -151,13 +151,13 @@ def built_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-async def deployment(built_cluster: Cluster) -> AsyncIterator[Deployment]:
+async def deployment(built_cluster: Cluster) -> AsyncIterator[ClusterDeployment]:
     async with running_deployment(built_cluster) as deployment:
         yield deployment
 
 
 @asynccontextmanager
-async def running_deployment(cluster: Cluster, **variables: str) -> AsyncIterator[Deployment]:
+async def running_deployment(cluster: Cluster, **variables: str) -> AsyncIterator[ClusterDeployment]:
     """The cluster is emptied first."""
     for server in cluster.nodes:
         with server.connect() as node:
@@ -174,7 +174,7 @@ async def running_deployment(cluster: Cluster, **variables: str) -> AsyncIterato
     worker = Worker(settings, lambda: 0)
     app = build_app(worker)
     async with running_lifespan(app), http_client_for(app) as http:
-        yield Deployment(cluster, settings, worker, http)
+        yield ClusterDeployment(cluster, settings, worker, http)
     await worker.close()
 
 
@@ -182,7 +182,7 @@ async def running_deployment(cluster: Cluster, **variables: str) -> AsyncIterato
 @pytest.mark.single_server("it brings a cluster along")
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_what_is_answered_while_a_slot_is_half_moved_is_so_for_good(
-    deployment: Deployment, held_time: LoopTime, name: str
+    deployment: ClusterDeployment, held_time: LoopTime, name: str
 ) -> None:
     await check_answers(deployment, held_time, name)
 
@@ -224,7 +224,7 @@ async def ask_until_too_late(held_time: LoopTime, requests: Sequence[Awaitable[h
     return await asyncio.gather(*asked)
 
 
-async def check_answers(deployment: Deployment, held_time: LoopTime, name: str) -> None:
+async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name: str) -> None:
     """The operation is tried for users whose keys are halved in every way."""
     operation, is_left = OPERATIONS[name]
 
@@ -246,7 +246,7 @@ async def check_answers(deployment: Deployment, held_time: LoopTime, name: str) 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_sweep_finds_what_moves_while_it_looks(deployment: Deployment) -> None:
+async def test_a_sweep_finds_what_moves_while_it_looks(deployment: ClusterDeployment) -> None:
     deployment.worker.redis.scan_retry_delay_seconds = 0
     deployment.worker.redis.max_looks = 1_000_000
     people = [await deployment.start() for _ in range(12)]
@@ -275,7 +275,7 @@ async def test_a_sweep_finds_what_moves_while_it_looks(deployment: Deployment) -
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
-    deployment: Deployment, held_time: LoopTime
+    deployment: ClusterDeployment, held_time: LoopTime
 ) -> None:
     held, other = await deployment.start(), await deployment.start()
     moved_token, left_token = held.access_tokens
@@ -301,7 +301,7 @@ async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_mass_logout_reaches_everybody_but_the_users_of_a_slot_that_stays_half_moved(
-    deployment: Deployment, loop_time: LoopTime
+    deployment: ClusterDeployment, loop_time: LoopTime
 ) -> None:
     held, *others = [await deployment.start() for _ in range(6)]
 
@@ -339,7 +339,7 @@ async def ask_console(cluster: Cluster, *words: str) -> Answer:
 
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_refresh_waits_for_its_slot_and_is_served(deployment: Deployment, held_time: LoopTime) -> None:
+async def test_a_refresh_waits_for_its_slot_and_is_served(deployment: ClusterDeployment, held_time: LoopTime) -> None:
     """The refresh waits for one more pause after the slot has arrived, and no longer."""
     held, before = await deployment.start(), count_refusals()
     with moving_slot(deployment.cluster, held.key) as moving:

@@ -21,7 +21,7 @@ from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_all_scripts, load_script
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, environment_of
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import Proxy, running_proxy
 from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
@@ -129,6 +129,18 @@ class Deployment:
     def count_calls(self, command: str) -> int:
         statistics: dict[str, dict[str, int]] = self.store.info("commandstats")
         return statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+
+@contextmanager
+def proxied_redis(folder: Path) -> Iterator[Deployment]:
+    """Start Redis and the proxy in front of it, without a service, and stop both at the end."""
+    deployment = Deployment(folder)
+    try:
+        with running_proxy(deployment.redis.port) as proxy:
+            deployment.proxy = proxy
+            yield deployment
+    finally:
+        deployment.close()
 
 
 def limit_connections(worker: Worker, limits: ConnectionLimits) -> None:

@@ -15,14 +15,12 @@ from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
 from service.redis_client.trust import Trust
 from service.worker import Worker
-from tests.faults.deployment import Deployment, start_sessions, worker_on
-from tests.faults.proxy import running_proxy
+from tests.faults.deployment import Deployment, proxied_redis, start_sessions, worker_on
 from tests.redis_client.lookups import remember
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
 from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
-from tests.support.servers import stop
 from tests.support.waiting import until
 
 CAROL = identify_user("main", "carol@example.com")
@@ -33,12 +31,8 @@ pytestmark = pytest.mark.usefixtures("held_time")
 
 @pytest.fixture(scope="module")
 def shared_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    deployment = Deployment(tmp_path_factory.mktemp("lookups"))
-    with running_proxy(deployment.redis.port) as proxy:
-        deployment.proxy = proxy
+    with proxied_redis(tmp_path_factory.mktemp("lookups")) as deployment:
         yield deployment
-    deployment.store.close()
-    stop(deployment.redis.process)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from tests.pages.steps import (
     password_field,
     username_field,
 )
-from tests.realms.journey import CALLBACK
+from tests.realms.login_steps import CALLBACK
 from tests.support.browser import SESSIONS, authorization_url, page_text, register
 from tests.support.clients_and_users import ALICE, AUDITOR, PHONE_APP, UserCredentials, assert_error, tokens_of
 from tests.support.servers import ServiceProcess

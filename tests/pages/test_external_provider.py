@@ -14,7 +14,7 @@ from tests.pages.conftest import OpenPage
 from tests.pages.deployment import SHOP, Deployment, running_deployment
 from tests.pages.provider_instance import ANY_REALM, CEP, ask_for, expect_at, expect_person, provider_button
 from tests.pages.steps import allow, button, expect_consent
-from tests.realms.journey import CALLBACK
+from tests.realms.login_steps import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
 from tests.support.clients_and_users import AUDITOR, tokens_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from tests.realms.journey import ASK_CEP, log_in_through_cep
+from tests.realms.login_steps import ASK_CEP, log_in_through_cep
 from tests.support.browser import Browser, authorization_response, is_consent_page
 from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, tokens_of
 

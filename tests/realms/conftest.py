@@ -6,7 +6,6 @@ import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator
 
-import httpx2
 import pytest
 import redis
 import yaml
@@ -21,7 +20,7 @@ from tests.realms.failing_logins import (
     logged_faults,
     try_to_log_in,
 )
-from tests.realms.journey import RegisterRealm
+from tests.realms.login_steps import RegisterRealm
 from tests.support.at_rest import read_everything
 from tests.support.browser import Browser
 from tests.support.fake_provider import (
@@ -75,11 +74,6 @@ def register_realm(worker: Worker, provider: FakeProvider) -> RegisterRealm:
 async def cep(register_realm: RegisterRealm) -> None:
     """Register realm `cep` with its issuer only, as most seed files do."""
     await register_realm()
-
-
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
 
 
 @pytest.fixture

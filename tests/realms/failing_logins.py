@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import httpx2
 import pytest
 
-from tests.realms.journey import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback
+from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback
 from tests.support.browser import ISSUER, Browser, assert_sent_back, authorization_url, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,

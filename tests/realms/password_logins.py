@@ -8,7 +8,7 @@ import httpx2
 import redis
 from joserfc import jwt
 
-from tests.realms.journey import CEP_SCOPE, SUB, log_in_with_password
+from tests.realms.login_steps import CEP_SCOPE, SUB, log_in_with_password
 from tests.support.clients_and_users import ALICE, assert_error
 from tests.support.fake_provider import CLIENT_ID, PASSWORD, USERNAME, FakeProvider, published_key
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.journey import log_in_through_cep, log_in_with_password
+from tests.realms.login_steps import log_in_through_cep, log_in_with_password
 from tests.support.browser import SWITCH, Browser, Page
 from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Reply

@@ -21,7 +21,7 @@ from tests.realms.failing_logins import (
     logged_faults,
     try_to_log_in,
 )
-from tests.realms.journey import (
+from tests.realms.login_steps import (
     RegisterRealm,
     log_in_at_provider,
     log_in_through_cep,

@@ -22,7 +22,7 @@ from tests.realms.failing_logins import (
     logged_faults,
     tokens_are,
 )
-from tests.realms.journey import log_in_through_cep
+from tests.realms.login_steps import log_in_through_cep
 from tests.support.browser import Browser, is_consent_page
 from tests.support.fake_provider import (
     CLIENT_ID,

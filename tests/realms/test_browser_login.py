@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.browser_logins import log_in
-from tests.realms.journey import (
+from tests.realms.login_steps import (
     ASK_CEP,
     CALLBACK,
     EMAIL,

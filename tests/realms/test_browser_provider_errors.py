@@ -23,7 +23,7 @@ from tests.realms.failing_logins import (
     logged_faults,
     tokens_are,
 )
-from tests.realms.journey import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
+from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
 from tests.support.browser import Browser, Page, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,

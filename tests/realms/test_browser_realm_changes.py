@@ -23,7 +23,7 @@ from tests.realms.failing_logins import (
     assert_login_failed,
     claims,
 )
-from tests.realms.journey import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
+from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
 from tests.support.browser import (
     Browser,
     Page,

@@ -10,7 +10,7 @@ import pytest
 
 from service.worker import Worker
 from tests.realms.browser_logins import describe, log_in
-from tests.realms.journey import (
+from tests.realms.login_steps import (
     ASK_CEP,
     SUB,
     RegisterRealm,

@@ -11,7 +11,13 @@ from service.protocol.user import User
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
-from tests.realms.journey import choose_cep, log_in_at_provider, log_in_through_cep, log_in_with_password, open_callback
+from tests.realms.login_steps import (
+    choose_cep,
+    log_in_at_provider,
+    log_in_through_cep,
+    log_in_with_password,
+    open_callback,
+)
 from tests.support.browser import SESSIONS, Browser
 from tests.support.clients_and_users import PHONE_APP
 from tests.support.events import events_of

@@ -14,7 +14,7 @@ import redis
 
 from service.http_client import client
 from service.realms.provider import circuit_breaker
-from tests.realms.journey import RegisterRealm, log_in_with_password
+from tests.realms.login_steps import RegisterRealm, log_in_with_password
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang
 from tests.support.loop_time import LoopTime

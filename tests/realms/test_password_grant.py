@@ -8,7 +8,7 @@ import redis
 
 from service.protocol.user import identify_user
 from service.store.keys import login_key
-from tests.realms.journey import CEP_SCOPE, EMAIL, SUB, RegisterRealm, log_in_with_password
+from tests.realms.login_steps import CEP_SCOPE, EMAIL, SUB, RegisterRealm, log_in_with_password
 from tests.realms.password_logins import (
     WRONG_ALICE,
     assert_provider_unavailable,

@@ -12,7 +12,7 @@ import yaml
 
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
-from tests.realms.journey import RegisterRealm, log_in_with_password
+from tests.realms.login_steps import RegisterRealm, log_in_with_password
 from tests.realms.password_logins import WRONG_ALICE, assert_provider_unavailable, guess, log_in, sign
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import (

@@ -14,7 +14,7 @@ import redis
 from service.protocol.user import User
 from service.store.keys import registry_key
 from service.worker import Worker
-from tests.realms.journey import SUB, RegisterRealm, log_in_with_password
+from tests.realms.login_steps import SUB, RegisterRealm, log_in_with_password
 from tests.realms.password_logins import assert_provider_unavailable, count_sessions, guess, log_in, sign
 from tests.support.clients_and_users import PHONE_APP, WEB_SHOP, assert_error, is_live, revoke_all, tokens_of
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Held, Reply

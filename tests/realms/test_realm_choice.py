@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from service.worker import Worker
-from tests.realms.journey import (
+from tests.realms.login_steps import (
     ASK_CEP,
     RegisterRealm,
     choose_cep,

@@ -12,7 +12,7 @@ import yaml
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.journey import log_in_at_provider, log_in_with_password, open_callback, start_login
+from tests.realms.login_steps import log_in_at_provider, log_in_with_password, open_callback, start_login
 from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
 from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of

@@ -16,7 +16,7 @@ import redis
 from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.journey import ASK_CEP, log_in_at_provider, log_in_with_password, open_callback, start_login
+from tests.realms.login_steps import ASK_CEP, log_in_at_provider, log_in_with_password, open_callback, start_login
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, OAuthClient, UserCredentials, basic
 

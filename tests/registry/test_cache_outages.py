@@ -22,8 +22,7 @@ from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
-from tests.faults.deployment import Deployment, worker_on
-from tests.faults.proxy import running_proxy
+from tests.faults.deployment import Deployment, proxied_redis, worker_on
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import await_invalidations
@@ -40,12 +39,8 @@ pytestmark = pytest.mark.usefixtures("held_time")
 
 @pytest.fixture(scope="module")
 def shared_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    deployment = Deployment(tmp_path_factory.mktemp("registry"))
-    with running_proxy(deployment.redis.port) as proxy:
-        deployment.proxy = proxy
+    with proxied_redis(tmp_path_factory.mktemp("registry")) as deployment:
         yield deployment
-    deployment.store.close()
-    stop(deployment.redis.process)
 
 
 @pytest.fixture
