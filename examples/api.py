@@ -1,9 +1,9 @@
-"""An example API: it takes the tokens of the token service, and finds out by itself what they are good for.
+"""An example API that looks up the access tokens of the token service directly in Redis.
 
     REDIS_URL=unix://$PWD/.data/store.sock .venv/bin/python -m uvicorn --factory examples.api:make_api --port 9100
 
-That is the store of ./scripts/serve; elsewhere, REDIS_URL is that of the service. `/` is open, `/me` takes any live
-token, `/partners` one with the role partner.
+This is the embedded Redis server of ./scripts/serve. Otherwise, REDIS_URL is the same as for the service. `/` needs no
+token, `/me` any valid token, and `/partners` a token with the role partner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def say_hello(_: Request) -> Response:
 
 
 async def show_me(request: Request) -> Response:
-    """Whose token it is; `subject` is what to keep, `username` is for people."""
+    """Return the user, the client and the scope of the token. Store `subject`; `username` is for display."""
     grant: AccessGrant = request.state.grant
     return JSONResponse(
         {"subject": grant.subject, "username": grant.username, "client_id": grant.client_id, "scope": grant.scope}
@@ -46,13 +46,13 @@ def make_api() -> Starlette:
         yield
         await lookup.close()
 
-    for_any_token = Middleware(BearerMiddleware, lookup)
-    for_partners = Middleware(BearerMiddleware, lookup, scope="role:partner")
+    any_token = Middleware(BearerMiddleware, lookup)
+    partner_token = Middleware(BearerMiddleware, lookup, scope="role:partner")
     return Starlette(
         routes=[
             Route("/", say_hello),
-            Route("/me", show_me, middleware=[for_any_token]),
-            Route("/partners", show_prices, middleware=[for_partners]),
+            Route("/me", show_me, middleware=[any_token]),
+            Route("/partners", show_prices, middleware=[partner_token]),
         ],
         lifespan=lifespan,
     )

@@ -1,7 +1,8 @@
-"""An example client: a small web application that signs people in with the token service, and shows what it got.
+"""An example client: a small web application that signs people in with the token service and shows their tokens.
 
-./scripts/example-client runs it beside ./scripts/serve. It has all that a client with a server of its own needs: PKCE,
-state, the check of `iss`, refresh and revocation. Authlib speaks OAuth; the page needs no scripts.
+./scripts/example-client starts it; ./scripts/serve must be running. It implements what a client with a server of its
+own needs: PKCE, `state`, the check of `iss`, refresh and revocation. Authlib sends the OAuth requests. The page works
+without JavaScript.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
 }
-WORDS = {
-    "access_denied": "You, or the service, did not allow it.",
-    "invalid_client": "The service does not know this client, or not by this secret.",
-    "invalid_grant": "What we presented is not good any more.",
-    "invalid_scope": "The service does not give this client what it asked for.",
-    "temporarily_unavailable": "The service is busy; try again in a moment.",
+MESSAGES = {
+    "access_denied": "You or the service denied the request.",
+    "invalid_client": "The service does not know this client, or the client secret is wrong.",
+    "invalid_grant": "The code or the refresh token is not valid any more.",
+    "invalid_scope": "This client may not request this scope.",
+    "temporarily_unavailable": "The service is busy. Try again in a moment.",
 }
 PAGE = jinja2.Environment(autoescape=True).from_string("""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Example client</title>
@@ -51,8 +52,8 @@ button { font: inherit; padding: .4rem 1rem } dt { font-weight: bold }</style>
 {% else %}<button formaction="/sign-in">Sign in with Token Service</button>{% endif %}</form></main></html>""")
 
 
-class Trouble(Exception):
-    """The message is for the person at the browser; `error` is what the service calls it."""
+class RequestFailed(Exception):
+    """A request that failed. The message is shown to the user; `error` is the OAuth error code, or empty."""
 
     def __init__(self, message: str, error: str = "") -> None:
         super().__init__(message)
@@ -60,8 +61,8 @@ class Trouble(Exception):
 
 
 @dataclass
-class Visit:
-    """What we remember of one browser, which itself holds a random cookie and nothing else."""
+class AppSession:
+    """The data that the client keeps for one browser. The browser has a cookie with a random key and nothing else."""
 
     csrf_token: str = field(default_factory=secrets.token_urlsafe)
     state: str = ""
@@ -70,37 +71,40 @@ class Visit:
     notice: str = ""
 
 
-Handler = Callable[[Request, Visit], Awaitable[Response]]
+Handler = Callable[[Request, AppSession], Awaitable[Response]]
 
 
 class ExampleClient:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.issuer: str = options.issuer.rstrip("/")
-        self.home = f"http://127.0.0.1:{options.port}/"
-        self.visits: dict[str, Visit] = {}
+        self.home_url = f"http://127.0.0.1:{options.port}/"
+        self.sessions: dict[str, AppSession] = {}
 
     def make_app(self) -> Starlette:
-        gets = {"/": self.show, "/callback": self.come_back}
+        gets = {"/": self.show_page, "/callback": self.handle_callback}
         posts = {"/sign-in": self.sign_in, "/refresh": self.refresh, "/log-out": self.log_out}
-        routes = [Route(path, self.with_visit(handler)) for path, handler in gets.items()]
-        routes += [Route(path, self.with_visit(handler), methods=["POST"]) for path, handler in posts.items()]
+        routes = [Route(path, self.with_session(handler)) for path, handler in gets.items()]
+        routes += [Route(path, self.with_session(handler), methods=["POST"]) for path, handler in posts.items()]
         return Starlette(routes=routes)
 
-    def with_visit(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Finds what we remember of this browser, and tells of trouble on the next page."""
+    def with_session(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that calls the handler with the session of the browser that sent the request.
+
+        The endpoint checks the form of each POST. If the request fails, it redirects to the page with the message.
+        """
 
         async def handle(request: Request) -> Response:
             name = request.cookies.get(COOKIE, "")
-            if name not in self.visits:
+            if name not in self.sessions:
                 name = secrets.token_urlsafe()
-            visit = self.visits.setdefault(name, Visit())
+            session = self.sessions.setdefault(name, AppSession())
             try:
                 if request.method == "POST":
-                    await check_form(request, visit)
-                response = await handler(request, visit)
-            except Trouble as trouble:
-                visit.notice = str(trouble)
+                    await check_form(request, session)
+                response = await handler(request, session)
+            except RequestFailed as failure:
+                session.notice = str(failure)
                 response = RedirectResponse("/", 303)
             response.set_cookie(COOKIE, name, httponly=True, samesite="lax")
             response.headers.update(HEADERS)
@@ -108,108 +112,129 @@ class ExampleClient:
 
         return handle
 
-    async def show(self, _: Request, visit: Visit) -> Response:
-        notice, visit.notice = visit.notice, ""
-        return HTMLResponse(PAGE.render(notice=notice, token=visit.token, csrf_token=visit.csrf_token))
+    async def show_page(self, _: Request, session: AppSession) -> Response:
+        notice, session.notice = session.notice, ""
+        return HTMLResponse(PAGE.render(notice=notice, token=session.token, csrf_token=session.csrf_token))
 
-    async def sign_in(self, _: Request, visit: Visit) -> Response:
-        """Off to the service, with a state and a PKCE challenge that belong to this browser only."""
+    async def sign_in(self, _: Request, session: AppSession) -> Response:
+        """Redirect to the authorization endpoint, with a new state and a new PKCE challenge for this browser."""
         state, code_verifier = secrets.token_urlsafe(), secrets.token_urlsafe(48)
-        async with self.service() as (oauth, metadata):
+        async with self.open_oauth_client() as (oauth, metadata):
             endpoint = metadata["authorization_endpoint"]
             address, _ = oauth.create_authorization_url(endpoint, state, code_verifier, scope=self.options.scope)
-        visit.state, visit.code_verifier = state, code_verifier
+        session.state, session.code_verifier = state, code_verifier
         return RedirectResponse(address, 303)
 
-    async def come_back(self, request: Request, visit: Visit) -> Response:
-        """From the service: did this browser ask for it, does it come from there, and what does it say?"""
-        answer = request.query_params
-        if not visit.state or answer.get("state") != visit.state:
-            raise Trouble(f"This browser did not ask for that answer. Start at {self.home}")
-        code_verifier, visit.state, visit.code_verifier = visit.code_verifier, "", ""  # good for one answer
-        if answer.get("iss") != self.issuer:
-            raise Trouble(f"That answer does not come from {self.issuer}.")
-        if "error" in answer:
-            raise in_words(answer["error"], answer.get("error_description"))
-        grant = {"grant_type": "authorization_code", "code": answer.get("code", ""), "code_verifier": code_verifier}
-        async with self.service() as (oauth, metadata):
-            visit.token = await oauth.fetch_token(metadata["token_endpoint"], **grant)
-        visit.notice = "You are signed in."
+    async def handle_callback(self, request: Request, session: AppSession) -> Response:
+        """Check the authorization response and exchange its code for tokens.
+
+        `state` proves that this browser started the sign-in. `iss` proves that the response is from the service.
+
+        Clauses: RFC 6749 §4.1.2, RFC 9207 §2.4
+        """
+        parameters = request.query_params
+        if not session.state or parameters.get("state") != session.state:
+            raise RequestFailed(f"This browser did not start that sign-in. Start at {self.home_url}")
+        code_verifier, session.state, session.code_verifier = session.code_verifier, "", ""  # valid for one response
+        if parameters.get("iss") != self.issuer:
+            raise RequestFailed(f"That response does not come from {self.issuer}.")
+        if "error" in parameters:
+            raise make_oauth_failure(parameters["error"], parameters.get("error_description"))
+        grant = {"grant_type": "authorization_code", "code": parameters.get("code", ""), "code_verifier": code_verifier}
+        async with self.open_oauth_client() as (oauth, metadata):
+            session.token = await oauth.fetch_token(metadata["token_endpoint"], **grant)
+        session.notice = "You are signed in."
         return RedirectResponse("/", 303)
 
-    async def refresh(self, _: Request, visit: Visit) -> Response:
-        """Where the session is over, nothing that we hold is good any more: the person may sign in again."""
+    async def refresh(self, _: Request, session: AppSession) -> Response:
+        """Replace the tokens by new ones. If the service refuses the refresh token, the user has to sign in again."""
         try:
-            async with self.service() as (oauth, metadata):
-                visit.token = await oauth.refresh_token(metadata["token_endpoint"], visit.token["refresh_token"])
-        except Trouble as trouble:
-            if trouble.error == "invalid_grant":
-                visit.token = {}
+            async with self.open_oauth_client() as (oauth, metadata):
+                session.token = await oauth.refresh_token(metadata["token_endpoint"], session.token["refresh_token"])
+        except RequestFailed as failure:
+            if failure.error == "invalid_grant":
+                session.token = {}
             raise
-        visit.notice = "The tokens are new."
+        session.notice = "The tokens were refreshed."
         return RedirectResponse("/", 303)
 
-    async def log_out(self, _: Request, visit: Visit) -> Response:
-        """The refresh token takes its whole session along."""
-        async with self.service() as (oauth, metadata):
-            answer = await oauth.revoke_token(metadata["revocation_endpoint"], visit.token["refresh_token"])
-            answer.raise_for_status()
-        visit.token, visit.notice = {}, "You are logged out, and the tokens are dead."
+    async def log_out(self, _: Request, session: AppSession) -> Response:
+        """Revoke the refresh token, which ends the session at the service and revokes its access tokens."""
+        async with self.open_oauth_client() as (oauth, metadata):
+            response = await oauth.revoke_token(metadata["revocation_endpoint"], session.token["refresh_token"])
+            response.raise_for_status()
+        session.token, session.notice = {}, "You are logged out. The tokens are revoked."
         return RedirectResponse("/", 303)
 
     @asynccontextmanager
-    async def service(self) -> AsyncIterator[tuple[AsyncOAuth2Client, Mapping[str, str]]]:
-        """Authlib's client and the service's metadata; what goes wrong with them comes as Trouble."""
+    async def open_oauth_client(self) -> AsyncIterator[tuple[AsyncOAuth2Client, Mapping[str, str]]]:
+        """Yield Authlib's client and the service's metadata. Their errors are raised as RequestFailed."""
         client_id, client_secret = self.options.client_id, self.options.client_secret or None
-        to_us = {"redirect_uri": f"{self.home}callback", "code_challenge_method": "S256"}
+        oauth_options = {"redirect_uri": f"{self.home_url}callback", "code_challenge_method": "S256"}
         try:
-            async with AsyncOAuth2Client(client_id, client_secret, **to_us) as oauth:
+            async with AsyncOAuth2Client(client_id, client_secret, **oauth_options) as oauth:
                 yield oauth, await self.read_metadata(oauth)
         except OAuthError as error:
-            raise in_words(error.error, error.description) from error
+            raise make_oauth_failure(error.error, error.description) from error
         except (httpx2.HTTPError, ValueError) as error:
-            raise Trouble(f"No answer from {self.issuer}: is ./scripts/serve running? ({error})") from error
+            raise RequestFailed(f"No response from {self.issuer}. Is ./scripts/serve running? ({error})") from error
 
     async def read_metadata(self, oauth: AsyncOAuth2Client) -> Mapping[str, str]:
-        """By RFC 8414: before the path of the issuer, if it has one, and only good if it names that issuer."""
+        """Read the service's metadata. Raises RequestFailed if the metadata names another issuer.
+
+        The well-known path is inserted before the path of the issuer.
+
+        Clauses: RFC 8414 §3.1, §3.3
+        """
         issuer = urlsplit(self.issuer)
         address = issuer._replace(path=f"/.well-known/oauth-authorization-server{issuer.path}").geturl()
         response = await oauth.request("GET", address, withhold_token=True)
         metadata: Mapping[str, str] = response.raise_for_status().json()
         if metadata.get("issuer") != self.issuer:
-            raise Trouble(f"The service there calls itself {metadata.get('issuer')}: start with that as --issuer.")
+            raise RequestFailed(
+                f"The issuer of that service is {metadata.get('issuer')}. Start the client with this --issuer."
+            )
         return metadata
 
 
-async def check_form(request: Request, visit: Visit) -> None:
-    """Only a form of ours may start something, and only what its buttons still offer."""
+async def check_form(request: Request, session: AppSession) -> None:
+    """Raise RequestFailed unless the form has the session's CSRF token and its button is still on the page."""
     form = parse_qs((await request.body()).decode("latin-1"))
-    if form.get("csrf_token") != [visit.csrf_token] or bool(visit.token) == (request.url.path == "/sign-in"):
-        raise Trouble("That page was too old; try again.")
+    if form.get("csrf_token") != [session.csrf_token] or bool(session.token) == (request.url.path == "/sign-in"):
+        raise RequestFailed("That page was out of date. Try again.")
 
 
-def in_words(error: str, description: str | None) -> Trouble:
-    words = WORDS.get(error, "The service refused.")
-    return Trouble(f"{words} ({error}: {description})" if description else f"{words} ({error})", error)
+def make_oauth_failure(error: str, description: str | None) -> RequestFailed:
+    """Return the exception for an OAuth error, with a message for the user."""
+    message = MESSAGES.get(error, "The service refused the request.")
+    return RequestFailed(f"{message} ({error}: {description})" if description else f"{message} ({error})", error)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="example-client", description=__doc__.splitlines()[0])
-    parser.add_argument("--issuer", default="http://127.0.0.1:8000", help="the service's base URL (%(default)s)")
-    parser.add_argument("--client-id", default="web-shop", help="(%(default)s)")
-    parser.add_argument("--client-secret", default="web-shop-secret", help="'' for a public client (%(default)s)")
-    parser.add_argument("--port", type=int, default=9000, help="as registered, http://127.0.0.1:%(default)s/callback")
-    parser.add_argument("--scope", default="realm:main role:enduser", help="'' for the client's default (%(default)s)")
+    parser.add_argument(
+        "--issuer", default="http://127.0.0.1:8000", help="base URL of the service (default: %(default)s)"
+    )
+    parser.add_argument("--client-id", default="web-shop", help="client_id of this client (default: %(default)s)")
+    parser.add_argument(
+        "--client-secret", default="web-shop-secret", help="empty for a public client (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=9000, help="port of the registered redirect_uri (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--scope", default="realm:main role:enduser", help="empty for the client's default scope (default: %(default)s)"
+    )
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     client = ExampleClient(parse_arguments())
-    # Without an access log: the address of the redirect back holds the code.
+    # There is no access log, since the URL of the callback contains the authorization code.
     config = uvicorn.Config(
         client.make_app(), host="127.0.0.1", port=client.options.port, access_log=False, log_level="warning"
     )
-    # Where its port is taken, the first of these says so and ends; Ctrl-C is how the others end.
+    # If the port is in use, bind_socket logs that and ends the process. Ctrl-C ends the server without a traceback.
     with config.bind_socket() as listening, suppress(KeyboardInterrupt):
-        print(f"Open {client.home} in a browser.", flush=True)  # noqa: T201
+        print(f"Open {client.home_url} in a browser.", flush=True)  # noqa: T201
         uvicorn.Server(config).run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""An API that shows what reaches it: method, path and headers of each request, as JSON. For trying a gateway out.
+"""An API that returns the method, the path and the headers of each request as JSON, to try a gateway.
 
 python3 examples/echo.py [PORT]
 """

@@ -1,7 +1,8 @@
--- The action `lua.verify` of HAProxy: asks the token service about the caller's access token.
--- After a 200 the request has the identity headers of the answer, and the variable txn.verified. A 401, 403 or 503
--- of the service is passed to the caller. In every other case, an error in this file included, nothing happens here: haproxy.cfg
--- lets no request pass that lacks the variable.
+-- The action `lua.verify` of HAProxy, which verifies the caller's access token at the token service.
+--
+-- If the service returns 200, the request gets the identity headers of the response and the variable txn.verified. A
+-- 401, 403 or 503 is returned to the caller. In every other case, such as an error in this file, nothing is changed:
+-- haproxy.cfg refuses every request without the variable.
 
 -- The address of the listener `verify` in haproxy.cfg, whose server timeout of 3 s is shorter than TIMEOUT_MS.
 local ADDRESS = "http://127.0.0.1:8001/oauth2/v1/verify"
@@ -27,7 +28,7 @@ local function values_of(headers, name)
   return values
 end
 
-local function ask(txn, scope)
+local function request_verification(txn, scope)
   local address = ADDRESS
   if scope ~= "-" then
     address = address .. "?scope=" .. encode(scope)
@@ -42,33 +43,33 @@ local function ask(txn, scope)
   return core.httpclient():get({ url = address, headers = headers, timeout = TIMEOUT_MS })
 end
 
-local function set_identity_headers(txn, answer)
+local function set_identity_headers(txn, response)
   for _, name in ipairs(IDENTITY) do
-    local values = values_of(answer.headers, name)
+    local values = values_of(response.headers, name)
     if #values == 1 then
       txn.http:req_set_header(name, values[1])
     end
   end
 end
 
-local function refuse(txn, answer)
+local function refuse(txn, response)
   -- HAProxy's own 503, sent if the service is unreachable, has no Retry-After.
-  local headers = { ["retry-after"] = answer.status == 503 and { "1" } or nil }
+  local headers = { ["retry-after"] = response.status == 503 and { "1" } or nil }
   for _, name in ipairs(FORWARDED_HEADERS) do
-    local values = values_of(answer.headers, name)
+    local values = values_of(response.headers, name)
     if #values > 0 then
       headers[name] = values
     end
   end
-  txn:done(txn:reply({ status = answer.status, headers = headers, body = answer.body or "" }))
+  txn:done(txn:reply({ status = response.status, headers = headers, body = response.body or "" }))
 end
 
 core.register_action("verify", { "http-req" }, function(txn, scope)
-  local answer = ask(txn, scope)
-  if answer.status == 200 then
-    set_identity_headers(txn, answer)
+  local response = request_verification(txn, scope)
+  if response.status == 200 then
+    set_identity_headers(txn, response)
     txn:set_var("txn.verified", true)
-  elseif REFUSALS[answer.status] then
-    refuse(txn, answer)
+  elseif REFUSALS[response.status] then
+    refuse(txn, response)
   end
 end, 1)

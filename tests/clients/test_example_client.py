@@ -138,7 +138,7 @@ async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
 
     await press(browser, "/refresh")
     refreshed = await read_page(browser)
-    assert "The tokens are new." in refreshed
+    assert "The tokens were refreshed." in refreshed
     assert not set(shown_tokens(refreshed)) & {access_token, refresh_token}
 
     await press(browser, "/log-out")
@@ -157,9 +157,9 @@ async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
         "no state": {"iss": service.url},
     }
     for answer in answers.values():
-        assert "did not ask for that answer" in await come_back(browser, code="x", **answer)
+        assert "did not start that sign-in" in await come_back(browser, code="x", **answer)
     async with browser_at_client(service.url) as other:
-        assert "did not ask for that answer" in await come_back(
+        assert "did not start that sign-in" in await come_back(
             other, code="x", state=request_parameters["state"], iss=service.url
         )
 
@@ -171,18 +171,18 @@ async def test_an_answer_from_another_service_is_not_taken(browser: httpx2.Async
     request_parameters = await ask_to_sign_in(browser)
 
     assert "does not come from" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
-    assert "did not ask for that answer" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
+    assert "did not start that sign-in" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
 
 
 async def test_errors_are_told_in_words_and_never_as_markup(
     browser: httpx2.AsyncClient, service: ServiceProcess
 ) -> None:
     denied = await ask_to_sign_in(browser)
-    assert "did not allow it. (access_denied)" in await come_back(
+    assert "denied the request. (access_denied)" in await come_back(
         browser, error="access_denied", state=denied["state"], iss=service.url
     )
     wrong = await ask_to_sign_in(browser)
-    assert "not good any more. (invalid_grant:" in await come_back(
+    assert "not valid any more. (invalid_grant:" in await come_back(
         browser, code="x", state=wrong["state"], iss=service.url
     )
     odd = await ask_to_sign_in(browser)
@@ -197,7 +197,7 @@ async def test_only_a_form_of_its_own_starts_something(browser: httpx2.AsyncClie
     for form in ({}, {"csrf_token": "x"}):
         response = await browser.post("/sign-in", data=form)
         assert (response.status_code, response.headers["location"]) == (303, "/")
-        assert "too old" in await read_page(browser)
+        assert "out of date" in await read_page(browser)
 
 
 async def test_a_service_that_is_not_there_is_told_in_words() -> None:
@@ -205,14 +205,14 @@ async def test_a_service_that_is_not_there_is_told_in_words() -> None:
         response = await press(browser, "/sign-in")
 
         assert response.headers["location"] == "/"
-        assert "is ./scripts/serve running?" in await read_page(browser)
+        assert "Is ./scripts/serve running?" in await read_page(browser)
 
 
 async def test_a_service_that_goes_by_another_name_is_not_trusted(service: ServiceProcess) -> None:
     async with browser_at_client(f"http://localhost:{service.port}") as browser:
         await press(browser, "/sign-in")
 
-        assert f"calls itself {service.url}" in await read_page(browser)
+        assert f"The issuer of that service is {service.url}" in await read_page(browser)
 
 
 def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctrl_c() -> None:

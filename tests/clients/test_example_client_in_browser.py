@@ -139,11 +139,11 @@ async def test_a_person_signs_in_allows_refreshes_logs_out_and_comes_back(
     await assert_fits(page)
 
     await press(page, "Refresh")
-    await expect_notice(page, "The tokens are new.")
+    await expect_notice(page, "The tokens were refreshed.")
     assert not set(await read_tokens(page)) & set(first)
 
     await press(page, "Log out")
-    await expect_notice(page, "You are logged out, and the tokens are dead.")
+    await expect_notice(page, "You are logged out. The tokens are revoked.")
     await expect(page.get_by_text("You are not signed in.")).to_be_visible()
 
     await start(page, client)
@@ -159,7 +159,7 @@ async def test_a_person_denies_and_the_client_says_so(page: Page, client: str) -
     await deny(page)
 
     await page.wait_for_url(client)
-    await expect_notice(page, "You, or the service, did not allow it.")
+    await expect_notice(page, "You or the service denied the request.")
     await expect(page.get_by_text("You are not signed in.")).to_be_visible()
 
 
@@ -180,7 +180,7 @@ async def test_who_signed_out_everywhere_is_not_signed_in_at_the_client_either(
 
     await page.goto(client)
     await press(page, "Refresh")
-    await expect_notice(page, "What we presented is not good any more.")
+    await expect_notice(page, "The code or the refresh token is not valid any more.")
     await expect(page.get_by_text("You are not signed in.")).to_be_visible()
 
 
