@@ -1,1 +1,1 @@
-"""How the service is put into operation: configurations to copy, and `stack`, which starts them for a try."""
+"""Configurations for production, and `stack`, which starts them locally."""

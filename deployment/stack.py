@@ -1,7 +1,7 @@
-"""The deployment without containers, for a try: Redis, two workers, and nginx with TLS in front.
+"""A local deployment without containers: Redis, two workers, and nginx with TLS in front.
 
-What runs is what is shipped: redis.conf by redis-start, and nginx.conf but for the ports and folders. The certificate
-is made on the spot, and lies with everything else in a folder that only its owner may enter.
+It uses the configurations for production: redis.conf through redis-start, and nginx.conf with other ports and folders.
+The certificate is created at the start. All files are in a folder that only its owner can read.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ __all__ = [
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DEPLOYMENT = CHECKOUT / "deployment"
-DONE, FAILED = 0, 1
+SUCCESS, FAILURE = 0, 1
 HOST = "127.0.0.1"
-# Debian keeps servers where only root looks for programs.
-SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
+# Debian installs servers in folders that are only on root's PATH.
+SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 
 START_SECONDS = 60
-PAUSE_SECONDS = 0.02
+POLL_SECONDS = 0.02
 CERTIFICATE_DAYS = 30
-# A little more than each of them gives itself for what is under way.
+# Each limit is a little longer than the time that the process itself allows for pending requests.
 NGINX_SECONDS, SERVICE_SECONDS, REDIS_SECONDS = 25, 30, 20
 
 
 class StackFailed(Exception):
-    """The message is for stderr, as it is."""
+    """A failure of the stack. The message is printed to stderr without a traceback."""
 
 
-class Ended(Exception):
-    """SIGTERM or ctrl-C."""
+class StopRequested(Exception):
+    """The end of the stack by SIGTERM or Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,16 @@ class Stack:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs until SIGTERM or ctrl-C, or until one of the three ends by itself."""
+    """Run until SIGTERM, Ctrl-C or the end of one of the three processes. Returns the exit status."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _end)
+        signal.signal(number, _request_stop)
     try:
         _run(_parse(arguments))
-    except Ended:
-        return DONE
+    except StopRequested:
+        return SUCCESS
     except (StackFailed, NoServerBinary) as failure:
         sys.stderr.write(f"scripts/stack: {failure}\n")
-    return FAILED
+    return FAILURE
 
 
 def _parse(arguments: Sequence[str]) -> Stack:
@@ -103,15 +103,17 @@ def _parse(arguments: Sequence[str]) -> Stack:
         default = os.environ.get(variable) or str(port)
         parser.add_argument(f"--{name}-port", type=int, default=default, help=f"default: ${variable}, or {port}")
     default_folder = CHECKOUT / ".data" / "stack"
-    parser.add_argument("--folder", type=Path, default=default_folder, help="where everything lies")
+    parser.add_argument(
+        "--folder", type=Path, default=default_folder, help="folder for all files (default: %(default)s)"
+    )
     return Stack(**vars(parser.parse_args(arguments)))
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    # A second one must not leave half of it behind.
+def _request_stop(_number: int, _frame: FrameType | None) -> None:
+    # A second signal must not interrupt the shutdown.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    raise Ended
+    raise StopRequested
 
 
 def _run(stack: Stack) -> None:
@@ -119,7 +121,7 @@ def _run(stack: Stack) -> None:
     make_folder(stack.folder)
     write_certificate(stack)
     write_nginx_configuration(stack)
-    # Started at once, and ended in the other order: nobody is asked who has gone already.
+    # All start at the same time. They end in reverse order, so no process sends requests to one that has ended.
     with (
         running("Redis", _redis_command(stack), _redis_environment(stack), signal.SIGTERM, REDIS_SECONDS) as redis,
         running(
@@ -128,16 +130,16 @@ def _run(stack: Stack) -> None:
         running("nginx", nginx_command(nginx, stack), os.environ, signal.SIGQUIT, NGINX_SECONDS) as proxy,
     ):
         processes = (redis, service, proxy)
-        ready = (lambda: _listens(stack.https_port), lambda: _answers(stack.service_port))
+        ready = (lambda: _is_listening(stack.https_port), lambda: _is_ready(stack.service_port))
         _wait_until(ready, processes)
-        _greet(stack)
+        _print_request(stack)
         while True:
-            _check(processes)
-            time.sleep(PAUSE_SECONDS)
+            _check_processes(processes)
+            time.sleep(POLL_SECONDS)
 
 
 def find_nginx() -> str:
-    nginx = shutil.which("nginx", path=SEARCHED)
+    nginx = shutil.which("nginx", path=SEARCH_PATH)
     if nginx is None:
         raise StackFailed("nginx is not installed; on Debian: sudo apt-get install nginx")
     return nginx
@@ -156,27 +158,34 @@ class _Process:
             raise StackFailed(f"{self.name} has ended, with status {self.popen.returncode}")
 
 
-def _check(processes: Iterable[_Process]) -> None:
+def _check_processes(processes: Iterable[_Process]) -> None:
     for process in processes:
         process.check()
 
 
 def _wait_until(ready: Sequence[Callable[[], bool]], processes: Sequence[_Process]) -> None:
-    """Somebody else's server may answer on a port that ours did not get; then ours has ended."""
+    """Wait until everything is ready. Raises StackFailed if a process has ended or the time is over.
+
+    The processes are also checked at the end, since another program may listen on the same port.
+    """
     deadline = time.monotonic() + START_SECONDS
-    while not all(is_so() for is_so in ready):
-        _check(processes)
+    while not all(is_ready() for is_ready in ready):
+        _check_processes(processes)
         if time.monotonic() > deadline:
-            raise StackFailed(f"not ready after {START_SECONDS} seconds")
-        time.sleep(PAUSE_SECONDS)
-    _check(processes)
+            raise StackFailed(f"the processes are not ready after {START_SECONDS} seconds")
+        time.sleep(POLL_SECONDS)
+    _check_processes(processes)
 
 
 @contextlib.contextmanager
 def running(
     name: str, command: Sequence[str], environment: Mapping[str, str], number: signal.Signals, seconds: float
 ) -> Iterator[_Process]:
-    """In a process group of its own, since ctrl-C would end all at once, and not even after kill -9 without us."""
+    """Run a command and stop it with a signal at the end.
+
+    The command has its own process group, so that Ctrl-C does not end all processes at the same time. It also ends if
+    this process is killed.
+    """
     popen = subprocess.Popen(
         [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command],
         env=environment,
@@ -193,17 +202,17 @@ def running(
         except subprocess.TimeoutExpired:
             popen.kill()
             popen.wait()
-        # An nginx that is told to end while it starts may leave a worker. Usually nobody of the group is left.
+        # nginx may leave a worker process if it is stopped while it starts. Usually the group is empty.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(popen.pid, signal.SIGKILL)
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def _answers(port: int) -> bool:
+def _is_ready(port: int) -> bool:
     try:
         with socket.create_connection((HOST, port), timeout=START_SECONDS) as connection:
             connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
@@ -212,7 +221,7 @@ def _answers(port: int) -> bool:
         return False
 
 
-# What runs
+# Commands and environments
 
 
 def _redis_command(stack: Stack) -> Sequence[str]:
@@ -230,7 +239,7 @@ def _service_command() -> Sequence[str]:
 
 
 def _service_environment(stack: Stack) -> Mapping[str, str]:
-    """Settings of the caller's own count, but for those that make the stack."""
+    """Return the caller's environment with defaults, and with the settings that the stack requires."""
     password = (stack.folder / "redis_password").read_text()
     return {
         "TOKEN_SERVICE_SECRET_KEY": (stack.folder / "secret_key").read_text(),
@@ -251,7 +260,7 @@ def nginx_command(nginx: str, stack: Stack) -> Sequence[str]:
     return (nginx, "-e", "stderr", "-p", str(stack.folder), "-c", configuration, "-g", "daemon off;")
 
 
-# What lies in the folder
+# Files in the folder
 
 
 def make_folder(folder: Path) -> None:
@@ -271,7 +280,7 @@ def _write_private(file: Path, content: bytes) -> None:
 
 
 def write_nginx_configuration(stack: Stack) -> None:
-    """The shipped one, which may be started by anybody and on any ports."""
+    """Write nginx.conf with the ports and the folder of the stack, so that nginx needs no root privileges."""
     folder = f"{stack.folder}/"
     changes = {
         "listen 80 ": f"listen {HOST}:{stack.http_port} ",
@@ -279,22 +288,22 @@ def write_nginx_configuration(stack: Stack) -> None:
         "https://$host$": f"https://$host:{stack.https_port}$",
         "pid /run/": f"pid {folder}",
         "/var/log/nginx/": folder,
-        "http {\n": "http {\n" + "".join(f"    {kind}_temp_path {folder}temp-{kind};\n" for kind in _TEMPORARY),
+        "http {\n": "http {\n" + "".join(f"    {kind}_temp_path {folder}temp-{kind};\n" for kind in _TEMPORARY_FOLDERS),
     }
     text = (DEPLOYMENT / "nginx.conf").read_text()
-    for shipped, here in changes.items():
-        text = text.replace(shipped, here)
+    for shipped, replacement in changes.items():
+        text = text.replace(shipped, replacement)
     (stack.folder / "nginx.conf").write_text(text)
     instances = (DEPLOYMENT / "instances.conf").read_text()
     (stack.folder / "instances.conf").write_text(instances.replace(":8000 ", f":{stack.service_port} "))
 
 
-# Debian's are root's. Nothing is written there, but nginx makes them all.
-_TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+# nginx creates these folders at its start, even if it writes no files there. Debian's defaults belong to root.
+_TEMPORARY_FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def write_certificate(stack: Stack) -> None:
-    """Self-signed, for this machine's names only."""
+    """Write a self-signed certificate for localhost, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))])
@@ -316,11 +325,11 @@ def write_certificate(stack: Stack) -> None:
     stack.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _greet(stack: Stack) -> None:
-    words = ["curl", "-sS", "--cacert", str(stack.certificate), f"{stack.url}/oauth2/v1/token"]
+def _print_request(stack: Stack) -> None:
+    command = ["curl", "-sS", "--cacert", str(stack.certificate), f"{stack.url}/oauth2/v1/token"]
     for name, value in EXAMPLE_LOGIN.items():
-        words += ["--data-urlencode", f"{name}={value}"]
-    sys.stdout.write(f"{shlex.join(words)}\n")
+        command += ["--data-urlencode", f"{name}={value}"]
+    sys.stdout.write(f"{shlex.join(command)}\n")
     sys.stdout.flush()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 
 from deployment.stack import (
-    SEARCHED,
+    SEARCH_PATH,
     Stack,
     find_nginx,
     make_folder,
@@ -63,7 +63,7 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
     shutil.copy(DEPLOYMENT / "unavailable.http", folder)
     both = stack.certificate.read_text() + (folder / "tls" / "key.pem").read_text()
     stack.certificate.write_text(both)
-    haproxy = shutil.which("haproxy", path=SEARCHED)
+    haproxy = shutil.which("haproxy", path=SEARCH_PATH)
     assert haproxy, "scripts/install --tests installs it"
     command = (haproxy, "-db", "-C", str(folder), "-f", "haproxy.cfg")
     with running("HAProxy", command, os.environ, signal.SIGUSR1, 20) as proxy:

@@ -255,7 +255,7 @@ def test_what_a_process_leaves_of_its_group_ends_with_it(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_without_nginx_one_line_says_what_to_install(tmp_path: Path) -> None:
-    program = "import deployment.stack as s, sys; s.SEARCHED = '/nowhere'; sys.exit(s.main(sys.argv[1:]))"
+    program = "import deployment.stack as s, sys; s.SEARCH_PATH = '/nowhere'; sys.exit(s.main(sys.argv[1:]))"
     answer = subprocess.run(
         [sys.executable, "-P", "-c", program, "--folder", str(tmp_path / "stack")],
         env={"PYTHONPATH": str(CHECKOUT)},

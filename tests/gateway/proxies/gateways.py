@@ -22,7 +22,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 EXAMPLES = CHECKOUT / "examples" / "gateways"
 PROGRAMS = Path(sys.executable).parent
 # Debian keeps servers where only root looks for programs.
-SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
+SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 
 # nginx started by root changes to the user nobody, who may not write to the folder of the test.
 AS_ROOT = ("-g", "user root;") if os.geteuid() == 0 else ()
@@ -82,7 +82,7 @@ def running_gateway(name: str, folder: Path, service_port: int, api_port: int) -
     ports = {8000: service_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
     for example in EXAMPLES.iterdir():
         (folder / example.name).write_text(_with_ports(example.read_text(), ports))
-    program = shutil.which(COMMANDS[name][0], path=SEARCHED)
+    program = shutil.which(COMMANDS[name][0], path=SEARCH_PATH)
     assert program is not None, f"{name} is not installed; scripts/install --tests does it"
     log = folder / f"{name}.log"
     with log.open("wb") as output:
