@@ -1,6 +1,6 @@
-"""Reads the clauses that we owe, the tests that prove them and the code that cites them.
+"""Parsers of tests/clauses.toml, of the marks of tests and of the citations in code.
 
-Standard library only: `scripts/clauses` loads this file before anything is installed.
+This file uses only the standard library, since `scripts/clauses` imports it before packages are installed.
 """
 
 import ast
@@ -28,8 +28,8 @@ ID_FORM = re.compile(
 )
 STATE_FORM = re.compile(rf"kept|owed: (?:{'|'.join(TOPICS)})|not ours: \S.*")
 
-# Between the sections of one list stand commas, words, a remark in brackets and, where it is wrapped, the
-# sign of the next comment line. An appendix needs its word only once: `Appendix A.15, A.16`.
+# The sections of one list are separated by commas, words, a remark in brackets and, in a wrapped comment, the sign of
+# the next comment line. `Appendix` is needed only once: `Appendix A.15, A.16`.
 CITED_SECTION = re.compile(
     r"(?:§{1,2}\s?|[Aa]ppendix\s+)(?P<numbered>(?:[0-9]+|[A-Z]\b)(?:\.[0-9]+)*)|(?P<bare>\b[A-Z]\.[0-9]+)",
 )
@@ -61,24 +61,24 @@ class Clause:
 
     @property
     def section(self) -> Section:
-        """The section that the id names, by components; empty for a decided row."""
+        """The components of the section that the id names; empty for a decided row."""
         match = ID_FORM.fullmatch(self.id)
         return parse_section(match["section"]) if match and match["section"] else ()
 
     @property
     def topic(self) -> str | None:
-        """The later issue that owes this clause, if one does."""
+        """The topic of the later issue that will keep this clause, or None."""
         return self.state.removeprefix("owed: ") if self.state.startswith("owed: ") else None
 
     @property
     def needs_proof(self) -> bool:
-        """Whether the clause has to have a test by now."""
+        """True if the clause is kept and its level requires a test."""
         return self.state == "kept" and self.level in LEVELS_TO_PROVE
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The clauses that one test says it proves."""
+    """One test with the ids of the clauses that it proves."""
 
     test: str
     clause_ids: tuple[str, ...]
@@ -99,7 +99,7 @@ def parse_section(text: str) -> Section:
 
 
 def is_within(section: Section, wider: Section) -> bool:
-    """Whether a section is the wider one or a part of it."""
+    """Return whether a section is the wider section or a part of it."""
     return section[: len(wider)] == wider
 
 
@@ -109,14 +109,14 @@ def format_section(document: str, section: Section) -> str:
     return f"{name} §{'.'.join(section).upper()}"
 
 
-def sort_key(clause: Clause) -> tuple[int, list[tuple[bool, int, str]]]:
-    """Documents in their order, sections by number, appendices after the numbers."""
+def make_sort_key(clause: Clause) -> tuple[int, list[tuple[bool, int, str]]]:
+    """Return the key that sorts clauses by document and section. Appendices follow the numbered sections."""
     components = [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in clause.section]
     return DOCUMENTS.index(clause.document), components
 
 
 def load_clauses(path: Path = CLAUSES_FILE) -> list[Clause]:
-    """Read all rows in the order of the file; a row with a missing or an unknown key is an error."""
+    """Read all rows in the order of the file. Raises ValueError if a key of a row is missing or unknown."""
     clauses = []
     for row in tomllib.loads(path.read_text(encoding="utf-8"))["clause"]:
         try:
@@ -127,7 +127,7 @@ def load_clauses(path: Path = CLAUSES_FILE) -> list[Clause]:
 
 
 def read_marks(folder: Path = ROOT / "tests", root: Path = ROOT) -> list[Mark]:
-    """Find every test under a folder with the clause ids on it, its class and its module."""
+    """Find every test under a folder, with the clause ids of its own marks, its class and its module."""
     return [
         mark
         for path in sorted(folder.rglob("test_*.py"))
@@ -136,13 +136,13 @@ def read_marks(folder: Path = ROOT / "tests", root: Path = ROOT) -> list[Mark]:
 
 
 def read_marks_of_module(path: Path, name: str) -> Iterator[Mark]:
-    """Find the tests of one module by its syntax tree, so that nothing has to be imported."""
+    """Find the tests of one module in its syntax tree. The module is not imported."""
     module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     yield from read_marks_of_body(module, name, ())
 
 
 def read_marks_of_body(holder: ast.Module | ast.ClassDef, name: str, outer_ids: tuple[str, ...]) -> Iterator[Mark]:
-    """Find the tests of a module or a class; what marks the holder marks each of them."""
+    """Find the tests of a module or a class. The marks of the holder apply to each test."""
     holder_ids = outer_ids + tuple(find_clause_ids(find_pytestmark(holder), name))
     for node in holder.body:
         if isinstance(node, FunctionNode) and node.name.startswith("test"):
@@ -167,7 +167,7 @@ def find_pytestmark(holder: ast.Module | ast.ClassDef) -> list[ast.expr]:
 
 
 def find_clause_ids(expressions: list[ast.expr], name: str) -> Iterator[str]:
-    """Find the arguments of `mark.clause(…)`, also where it marks one case of a parametrized test."""
+    """Find the arguments of `mark.clause(…)`, including marks on one case of a parametrized test."""
     for expression in expressions:
         for node in ast.walk(expression):
             if not (isinstance(node, ast.Call) and is_clause_mark(node.func)):
@@ -179,7 +179,7 @@ def find_clause_ids(expressions: list[ast.expr], name: str) -> Iterator[str]:
 
 
 def is_clause_mark(function: ast.expr) -> bool:
-    """Recognise `pytest.mark.clause` and `mark.clause`."""
+    """Return whether an expression is `pytest.mark.clause` or `mark.clause`."""
     if not (isinstance(function, ast.Attribute) and function.attr == "clause"):
         return False
     holder = function.value
@@ -189,7 +189,7 @@ def is_clause_mark(function: ast.expr) -> bool:
 
 
 def find_tests_by_clause(marks: list[Mark]) -> dict[str, list[str]]:
-    """Turn the marks round: from a clause id to the tests that carry it."""
+    """Return the tests of each clause id."""
     tests: dict[str, list[str]] = {}
     for mark in marks:
         for clause_id in mark.clause_ids:
@@ -208,7 +208,7 @@ def read_citations(folder: Path = ROOT / "service", root: Path = ROOT) -> list[C
 
 
 def parse_citations(text: str, name: str) -> Iterator[Citation]:
-    """Read `RFC 6749 §4.1.3, §5.2` as two sections of one document; a § without one is somebody else's."""
+    """Find the citations in a text. `RFC 6749 §4.1.3, §5.2` cites two sections; a bare § is ignored."""
     for listed in CITED_LIST.finditer(text):
         document = listed["number"] or "spec"
         for cited in CITED_SECTION.finditer(text, listed.start("sections"), listed.end("sections")):
@@ -218,6 +218,6 @@ def parse_citations(text: str, name: str) -> Iterator[Citation]:
 
 
 def find_unproved(clauses: list[Clause], marks: list[Mark]) -> list[Clause]:
-    """List the clauses that are kept, weigh enough to need a test, and have none."""
+    """Return the clauses that need a test and have none."""
     tests = find_tests_by_clause(marks)
     return [clause for clause in clauses if clause.needs_proof and clause.id not in tests]

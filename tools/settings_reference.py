@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md, made of the fields of Settings; `./scripts/settings-reference` writes them."""
+"""The tables of docs/settings.md, made from the fields of Settings. `./scripts/settings-reference` writes them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from service.config.settings import SETTINGS
 from tests.support.servers import CHECKOUT
 
 MANUAL = CHECKOUT / "docs" / "settings.md"
-PLACE = re.compile(
+TABLE = re.compile(
     r"(?P<begin><!-- settings: (?P<table>[^(]+) \(made by ./scripts/settings-reference\) -->\n)"
     r"[^<]*(?P<end><!-- end of settings -->)"
 )
 
-# No parser takes all of these: nothing in it, and a file that is no folder, no picture and no number.
-WRONG = ("\n", __file__)
+# Every parser refuses at least one of these texts: a blank one, and the path of a file that is no folder or image.
+INVALID_TEXTS = ("\n", __file__)
 
 
 def make_manual(text: str) -> str:
-    """The manual with each of its tables as the code has it now."""
-    return PLACE.sub(lambda place: place["begin"] + make_table(place["table"]) + place["end"], text)
+    """Return the text of the manual with its tables replaced by current ones."""
+    return TABLE.sub(lambda match: match["begin"] + make_table(match["table"]) + match["end"], text)
 
 
-def tables_of(text: str) -> list[str]:
-    return [place["table"] for place in PLACE.finditer(text)]
+def find_tables(text: str) -> list[str]:
+    return [match["table"] for match in TABLE.finditer(text)]
 
 
 def make_table(table: str) -> str:
@@ -33,25 +33,26 @@ def make_table(table: str) -> str:
 
 
 def _make_lines(table: str) -> Iterator[str]:
-    yield "| variable | default | meaning | a bad one: expected … |"
+    yield "| variable | default | meaning | expected value |"
     yield "| --- | --- | --- | --- |"
     for setting in SETTINGS.values():
         if setting.table == table:
-            yield f"| `{setting.variable}` | {_tell_default(setting)} | {setting.meaning} | {_tell_expected(setting)} |"
+            default, expected = _describe_default(setting), _describe_expected(setting)
+            yield f"| `{setting.variable}` | {default} | {setting.meaning} | {expected} |"
 
 
-def _tell_default(setting: Setting) -> str:
+def _describe_default(setting: Setting) -> str:
     return setting.default_text or f"`{setting.default}`"
 
 
-def _tell_expected(setting: Setting) -> str:
-    """In the parser's own words."""
-    for text in WRONG:
+def _describe_expected(setting: Setting) -> str:
+    """Return the message with which the parser refuses an invalid value."""
+    for text in INVALID_TEXTS:
         try:
             setting.parse(text)
-        except ValueError as expected:
-            return str(expected)
-    raise AssertionError(f"the parser of {setting.variable} takes anything")
+        except ValueError as error:
+            return str(error)
+    raise AssertionError(f"the parser of {setting.variable} accepts every text")
 
 
 if __name__ == "__main__":

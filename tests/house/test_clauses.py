@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tools import clauses as book
+from tools import clauses as catalogue
 
-CLAUSES = book.load_clauses()
+CLAUSES = catalogue.load_clauses()
 IDS = {clause.id for clause in CLAUSES}
 DOCUMENTS_COVERED_BY_SECTION = {"6749", "6750", "7009", "7662", "spec"}
 
 
-def run_clauses(*arguments: str, folder: Path = book.ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(book.ROOT / "scripts" / "clauses"), *arguments]
+def run_clauses(*arguments: str, folder: Path = catalogue.ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(catalogue.ROOT / "scripts" / "clauses"), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -28,8 +28,8 @@ def test_every_id_stands_once() -> None:
 
 def test_every_id_names_its_document_and_section() -> None:
     """An id says where the clause stands, in words that can be typed."""
-    malformed = [clause.id for clause in CLAUSES if not book.ID_FORM.fullmatch(clause.id)]
-    elsewhere = [clause.id for clause in CLAUSES if clause.document not in book.DOCUMENTS]
+    malformed = [clause.id for clause in CLAUSES if not catalogue.ID_FORM.fullmatch(clause.id)]
+    elsewhere = [clause.id for clause in CLAUSES if clause.document not in catalogue.DOCUMENTS]
 
     assert not malformed
     assert not elsewhere
@@ -37,13 +37,13 @@ def test_every_id_names_its_document_and_section() -> None:
 
 def test_the_rows_stand_in_the_order_of_the_documents() -> None:
     """A reader finds a row where its section is; decided rows stand last, in groups."""
-    assert sorted(CLAUSES, key=book.sort_key) == CLAUSES
+    assert sorted(CLAUSES, key=catalogue.make_sort_key) == CLAUSES
 
 
 def test_every_level_and_state_is_known() -> None:
     """A row is kept, owed to a topic that exists, or not ours for a reason."""
-    assert not [clause.id for clause in CLAUSES if clause.level not in book.LEVELS]
-    assert not [clause.id for clause in CLAUSES if not book.STATE_FORM.fullmatch(clause.state)]
+    assert not [clause.id for clause in CLAUSES if clause.level not in catalogue.LEVELS]
+    assert not [clause.id for clause in CLAUSES if not catalogue.STATE_FORM.fullmatch(clause.state)]
 
 
 def test_the_level_fits_the_document() -> None:
@@ -81,7 +81,7 @@ def test_every_mark_names_a_clause() -> None:
     """A test that claims a clause that does not exist proves nothing."""
     unknown = [
         f"{mark.test}: {clause_id}"
-        for mark in book.read_marks()
+        for mark in catalogue.read_marks()
         for clause_id in mark.clause_ids
         if clause_id not in IDS
     ]
@@ -92,7 +92,7 @@ def test_every_mark_names_a_clause() -> None:
 @pytest.mark.clause("spec-0-strictly-the-rfcs")
 def test_every_kept_clause_has_a_test() -> None:
     """Kept is a promise: each MUST, SPEC and DECIDED row that is kept is proved by at least one test."""
-    missing = [clause.id for clause in book.find_unproved(CLAUSES, book.read_marks())]
+    missing = [clause.id for clause in catalogue.find_unproved(CLAUSES, catalogue.read_marks())]
 
     assert not missing, f"{len(missing)} clauses are kept without a test:\n" + "\n".join(missing)
 
@@ -101,12 +101,12 @@ def test_every_cited_section_has_a_row() -> None:
     """Code cites what we owe: the section itself, a part of it, or what it is a part of."""
     rows = {(clause.document, clause.section) for clause in CLAUSES}
     astray = [
-        f"{citation.place}: {book.format_section(citation.document, citation.section)}"
-        for citation in book.read_citations()
+        f"{citation.place}: {catalogue.format_section(citation.document, citation.section)}"
+        for citation in catalogue.read_citations()
         if citation.document in DOCUMENTS_COVERED_BY_SECTION
         and not any(
             document == citation.document
-            and (book.is_within(section, citation.section) or book.is_within(citation.section, section))
+            and (catalogue.is_within(section, citation.section) or catalogue.is_within(citation.section, section))
             for document, section in rows
         )
     ]
@@ -129,9 +129,9 @@ def test_marks_of_module_class_and_case_reach_the_test(tmp_path: Path) -> None:
     )
 
     assert [
-        book.Mark("test_example.py::test_function", ("module", "one", "two")),
-        book.Mark("test_example.py::TestClass::test_method", ("module", "class", "case")),
-    ] == book.read_marks(tmp_path, tmp_path)
+        catalogue.Mark("test_example.py::test_function", ("module", "one", "two")),
+        catalogue.Mark("test_example.py::TestClass::test_method", ("module", "class", "case")),
+    ] == catalogue.read_marks(tmp_path, tmp_path)
 
 
 def test_a_computed_clause_id_is_refused(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_computed_clause_id_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text("@pytest.mark.clause(NAME)\ndef test_function(): ...\n")
 
     with pytest.raises(ValueError, match="literal string"):
-        book.read_marks(tmp_path, tmp_path)
+        catalogue.read_marks(tmp_path, tmp_path)
 
 
 def test_the_document_carries_on_through_a_list_of_sections() -> None:
@@ -152,22 +152,22 @@ def test_the_document_carries_on_through_a_list_of_sections() -> None:
     )
 
     assert [
-        book.Citation("6749", ("4", "1", "3"), "x:1"),
-        book.Citation("6749", ("5", "2"), "x:1"),
-        book.Citation("6749", ("6",), "x:2"),
-        book.Citation("6749", ("a", "15"), "x:2"),
-        book.Citation("6749", ("a", "16"), "x:2"),
-        book.Citation("spec", ("4", "2"), "x:2"),
-        book.Citation("7009", ("2",), "x:4"),
-    ] == list(book.parse_citations(text, "x"))
+        catalogue.Citation("6749", ("4", "1", "3"), "x:1"),
+        catalogue.Citation("6749", ("5", "2"), "x:1"),
+        catalogue.Citation("6749", ("6",), "x:2"),
+        catalogue.Citation("6749", ("a", "15"), "x:2"),
+        catalogue.Citation("6749", ("a", "16"), "x:2"),
+        catalogue.Citation("spec", ("4", "2"), "x:2"),
+        catalogue.Citation("7009", ("2",), "x:4"),
+    ] == list(catalogue.parse_citations(text, "x"))
 
 
 def test_a_section_takes_in_what_lies_below_it() -> None:
     """Sections are compared by components, not by letters."""
-    assert book.is_within(("4", "1", "3"), ("4", "1"))
-    assert book.is_within(("4", "1"), ("4", "1"))
-    assert not book.is_within(("4", "10"), ("4", "1"))
-    assert not book.is_within(("4", "1"), ("4", "1", "3"))
+    assert catalogue.is_within(("4", "1", "3"), ("4", "1"))
+    assert catalogue.is_within(("4", "1"), ("4", "1"))
+    assert not catalogue.is_within(("4", "10"), ("4", "1"))
+    assert not catalogue.is_within(("4", "1"), ("4", "1", "3"))
 
 
 def test_the_tool_shows_a_section_from_any_folder(tmp_path: Path) -> None:

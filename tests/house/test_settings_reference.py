@@ -1,7 +1,7 @@
 """docs/settings.md says of each setting what the code says."""
 
 from service.config.settings import SETTINGS
-from tools.settings_reference import MANUAL, make_manual, tables_of
+from tools.settings_reference import MANUAL, find_tables, make_manual
 
 
 def test_the_manual_has_the_tables_that_the_code_makes() -> None:
@@ -10,7 +10,7 @@ def test_the_manual_has_the_tables_that_the_code_makes() -> None:
 
 
 def test_every_setting_stands_in_a_table_of_the_manual() -> None:
-    tables = tables_of(MANUAL.read_text())
+    tables = find_tables(MANUAL.read_text())
     assert len(tables) == len(set(tables))
     assert {setting.table for setting in SETTINGS.values()} == set(tables)
 
