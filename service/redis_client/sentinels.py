@@ -1,36 +1,41 @@
-"""The lookup of the master's address at the Sentinels. The connection to each Sentinel is kept.
+"""The lookup of the master's address at the Sentinels, with redis-py. The connection to each Sentinel is kept.
 
 A connection to a Sentinel begins without authentication. If the Sentinel demands it, the user and the password of
-REDIS_URL are used.
+REDIS_URL are used. This module imports redis-py, so it is imported only if the URL names Sentinels.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from contextvars import Context
+from typing import Final
 
-from .connection import Connection, open_connection
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, NoPermissionError
+
 from .deadline import StoreUnavailable
-from .errors import ResponseError
-from .managed_connection import CLOSED
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .url import Node, RedisUrl
 
-_DEMANDS: Final = ("NOAUTH", "NOPERM")
-_DOWN: Final = frozenset({"s_down", "o_down", "disconnected"})
+_DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")
 
 
 class Sentinels:
+    """The Sentinels of a URL. Each has one client of redis-py and at most one query at a time.
+
+    redis-py closes a connection if a wait for its answer is cancelled. So a query runs in a task of its own. A caller
+    that gives up leaves it running, and a later caller waits for the same query.
+    """
+
     def __init__(self, url: RedisUrl) -> None:
-        self._name = url.master_name
-        self._named = replace(url, db=0)
-        self._unnamed = replace(url, db=0, username=None, password=None)
+        self._url = url
         self._nodes = list(url.nodes)
+        self._clients = {node: _make_client(url, node) for node in url.nodes}
         self._demanding: set[Node] = set()
-        self._connections: dict[Node, Connection] = {}
+        self._queries: dict[Node, asyncio.Task[Node]] = {}
         self._asking = asyncio.Lock()
 
     async def get_master(self) -> Node:
@@ -38,7 +43,7 @@ class Sentinels:
 
         Raises StoreUnavailable if no Sentinel knows the address.
         """
-        attempts = [functools.partial(self._ask_or_drop, node) for node in self._nodes]
+        attempts = [functools.partial(self._ask, node) for node in self._nodes]
         try:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
                 node, master = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
@@ -51,66 +56,63 @@ class Sentinels:
         self._nodes.insert(0, node)
         return master
 
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close(CLOSED)
-        self._connections.clear()
+    async def close(self) -> None:
+        """Cancel the queries that are running, and close all connections. A later query connects again."""
+        queries = list(self._queries.values())
+        for query in queries:
+            query.cancel()
+        await asyncio.gather(*queries, return_exceptions=True)
+        for client in self._clients.values():
+            await client.aclose()
 
-    async def _ask_or_drop(self, node: Node) -> tuple[Node, Node]:
-        """Return the address of the Sentinel and that of the master.
+    async def _ask(self, node: Node) -> tuple[Node, Node]:
+        """Return the address of the Sentinel and that of the master."""
+        query = self._queries.get(node)
+        if query is None or query.done():
+            query = self._queries[node] = asyncio.create_task(self._query(node), context=Context())
+            query.add_done_callback(_read_error)
+        return node, await asyncio.shield(query)
 
-        The connection to a Sentinel that failed is closed, so that the next query opens a new one. A cancelled query
-        closes the connection only if an earlier query is unanswered as well. A Sentinel that is a little slower than
-        others keeps its connection.
-        """
+    async def _query(self, node: Node) -> Node:
         try:
-            return node, await self._ask(node)
-        except asyncio.CancelledError:
-            connection = self._connections.get(node)
-            if connection is not None and len(connection.pending) > 1:
-                self._drop_connection(node)
-            raise
-        except Exception:
-            self._drop_connection(node)
-            raise
-
-    async def _ask(self, node: Node) -> Node:
-        try:
-            masters = await (await self._get_connection(node)).call("SENTINEL", "MASTERS")
-        except ResponseError as error:
-            if self._named.password is None or node in self._demanding or not str(error).startswith(_DEMANDS):
+            masters = await self._clients[node].sentinel_masters()
+        except (AuthenticationError, NoPermissionError):
+            if self._url.password is None or node in self._demanding:
                 raise
             self._demanding.add(node)
-            self._drop_connection(node)
-            masters = await (await self._get_connection(node)).call("SENTINEL", "MASTERS")
-        return _get_master_address(masters, self._name)
-
-    async def _get_connection(self, node: Node) -> Connection:
-        connection = self._connections.get(node)
-        if connection is None or connection.lost.done():
-            url = self._named if node in self._demanding else self._unnamed
-            connection = self._connections[node] = await open_connection(url, node, "sentinels")
-        return connection
-
-    def _drop_connection(self, node: Node) -> None:
-        connection = self._connections.pop(node, None)
-        if connection is not None:
-            connection.close("the Sentinel was given up")
+            await self._clients[node].aclose()
+            self._clients[node] = _make_client(
+                self._url, node, username=self._url.username, password=self._url.password
+            )
+            masters = await self._clients[node].sentinel_masters()
+        assert isinstance(masters, dict)  # the form that redis-py gives to RESP2
+        master = masters.get(self._url.master_name or "")
+        if master is None or not master["is_master"] or any(master[state] for state in _DOWN):
+            raise ValueError("no master of this name is up")
+        return master["ip"], int(master["port"])
 
 
-def _get_master_address(masters: Sequence[Any], name: str | None) -> Node:
-    """Return the address of the master of this name, which must be up.
+def _make_client(url: RedisUrl, node: Node, *, username: str | None = None, password: str | None = None) -> Redis:
+    """Return a client that sends each query once, and waits no longer than `get_master` does.
 
-    Raises ValueError if there is no such master, and may raise another error for a malformed answer.
+    RESP2 without a client name needs no handshake, so an unauthenticated query takes one round trip.
     """
-    for fields in map(_read_fields, masters):
-        flags = set(fields["flags"].split(","))
-        if fields["name"] == name and "master" in flags and not flags & _DOWN:
-            return fields["ip"], int(fields["port"])
-    raise ValueError("no master of this name is up")
+    return Redis(
+        host=node[0],
+        port=node[1],
+        username=username,
+        password=password,
+        ssl=url.tls,
+        protocol=2,
+        decode_responses=True,
+        driver_info=None,
+        socket_timeout=ASK_SECONDS,
+        socket_connect_timeout=ASK_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
 
 
-def _read_fields(fields: Mapping[bytes, bytes] | Sequence[bytes]) -> dict[str, str]:
-    """Return the fields as text. `fields` is a map, or a list of names and values in turn."""
-    pairs = fields.items() if isinstance(fields, Mapping) else zip(fields[::2], fields[1::2], strict=True)
-    return {name.decode(): value.decode() for name, value in pairs}
+def _read_error(query: asyncio.Task[Node]) -> None:
+    """Read the error of a query for which nobody waits any longer, so that asyncio does not warn of it."""
+    if not query.cancelled():
+        query.exception()

@@ -21,7 +21,6 @@ from .deadline import StoreUnavailable
 from .errors import ReadOnlyError, RedisError, ResponseError
 from .managed_connection import CLOSED, ManagedConnection
 from .options import ConnectionOptions
-from .sentinels import Sentinels
 from .slots import SLOTS, get_slot
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .tasks import end_task
@@ -111,6 +110,8 @@ class SentinelTopology(_SingleMaster):
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
+        from .sentinels import Sentinels  # imports redis-py
+
         self._sentinels = Sentinels(options.url)
         self._watch_seconds = options.limits.watch_seconds
         super().__init__(ManagedConnection(options, self._sentinels.get_master, CHECK_IS_MASTER))
@@ -123,7 +124,7 @@ class SentinelTopology(_SingleMaster):
         """
         await end_task(self._task)
         await super().close()
-        self._sentinels.close()
+        await self._sentinels.close()
 
     async def _watch(self) -> None:
         """Reconnect when the Sentinels name another master, until cancelled or until the event loop ends."""
@@ -138,7 +139,7 @@ class SentinelTopology(_SingleMaster):
                     if node != self._master.node:
                         self._master.disconnect("the Sentinels name another master")
         finally:
-            self._sentinels.close()
+            await self._sentinels.close()
 
 
 def _judge_role(answer: Any) -> None:

@@ -45,7 +45,7 @@ def say_master(server: RedisServer, **others: str) -> bytes:
     counts = dict.fromkeys(("num-slaves", "num-other-sentinels", "quorum"), "0")
     fields = {"name": "tokens", "ip": "127.0.0.1", "port": str(server.port), "flags": "master"} | counts | others
     words = [bulk(word.encode()) for field in fields.items() if field[1] for word in field]
-    return array(b"%%%d\r\n%b" % (len(words) // 2, b"".join(words)))
+    return array(array(*words))
 
 
 @asynccontextmanager

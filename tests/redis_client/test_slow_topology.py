@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from service.gateway import StoreUnavailable
@@ -95,8 +97,27 @@ async def test_sentinels_that_are_a_little_slow_keep_their_connections(settled_t
             assert await settled_time.run(sentinels.get_master(), ASK_SECONDS) == ("::1", 1)
 
         assert (one.accepted, two.accepted) == (1, 1)
-        sentinels.close()
+        await sentinels.close()
         await settled_time.let_pass_until(lambda: one.connected == two.connected == 0, 0.4)
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
+async def test_a_silent_sentinel_gets_one_query_until_it_is_closed(settled_time: SettledTime) -> None:
+    async with scripted_redis() as silent:
+        silent.delay = lambda _: ASK_SECONDS
+        sentinels = Sentinels(parse_redis_url(f"redis+sentinel://127.0.0.1:{silent.port}/tokens"))
+        callers = [asyncio.create_task(sentinels.get_master()) for _ in range(20)]
+        await settled_time.let_pass(ASK_SECONDS / 2)
+        for caller in callers[:10]:
+            caller.cancel()
+        await settled_time.let_pass(ASK_SECONDS / 4)
+
+        assert (silent.count("SENTINEL"), silent.connected) == (1, 1)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        await sentinels.close()
+        await settled_time.let_pass_until(lambda: silent.connected == 0, ASK_SECONDS)
 
 
 @pytest.mark.clause("decided-readyz", "decided-redis-cluster", "decided-i8-one-deadline")
