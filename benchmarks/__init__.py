@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat; `scripts/bench` runs them, and docs/benchmarks is what they said."""
+"""Measurements of the service. `scripts/bench` runs them and writes docs/benchmarks."""

@@ -1,6 +1,6 @@
-"""`scripts/bench`: measures the service beside the least that its answers could cost, and writes a report.
+"""Measure the service, compare it with minimal applications, and write a report.
 
-All that is compared is measured in turns within one run.
+Measurements that are compared take turns within one run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.arena import Arena, running_arena
-from benchmarks.bounds import list_broken
+from benchmarks.bounds import list_violations
 from benchmarks.busy import measure_busy_session
 from benchmarks.floors import APPLICATIONS, running_floor
 from benchmarks.groups import ALL, choose_groups, measure_group
@@ -29,6 +28,7 @@ from benchmarks.peers import PEERS, Peer, find_versions, running_peer
 from benchmarks.report import COMPARED, summarise, write_report
 from benchmarks.results import Peers, Results, Series, describe_machine, describe_redis, load_results
 from benchmarks.scale import measure_many_sessions, measure_workers
+from benchmarks.testbed import Testbed, running_testbed
 from tests.support.servers import CHECKOUT, server_binary
 
 REPORT, QUICK_REPORT = CHECKOUT / "docs" / "benchmarks", CHECKOUT / "build" / "benchmarks"
@@ -36,7 +36,10 @@ REPORT, QUICK_REPORT = CHECKOUT / "docs" / "benchmarks", CHECKOUT / "build" / "b
 
 @dataclass(frozen=True)
 class Size:
-    """How often and for how long, and with how many sessions. Without `many` what takes long is left out."""
+    """The number of rounds, their length in seconds, and the number of sessions.
+
+    A `many` of None leaves out the measurements that take long.
+    """
 
     rounds: int
     seconds: int
@@ -49,7 +52,7 @@ QUICK = Size(rounds=2, seconds=1, sessions=10_000, many=None)
 
 
 def main() -> int:
-    """Return the exit status: 1 where `--check` finds a bound that is broken."""
+    """Return the exit status: 1 if `--check` finds a row that exceeds its bound, else 0."""
     arguments = _parse_arguments()
     is_part = bool(arguments.only)
     peers = () if is_part or not arguments.peers else PEERS
@@ -66,71 +69,78 @@ def main() -> int:
         if not is_part:
             _measure(results, size, Path(name), peers)
         for group in arguments.only or choose_groups(quick=arguments.quick):
-            _say_what(group)
+            _log_progress(group)
             measure_group(results, group, Path(name), quick=arguments.quick)
     write_report(results, folder)
-    _say(summarise(results))
-    _say(f"The report: {folder / 'README.md'}")
+    _print(summarise(results))
+    _print(f"Report: {folder / 'README.md'}")
     return check(results) if arguments.check else 0
 
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("scripts/bench", description=__doc__, add_help=True)
-    parser.add_argument("--quick", action="store_true", help="about a minute: fewer rounds, and not all rows")
-    parser.add_argument("--check", action="store_true", help="end with status 1 where a row exceeds its bound")
+    parser.add_argument("--quick", action="store_true", help="run for about a minute, with fewer rounds and rows")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a row exceeds its bound")
     parser.add_argument(
-        "--only", action="append", choices=ALL, metavar="GROUP", help=f"only a group of bounds, of {', '.join(ALL)}"
+        "--only",
+        action="append",
+        choices=ALL,
+        metavar="GROUP",
+        help=f"measure only this group of bounds: {', '.join(ALL)}",
     )
     parser.add_argument("--peers", action="store_true", help="also install and measure other servers")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where the report goes")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write the report to this folder")
     return parser.parse_args()
 
 
 def check(results: Results) -> int:
-    """Print each bound that is exceeded, and return the exit status. A row that was not measured exceeds no bound."""
-    broken = list_broken(results)
+    """Print each bound that is exceeded, and return the exit status.
+
+    A row that was not measured exceeds no bound.
+    """
+    broken = list_violations(results)
     for line in broken:
-        _say(f"Broken: {line}")
+        _print(f"Broken: {line}")
     return 1 if broken else 0
 
 
 def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) -> None:
-    with running_arena(folder, "requests") as arena:
-        _say_what(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
-        ours, theirs = _measure_requests(arena, size, peers)
+    with running_testbed(folder, "requests") as testbed:
+        _log_progress(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
+        ours, theirs = _measure_requests(testbed, size, peers)
         results.series |= ours
         if theirs:
             machine = msgspec.structs.replace(results.machine, versions=find_versions())
             results.peers = Peers(machine, theirs, {name: ours[name] for name in COMPARED})
-        _say_what("lookups of the gateway's library")
-        results.lookups = measure_lookups(arena, size.rounds)
-        _say_what("logins")
+        _log_progress("lookups of the gateway's library")
+        results.lookups = measure_lookups(testbed, size.rounds)
+        _log_progress("logins")
         rounds = 1 if size.many is None else size.rounds
-        results.series |= measure_logins(arena, rounds, size.seconds)
+        results.series |= measure_logins(testbed, rounds, size.seconds)
         if size.many is not None:
-            _say_what("two workers")
-            results.series |= measure_workers(arena, size.rounds, size.seconds)
-    with running_arena(folder, "memory", "--appendonly", "no") as arena:
-        _say_what(f"memory: {size.sessions} sessions, rotations, a busy session, a worker")
-        results.bytes_per_session = measure_session_bytes(arena, size.sessions)
-        results.growth_per_rotation = measure_growth(arena)
-        results.busy_ratio = measure_busy_session(arena)
-        results.worker_mib = measure_worker(arena, size.seconds)
+            _log_progress("two workers")
+            results.series |= measure_workers(testbed, size.rounds, size.seconds)
+    with running_testbed(folder, "memory", "--appendonly", "no") as testbed:
+        _log_progress(f"memory: {size.sessions} sessions, rotations, a busy session, a worker")
+        results.bytes_per_session = measure_session_bytes(testbed, size.sessions)
+        results.growth_per_rotation = measure_growth(testbed)
+        results.busy_ratio = measure_busy_session(testbed)
+        results.worker_mib = measure_worker(testbed, size.seconds)
     if size.many is not None:
-        _say_what(f"{size.many} sessions")
-        with running_arena(folder, "few") as few, running_arena(folder, "many") as many:
+        _log_progress(f"{size.many} sessions")
+        with running_testbed(folder, "few") as few, running_testbed(folder, "many") as many:
             results.series |= measure_many_sessions(few, many, size.many, size.rounds)
 
 
-def _measure_requests(arena: Arena, size: Size, peers: Sequence[Peer]) -> tuple[Series, Series]:
-    """Floors and ours, and apart from them what was measured of the peers; all in the same turns."""
+def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> tuple[Series, Series]:
+    """Return the rounds of the floors and the service, and those of the peers. All of them take turns."""
     with ExitStack() as running:
-        targets = [running.enter_context(running_floor(name, arena.deployment.redis)) for name in APPLICATIONS]
-        asking = running.enter_context(arena.running())
-        remembering = running.enter_context(arena.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
-        logging = running.enter_context(arena.running(LOG_LEVEL="info"))
-        targets += make_targets(arena, asking, remembering, logging)
-        others = [target for peer in peers for target in running.enter_context(running_peer(peer, arena))]
+        targets = [running.enter_context(running_floor(name, testbed.deployment.redis)) for name in APPLICATIONS]
+        uncached = running.enter_context(testbed.running())
+        cached = running.enter_context(testbed.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
+        logging = running.enter_context(testbed.running(LOG_LEVEL="info"))
+        targets += make_targets(testbed, uncached, cached, logging)
+        others = [target for peer in peers for target in running.enter_context(running_peer(peer, testbed))]
         series = measure_in_turns([*targets, *others], size.rounds, size.seconds, warm=size.many is not None)
         return (
             {target.name: series[target.name] for target in targets},
@@ -138,11 +148,11 @@ def _measure_requests(arena: Arena, size: Size, peers: Sequence[Peer]) -> tuple[
         )
 
 
-def _say_what(line: str) -> None:
+def _log_progress(line: str) -> None:
     sys.stderr.write(f"scripts/bench: {line}\n")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 

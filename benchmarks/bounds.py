@@ -1,6 +1,6 @@
-"""The table of bounds: the limits that no change may exceed, and how each number is found in the results.
+"""The table of bounds: limits that no change may exceed, with the function that finds each number in the results.
 
-A goal is a wish. A bound was an assertion of a test before: it catches a fault, and `--check` fails if it is exceeded.
+A goal is only wanted. A bound catches a fault, and `--check` fails if a row exceeds it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from benchmarks import (
 from benchmarks.results import WHOLE, Results
 from benchmarks.tables import format_number
 
-MAX_REPORTED = 5
+MAX_REPORTED_PARTS = 5
 
-Find = Callable[[Results], dict[str, float]]
+FindValues = Callable[[Results], dict[str, float]]
 Reduce = Callable[[Sequence[float]], float]
 
 
@@ -47,7 +47,7 @@ class Bound:
     limit: float
     unit: str
     catches: str
-    find: Find | None = None
+    find: FindValues | None = None
 
     def find_values(self, results: Results) -> dict[str, float]:
         """Return the value of each part, or nothing if the run has not measured the row."""
@@ -66,41 +66,43 @@ class Bound:
             return "not measured"
         return "met" if measured <= self.limit else "short"
 
-    def tell_broken(self, results: Results) -> str:
-        """Return a line about the parts that exceed the bound, the worst first; it is empty if none does."""
+    def describe_violation(self, results: Results) -> str:
+        """Return a line about the parts that exceed the bound, the worst first, or an empty text if none does."""
         values = sorted(self.find_values(results).items(), key=lambda item: -item[1])
         broken = [(part, format_number(value, self.unit)) for part, value in values if value > self.limit]
         if not broken:
             return ""
-        told = ", ".join(f"{measured} ({part})" if part else measured for part, measured in broken[:MAX_REPORTED])
-        more = f" and {len(broken) - MAX_REPORTED} more" if len(broken) > MAX_REPORTED else ""
+        parts = ", ".join(
+            f"{measured} ({part})" if part else measured for part, measured in broken[:MAX_REPORTED_PARTS]
+        )
+        more = f" and {len(broken) - MAX_REPORTED_PARTS} more" if len(broken) > MAX_REPORTED_PARTS else ""
         limit = format_number(self.limit, self.unit)
-        return f"{self.what}: {told}{more}; the bound is {limit}, and catches {self.catches}"
+        return f"{self.what}: {parts}{more}; the bound is {limit}, and catches {self.catches}"
 
 
-def each(row: str, reduce: Reduce = statistics.median) -> Find:
+def each(row: str, reduce: Reduce = statistics.median) -> FindValues:
     """Take one value of the rounds of each part."""
     return lambda results: {part: reduce(values) for part, values in results.rows[row].items()}
 
 
-def ratio(row: str, part: str, other: str) -> Find:
+def ratio(row: str, part: str, other: str) -> FindValues:
     """Divide the least value of a part by that of another."""
     return lambda results: {WHOLE: min(results.rows[row][part]) / min(results.rows[row][other])}
 
 
-def list_broken(results: Results) -> list[str]:
+def list_violations(results: Results) -> list[str]:
     """Return a line for each bound that the results exceed."""
-    return [line for bound in BOUNDS if (line := bound.tell_broken(results))]
+    return [line for bound in BOUNDS if (line := bound.describe_violation(results))]
 
 
-def of_callers(results: Results) -> dict[str, float]:
+def find_caller_latencies(results: Results) -> dict[str, float]:
     """Return the latency of another caller during each hostile request."""
     if not results.notices:
-        raise KeyError(neighbours.NOTICED)
+        raise KeyError(neighbours.CALLER_P99)
     return {notice.name: notice.p99_ms for notice in results.notices if notice.name != neighbours.UNDISTURBED}
 
 
-def of_busy_session(results: Results) -> dict[str, float]:
+def find_busy_ratio(results: Results) -> dict[str, float]:
     if results.busy_ratio is None:
         raise KeyError
     return {WHOLE: results.busy_ratio}
@@ -111,31 +113,31 @@ BOUNDS = (
         "refresh, in the application / an empty route",
         12,
         "",
-        "whatever doubles the processor time of a refresh",
+        "a change that doubles the processor time of a refresh",
         ratio(costs.COSTS, costs.REFRESH, costs.ROUTE),
     ),
     Bound(
         "verify, Redis asked, in the application / an empty route",
         5,
         "",
-        "whatever doubles the processor time of a lookup",
+        "a change that doubles the processor time of a lookup",
         ratio(costs.COSTS, costs.VERIFY_ASKING, costs.ROUTE),
     ),
     Bound(
         "verify, from memory, in the application / an empty route",
         2.5,
         "",
-        "a memory that is asked in vain, or whatever doubles the processor time",
+        "a cache that is not used, or a change that doubles the processor time",
         ratio(costs.COSTS, costs.VERIFY_MEMORY, costs.ROUTE),
     ),
     Bound(
         "introspect, Redis asked, in the application / an empty route",
         6.5,
         "",
-        "a client's secret that is hashed each time, or whatever doubles the processor time",
+        "a client secret that is hashed for each request, or a change that doubles the processor time",
         ratio(costs.COSTS, costs.INTROSPECT_ASKING, costs.ROUTE),
     ),
-    Bound(busy.BUSY, 1.6, "", "a record of a session that grows with each refresh", of_busy_session),
+    Bound(busy.BUSY, 1.6, "", "a record of a session that grows with each refresh", find_busy_ratio),
     Bound(refusals.REFUSALS, 2.5, "", "no hash for an unknown user, or none for a password that is too long"),
     Bound(parsers.GROWTH, 3, "", "a parser whose time grows with the square of its input"),
     Bound(
@@ -143,9 +145,11 @@ BOUNDS = (
     ),
     Bound(steps.HOSTILE, 5, "ms", "work on the event loop that grows with what one request may carry"),
     Bound(steps.OUTGOING, 5, "ms", "certificates that are read, or modules that are imported, on the event loop"),
-    Bound(neighbours.NOTICED, 10, "ms", "a request that keeps the worker from its other callers", of_callers),
-    Bound(providers.BESIDE, 1.2, "", "an organisation whose logins take threads or connections of others"),
-    Bound(seeds.APPLIED, 30, "s", "one round trip, or one hash, for each user of a seed file"),
+    Bound(
+        neighbours.CALLER_P99, 10, "ms", "a request that keeps the worker from its other callers", find_caller_latencies
+    ),
+    Bound(providers.SLOWDOWN, 1.2, "", "an organisation whose logins take threads or connections of others"),
+    Bound(seeds.APPLIED, 30, "s", "one round trip or one hash for each user of a seed file"),
     Bound(seeds.UNCHANGED, 15, "s", "users that are written again though nothing changed"),
     Bound(seeds.GROWTH, 100, "MiB", "the whole tree of a seed file in memory at once"),
     Bound(revocations.STEP, 150, "", "a step of revokeAll that deletes too much at once, or grows with the sessions"),
@@ -154,22 +158,33 @@ BOUNDS = (
         changes.IN_FORCE,
         1000,
         "ms",
-        "a worker that misses news of the registry and trusts its memory for too long",
+        "a worker that misses an invalidation of the registry and keeps its cache for too long",
         each(changes.IN_FORCE, max),
     ),
-    Bound(lag.P99, 10, "ms", "a gateway that hears of revocations late, or by polling"),
-    Bound(lag.MOST, 1000, "ms", "a gateway that misses news and trusts its memory for too long", each(lag.MOST, max)),
+    Bound(lag.P99, 10, "ms", "a gateway that receives invalidations late, or polls"),
+    Bound(
+        lag.SLOWEST,
+        1000,
+        "ms",
+        "a gateway that misses an invalidation and keeps its cache for too long",
+        each(lag.SLOWEST, max),
+    ),
     Bound(outages.REFUSED, 2, "s", "an operation without the deadline, or one with a deadline for each of its calls"),
-    Bound(outages.FLOOD, 2.5, "s", "requests whose deadline begins only when it is their turn"),
+    Bound(outages.FLOOD, 2.5, "s", "requests whose deadline begins only at the head of the queue"),
     Bound(outages.BACK, 3, "s", "a pause between two attempts to connect that grows too long"),
-    Bound(outages.READY, 5, "s", "a service that does not seed, or become ready, by itself"),
+    Bound(outages.READY, 5, "s", "a service that needs a restart to apply its seed or to become ready"),
     Bound(outages.LIBRARY_REFUSED, 2.2, "s", "a lookup without the deadline, or one that waits behind others"),
-    Bound(outages.LIBRARY_LATE, 0.5, "s", "a lookup that waits until a frozen Redis is given up"),
+    Bound(outages.LIBRARY_LATE, 0.5, "s", "a lookup that waits until the connection to a frozen Redis is closed"),
     Bound(outages.LIBRARY_BACK, 2.5, "s", "a pause between two attempts to connect that grows too long"),
     Bound(failovers.BACK, 1.5, "s", "a service that stays with a master that was replaced"),
     Bound(failovers.REFUSED, 2, "s", "a request that waits for the failover beyond its deadline"),
-    Bound(failovers.READY, 2.5, "s", "connections of its own, for lookups say, that do not follow to the new master"),
-    Bound(following.FOLLOWS, 2, "s", "a memory that stays with a master that was replaced"),
-    Bound(following.HEARS, 0.5, "s", "news of the new master that are not asked for"),
-    Bound(slots.REFUSED, 1, "%", "a wait that is shorter than the move of a slot, or a refusal that is not waited for"),
+    Bound(failovers.READY, 2.5, "s", "connections, such as those for lookups, that stay with the old master"),
+    Bound(following.FOLLOWS, 2, "s", "a cache that stays with a master that was replaced"),
+    Bound(following.NOTIFIED, 0.5, "s", "a missing subscription to invalidations of the new master"),
+    Bound(
+        slots.REFUSED,
+        1,
+        "%",
+        "a wait that is shorter than the move of a slot, or a refused command that is not repeated",
+    ),
 )

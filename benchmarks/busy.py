@@ -1,4 +1,4 @@
-"""Measures what a refresh costs Redis in a session that is refreshed all the time, beside a fresh session."""
+"""Processor time of Redis for a refresh in a busy session, compared with a fresh session."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 
 import redis
 
-from benchmarks.arena import Arena, start_users
 from benchmarks.memory import rotate
+from benchmarks.testbed import Testbed, start_users
 from service.config.settings import load_settings
 from service.crypto.keyring import RefreshToken
 from service.worker import Worker
@@ -18,18 +18,18 @@ from tests.faults.deployment import KEYRING, Deployment
 BUSY = "Redis, a refresh of a session that is refreshed twice a second / of a fresh one"
 REFRESHES = 400
 PAUSE_MS = 500
-"""The busy session is refreshed twice a second by the clock of the scripts. 400 refreshes are within the grace."""
+"""By the clock of the scripts, the busy session is refreshed twice a second. 400 refreshes are within the grace."""
 
 MEASURED = 200
 ROUNDS = 9
 
 
-def measure_busy_session(arena: Arena) -> float:
+def measure_busy_session(testbed: Testbed) -> float:
     """Measure the script of a refresh in the busy session, as a multiple of that in a fresh one.
 
-    Redis itself tells the processor time, for 200 calls of each kind in turns. The least of nine rounds counts.
+    Redis reports the time of its scripts. Each round has 200 calls of each kind. The least of nine rounds counts.
     """
-    return asyncio.run(_measure(arena.deployment))
+    return asyncio.run(_measure(testbed.deployment))
 
 
 async def _measure(deployment: Deployment) -> float:

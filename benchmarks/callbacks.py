@@ -1,4 +1,7 @@
-"""The processor time of each callback of the event loops of this process. It imports next to nothing."""
+"""The processor time of each callback of the event loops of this process.
+
+`first_request.py` measures the imports of a request, so this module imports as little as possible.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def watching_steps() -> Iterator[list[float]]:
-    """Note the seconds of each callback, in their order."""
+def measuring_steps() -> Iterator[list[float]]:
+    """Yield a list to which the seconds of each callback are appended."""
     steps: list[float] = []
     run = asyncio.Handle._run
 

@@ -1,8 +1,8 @@
-"""What a session takes and what a refresh costs, in Redis and in the service: the figures of docs/scaling.md.
+"""The figures of docs/scaling.md: memory of a session and processor time of requests, in Redis and in the service.
 
     .venv/bin/python -m benchmarks.capacity
 
-Processor time is what counts here, since nobody else on a machine can take or give it; memory and bytes are exact.
+Times are processor time, which depends less on other programs of the machine. Memory and bytes are exact.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ CALLS = 10_000
 BALANCED_USERS = 1_000_000
 LOGINS = 100
 REFRESHES = 5
-"""From the second on a session is as large as it will ever be; 70 were tried, too."""
-AT_ONCE = 32
+"""The size of a session is constant from its second refresh on. A run with 70 refreshes gave the same sizes."""
+CONCURRENCY = 32
 SCOPE = "realm:main role:enduser"
 
 Item = TypeVar("Item")
@@ -57,11 +57,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         deployment = Deployment(Path(folder))
         try:
-            _say(
+            _print(
                 f"Redis {deployment.store.info('server')['redis_version']}, {USERS} users, {CALLS} calls of each kind\n"
             )
             deployment.store.config_set("auto-aof-rewrite-percentage", 0)
-            _tell_balance()
+            _print_balance()
             asyncio.run(_measure_memory(deployment))
             asyncio.run(_measure_scripts(deployment))
             asyncio.run(_measure_requests(deployment))
@@ -70,17 +70,22 @@ def main() -> None:
             stop(deployment.redis.process)
 
 
-def _tell_balance() -> None:
-    """How even users lie on masters that share the slots equally, by the very digests that name their shards."""
+def _print_balance() -> None:
+    """Print how evenly users are distributed over masters with equal numbers of slots.
+
+    The shards are computed from user names as the service computes them.
+    """
     users = Counter(key_slot(f"{{{_shard_of(n)}}}".encode()) for n in range(BALANCED_USERS))
     tags = {key_slot(f"{{{shard:03x}}}".encode()) for shard in range(0x1000)}
-    _say(f"slots that have a shard: {len(tags)}; of {BALANCED_USERS} users, the fullest master holds of the mean:")
+    _print(
+        f"slots that have a shard: {len(tags)}; {BALANCED_USERS} users; the fullest master, as a multiple of the mean:"
+    )
     for masters in (3, 12, 32, 64, 128, 256):
         held = Counter[int]()
         for slot, count in users.items():
             held[slot * masters // 16384] += count
-        _say(f"{masters:5} masters: {max(held.values()) * masters / BALANCED_USERS:.2f}")
-    _say("")
+        _print(f"{masters:5} masters: {max(held.values()) * masters / BALANCED_USERS:.2f}")
+    _print("")
 
 
 def _shard_of(n: int) -> str:
@@ -100,22 +105,22 @@ async def _measure_memory(deployment: Deployment) -> None:
         before = _used(deployment)
         users = [User(realm="main", username=f"user{n}@example.com", password_hash="x" * 97) for n in range(USERS)]
         await worker.registry.put_users(users)
-        _say(f"a user's record: {(_used(deployment) - before) / USERS:.0f} bytes\n")
+        _print(f"a user's record: {(_used(deployment) - before) / USERS:.0f} bytes\n")
     deployment.store.flushdb()
 
 
 async def _measure_rewrite(deployment: Deployment) -> None:
-    """What of the machine the rewriting of the append-only file takes meanwhile, with the load of nobody."""
+    """Print the cost of a rewrite of the append-only file while Redis has no other load."""
     deployment.store.bgrewriteaof()
     wait_until(lambda: not deployment.store.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
     info = deployment.store.info("everything")
     fork_ms, copied = info["latest_fork_usec"] / 1000, info["aof_last_cow_size"] >> 20
-    _say(f"the file rewritten: {info['aof_base_size'] / USERS:.0f} bytes a session")
-    _say(f"its fork: {fork_ms:.1f} ms, {copied} MiB copied of {_used(deployment) >> 20} MiB\n")
+    _print(f"append-only file after a rewrite: {info['aof_base_size'] / USERS:.0f} bytes a session")
+    _print(f"fork for the rewrite: {fork_ms:.1f} ms, {copied} MiB copied of {_used(deployment) >> 20} MiB\n")
 
 
 async def _measure_sessions(deployment: Deployment, worker: Worker, sessions_each: int) -> None:
-    """With one live access token each, and then without."""
+    """Print the bytes of a session with one live access token, and without one."""
     deployment.store.flushdb()
     before = _used(deployment)
     sessions: list[Session] = []
@@ -125,7 +130,7 @@ async def _measure_sessions(deployment: Deployment, worker: Worker, sessions_eac
     whole = (_used(deployment) - before) / len(sessions)
     deployment.store.delete(*(access_key(name.shard, name.digest) for name in map(access_name_of, dict(sessions))))
     idle = (_used(deployment) - before) / len(sessions)
-    _say(f"{sessions_each:2} sessions a user: {whole:.0f} bytes a session, {idle:.0f} without a live access token")
+    _print(f"{sessions_each:2} sessions a user: {whole:.0f} bytes a session, {idle:.0f} without a live access token")
 
 
 def _used(deployment: Deployment) -> int:
@@ -136,11 +141,13 @@ def _used(deployment: Deployment) -> int:
 
 
 async def _measure_scripts(deployment: Deployment) -> None:
-    """Each alone, with a replica attached and the append-only file on."""
+    """Measure each script alone, with a replica and the append-only file."""
     with tempfile.TemporaryDirectory() as folder:
         replica = start_redis(Path(folder), "--replicaof", f"127.0.0.1 {deployment.redis.port}")
         wait_until(lambda: deployment.store.info("replication")["connected_slaves"] == 1, "the replica")
-        wait_until(lambda: replica.connect().info("replication")["master_link_status"] == "up", "its first copy")
+        wait_until(
+            lambda: replica.connect().info("replication")["master_link_status"] == "up", "the first synchronisation"
+        )
         try:
             hours: list[int] = []
             settings = load_settings({"REDIS_URL": deployment.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
@@ -152,14 +159,18 @@ async def _measure_scripts(deployment: Deployment) -> None:
 
 
 async def _measure_each_script(deployment: Deployment, worker: Worker, hours: list[int]) -> None:
-    """Each entry of `hours` moves the clock of the scripts by one, so that sessions grow as old ones do."""
-    _say("of Redis:  in the script, in all (with sending and the file), and bytes to the replica and to the file")
+    """Measure the scripts one after the other. Each entry of `hours` moves their clock forward by one hour."""
+    _print(
+        "Redis: time in the script, time in all (with replication and file), bytes to the replica, bytes to the file"
+    )
     sessions: list[Session] = []
     meter = _Meter(deployment)
     with meter.of("start_family", CALLS):
         for n in range(CALLS):
-            if n % AT_ONCE == 0:
-                await asyncio.gather(*(_start(worker, f"user{n + i}@example.com", sessions) for i in range(AT_ONCE)))
+            if n % CONCURRENCY == 0:
+                await asyncio.gather(
+                    *(_start(worker, f"user{n + i}@example.com", sessions) for i in range(CONCURRENCY))
+                )
     current = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
     count = len(current)
 
@@ -174,22 +185,22 @@ async def _measure_each_script(deployment: Deployment, worker: Worker, hours: li
         )
 
     with meter.of("spend_refresh_token, the first", count):
-        await _each(current, spend)
+        await _run_concurrently(current, spend)
     for _ in range(REFRESHES):
         hours.append(1)
         current = [token._replace(generation=token.generation + 1) for token in current]
-        await _each(current, spend)
+        await _run_concurrently(current, spend)
     hours.append(1)
     current = [token._replace(generation=token.generation + 1) for token in current]
     with meter.of(f"the same, {REFRESHES} hours later", count):
-        await _each(current, spend)
+        await _run_concurrently(current, spend)
     names = [access_name_of(access_token) for access_token, _ in sessions]
     with meter.of("GET of an access token", count):
-        await _each(names, lambda name: worker.access_tokens.find(name))
+        await _run_concurrently(names, lambda name: worker.access_tokens.find(name))
     with meter.of("revoke_access_token", count):
-        await _each(names, lambda name: worker.access_tokens.revoke(name, client_id="phone-app"))
+        await _run_concurrently(names, lambda name: worker.access_tokens.revoke(name, client_id="phone-app"))
     with meter.of("end_family", count):
-        await _each(
+        await _run_concurrently(
             current,
             lambda token: worker.families.end(
                 token.shard, token.family_digest, client_id="phone-app", reason="revoked"
@@ -203,41 +214,41 @@ async def _measure_each_script(deployment: Deployment, worker: Worker, hours: li
             await start_sessions(worker, owner.username, size)
         with meter.of(f"revokeAll of {size}, a session", size * len(owners)):
             identities = [owner.identity for owner in owners]
-            await _each(identities, lambda one: worker.revocations.revoke_all(one.shard, one.subject))
-    _say("")
+            await _run_concurrently(identities, lambda one: worker.revocations.revoke_all(one.shard, one.subject))
+    _print("")
 
 
 async def _measure_index(
     worker: Worker, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
 ) -> None:
-    """A refresh of somebody who has so many sessions, all in one index."""
+    """Measure the refresh of a user with `size` sessions, which are all in one index."""
     sessions = await start_sessions(worker, f"hot{size}@example.com", size)
     while len(sessions) < CALLS // 5:
         sessions += await start_sessions(worker, f"hot{size}-{len(sessions)}@example.com", size)
     some = [token for _, text in sessions[: CALLS // 5] if (token := KEYRING.parse_refresh_token(text))]
     with meter.of(f"spend, one of {size}", len(some)):
-        await _each(some, spend)
+        await _run_concurrently(some, spend)
 
 
 async def _start(worker: Worker, username: str, sessions: list[Session]) -> None:
     sessions += await start_sessions(worker, username, 1)
 
 
-async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[object]]) -> None:
-    waiting = iter(items)
+async def _run_concurrently(items: Sequence[Item], work: Callable[[Item], Awaitable[object]]) -> None:
+    remaining = iter(items)
 
-    async def go_on() -> None:
-        for item in waiting:
+    async def take_items() -> None:
+        for item in remaining:
             await work(item)
 
-    await asyncio.gather(*(go_on() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(take_items() for _ in range(CONCURRENCY)))
 
 
 class _Meter:
-    """What Redis says of itself before and after."""
+    """Prints the differences of the counters of INFO between the begin and the end of a block."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self._stage = deployment
+        self._deployment = deployment
 
     def of(self, name: str, count: int) -> _Meter:
         self._name, self._count = name, count
@@ -250,12 +261,12 @@ class _Meter:
         inside, whole, sent, written = (
             (after - before) / self._count for before, after in zip(self._before, self._read(), strict=True)
         )
-        _say(f"{self._name:28} {inside:6.1f} µs {whole * 1e6:6.1f} µs {sent:6.0f} bytes {written:6.0f} bytes")
+        _print(f"{self._name:28} {inside:6.1f} µs {whole * 1e6:6.1f} µs {sent:6.0f} bytes {written:6.0f} bytes")
 
     def _read(self) -> tuple[float, ...]:
-        info: dict[str, Any] = self._stage.store.info("everything")
+        info: dict[str, Any] = self._deployment.store.info("everything")
         inside = sum(info.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("evalsha", "eval", "get"))
-        whole = cpu_seconds(self._stage.redis.process.pid)
+        whole = cpu_seconds(self._deployment.redis.process.pid)
         return inside, whole, info["master_repl_offset"], info["aof_current_size"]
 
 
@@ -263,8 +274,8 @@ class _Meter:
 
 
 async def _measure_requests(deployment: Deployment) -> None:
-    """Processor time of one worker, and of Redis meanwhile."""
-    _say("of the service: processor time a request, and of Redis meanwhile")
+    """Print the processor time of one worker and of Redis for each kind of request."""
+    _print("service: processor time of a request, in the worker and in Redis")
     with tempfile.TemporaryDirectory() as folder, running_service(Path(folder), deployment.environment()) as service:
         pids = service.process.pid, deployment.redis.process.pid
         async with http_client_for(service) as http, worker_on(deployment) as worker:
@@ -275,7 +286,7 @@ async def _measure_requests(deployment: Deployment) -> None:
                 PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": token} for _, token in sessions
             ]
             await _measure_posts("refresh", pids, http, TOKEN, refreshes)
-            await _measure_posts("refresh, come again", pids, http, TOKEN, refreshes)
+            await _measure_posts("refresh, repeated", pids, http, TOKEN, refreshes)
             codes = [await make_code(worker) for _ in range(500)]
             exchanges = [
                 PHONE_APP.credentials
@@ -283,8 +294,10 @@ async def _measure_requests(deployment: Deployment) -> None:
                 for code in codes
             ]
             await _measure_posts("code exchange", pids, http, TOKEN, exchanges)
-            questions = [{"client_id": "gateway", "client_secret": "gateway-secret", "token": t} for t, _ in sessions]
-            await _measure_posts("introspect", pids, http, INTROSPECT, questions)
+            introspections = [
+                {"client_id": "gateway", "client_secret": "gateway-secret", "token": t} for t, _ in sessions
+            ]
+            await _measure_posts("introspect", pids, http, INTROSPECT, introspections)
             tokens = [token for token, _ in sessions]
             await _measure("verify", pids, tokens, lambda token: http.get(VERIFY, headers=bearer(token)))
             revoked = [PHONE_APP.credentials | {"token": token} for _, token in sessions[1:]]
@@ -302,17 +315,17 @@ async def _measure(
 ) -> None:
     statuses: dict[int, int] = {}
 
-    async def note(item: Item) -> None:
+    async def count_status(item: Item) -> None:
         status = (await send(item)).status_code
         statuses[status] = statuses.get(status, 0) + 1
 
     before = [cpu_seconds(pid) for pid in pids]
-    await _each(items, note)
+    await _run_concurrently(items, count_status)
     service, store = ((cpu_seconds(pid) - start) / len(items) * 1e6 for pid, start in zip(pids, before, strict=True))
-    _say(f"{name:28} {service:8.0f} µs {store:6.0f} µs   {statuses}")
+    _print(f"{name:28} {service:8.0f} µs {store:6.0f} µs   {statuses}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -1,5 +1,6 @@
-"""The time until a change of the registry is in force at every worker: a client is added, rotated and deleted under
-load.
+"""The time until a change of the registry is in force at every worker.
+
+A client is added, rotated and deleted under load.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 import httpx2
 import msgspec
 
-from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
+from benchmarks.testbed import Testbed
 from service.config.settings import load_settings
 from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
@@ -32,33 +33,35 @@ FIRST = Client(client_id="changing", client_secret_hash=hash_generated_secret("o
 SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_generated_secret("n" * 43))
 
 
-def measure_changes(arena: Arena, rounds: int) -> Rows:
-    """Milliseconds from the end of a change in Redis until the last worker answers by it."""
+def measure_changes(testbed: Testbed, rounds: int) -> Rows:
+    """Return the milliseconds from the end of a change in Redis until the last worker applies it."""
     with ExitStack() as running:
         workers = [
-            running.enter_context(arena.running(everywhere=True, TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY))
+            running.enter_context(testbed.running(on_all_cores=True, TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY))
             for _ in range(WORKERS)
         ]
-        return {IN_FORCE: asyncio.run(_measure(arena, workers, rounds))}
+        return {IN_FORCE: asyncio.run(_measure(testbed, workers, rounds))}
 
 
-async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int) -> dict[str, list[float]]:
+async def _measure(testbed: Testbed, workers: Sequence[ServiceProcess], rounds: int) -> dict[str, list[float]]:
     measured: dict[str, list[float]] = {"added": [], "rotated": [], "deleted": []}
     is_over = asyncio.Event()
-    worker = Worker(load_settings(arena.deployment.environment()))
-    async with _clients_of(workers) as ways, _clients_of(workers) as loaded:
+    worker = Worker(load_settings(testbed.deployment.environment()))
+    async with _http_clients_for(workers) as workers_http, _http_clients_for(workers) as loaded_http:
 
-        async def change(what: str, work: Awaitable[object], client: OAuthClient, status: int) -> None:
+        async def change(kind: str, work: Awaitable[object], client: OAuthClient, status: int) -> None:
             await work
-            measured[what].append(max(await asyncio.gather(*(_time_until(http, client, status) for http in ways))))
+            measured[kind].append(
+                max(await asyncio.gather(*(_measure_until(http, client, status) for http in workers_http)))
+            )
 
-        load = [asyncio.create_task(_use(http, is_over)) for http in loaded]
+        load = [asyncio.create_task(_send_load(http, is_over)) for http in loaded_http]
         for _ in range(rounds):
-            # All remember that there is no such client.
-            await asyncio.gather(*(_time_until(http, OLD, 401) for http in ways))
+            # All workers have now cached that there is no such client.
+            await asyncio.gather(*(_measure_until(http, OLD, 401) for http in workers_http))
             await change("added", _put(worker, FIRST), OLD, 200)
             await change("rotated", _put(worker, SECOND), OLD, 401)
-            await asyncio.gather(*(_time_until(http, NEW, 200) for http in ways))
+            await asyncio.gather(*(_measure_until(http, NEW, 200) for http in workers_http))
             await change("deleted", worker.registry.delete_client(SECOND, origins=()), NEW, 401)
         is_over.set()
         await asyncio.gather(*load)
@@ -67,31 +70,31 @@ async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int)
 
 
 @asynccontextmanager
-async def _clients_of(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx2.AsyncClient]]:
+async def _http_clients_for(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx2.AsyncClient]]:
     async with AsyncExitStack() as opened:
         yield [await opened.enter_async_context(http_client_for(worker)) for worker in workers]
 
 
-async def _time_until(http: httpx2.AsyncClient, client: OAuthClient, status: int) -> float:
-    """Return the milliseconds until this worker answers so."""
+async def _measure_until(http: httpx2.AsyncClient, client: OAuthClient, status: int) -> float:
+    """Return the milliseconds until the worker answers with this status."""
     started = time.perf_counter()
-    while (answer := await client.revoke(http, "x")).status_code != status:
+    while (response := await client.revoke(http, "x")).status_code != status:
         if time.perf_counter() - started > MAX_WAIT_SECONDS:
-            raise LoadFailed(f"a worker still answers {answer.status_code}, not {status}")
+            raise LoadFailed(f"a worker still answers {response.status_code}, not {status}")
         await asyncio.sleep(PAUSE_SECONDS)
     return (time.perf_counter() - started) * 1000
 
 
-async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
-    """Use the clients that are not changed. Raises LoadFailed if they notice a change."""
+async def _send_load(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
+    """Send requests of clients that do not change. Raises LoadFailed unless all are answered 200."""
     tokens = {client: tokens_of(await client.log_in(http, ALICE)) for client in (PHONE_APP, MADE_SECRET)}
     while not is_over.is_set():
-        answers = {client: await client.refresh(http, tokens[client]["refresh_token"]) for client in tokens}
+        responses = {client: await client.refresh(http, tokens[client]["refresh_token"]) for client in tokens}
         introspected = await GATEWAY.introspect(http, tokens[PHONE_APP]["access_token"])
-        statuses = {answer.status_code for answer in (*answers.values(), introspected)}
+        statuses = {response.status_code for response in (*responses.values(), introspected)}
         if statuses != {200}:
             raise LoadFailed(f"another client is answered {statuses}")
-        tokens = {client: tokens_of(answer) for client, answer in answers.items()}
+        tokens = {client: tokens_of(response) for client, response in responses.items()}
 
 
 async def _put(worker: Worker, client: Client) -> None:

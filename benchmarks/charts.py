@@ -1,4 +1,4 @@
-"""Bar charts as SVG, written by hand: a few kilobytes each, readable on light and on dark ground."""
+"""Bar charts as SVG, for light and for dark backgrounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Bar(NamedTuple):
 
 
 def draw_bars(title: str, note: str, bars: Sequence[Bar], *, mark: float | None = None) -> str:
-    """The longest bar fills the width; `note` says what the numbers are, and a line stands at `mark`."""
+    """Return a chart whose longest bar has the full width.
+
+    `note` explains the numbers. A dashed line marks the value `mark`.
+    """
     longest = max((*(bar.value for bar in bars), mark or 0)) or 1
     height = TITLE + ROW * len(bars) + 12
     return "\n".join(
@@ -57,8 +60,8 @@ def _draw_bar(bar: Bar, top: int, share: float) -> str:
 
 
 def _draw_mark(share: float, height: int) -> str:
-    across = f"{LABELS + share * BARS:.1f}"
-    return f'<line class="mark" x1="{across}" x2="{across}" y1="{TITLE - 6}" y2="{height - 8}"/>'
+    x = f"{LABELS + share * BARS:.1f}"
+    return f'<line class="mark" x1="{x}" x2="{x}" y1="{TITLE - 6}" y2="{height - 8}"/>'
 
 
 def _format(number: float) -> str:

@@ -1,6 +1,6 @@
-"""Processor time of a request in the application alone, without a server, compared with that of an almost empty route.
+"""Processor time of a request in the application, without a server, compared with that of an almost empty route.
 
-The kinds of requests are measured in turns in one process. `operations.py` measures the same behind a server.
+The kinds of requests take turns in one process. `operations.py` measures the same operations with a server.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 
-from benchmarks.arena import Arena
-from benchmarks.inside import logging_to, serving_inside
+from benchmarks.in_process import logging_to, running_in_process
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
+from benchmarks.testbed import Testbed
 from service.web.request.state import BODY_IS_COMPLETE
 from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, WEB_SHOP, bearer, tokens_of
 
 COSTS = "processor time in the application"
 ROUTE, REFRESH, VERIFY_ASKING = "an empty route", "refresh", "verify, Redis asked"
 VERIFY_MEMORY, INTROSPECT_ASKING = "verify, from memory", "introspect, Redis asked"
-AT_ONCE = 64
+CONCURRENT_REQUESTS = 64
 
-Asked = tuple[dict[str, Any], bytes]
+RequestScopeAndBody = tuple[dict[str, Any], bytes]
 
 
 @dataclass(frozen=True)
 class _Load:
-    """An application and a request, which it gets so many times at once."""
+    """An application, and the request that it gets CONCURRENT_REQUESTS times at once."""
 
     app: ASGIApp
-    request: Asked
+    request: RequestScopeAndBody
 
     async def measure(self) -> float:
-        """Return microseconds of the processor for each request."""
+        """Return the processor time of each request in microseconds."""
         before = time.process_time()
-        await asyncio.gather(*(self.serve() for _ in range(AT_ONCE)))
-        return (time.process_time() - before) / AT_ONCE * 1e6
+        await asyncio.gather(*(self.serve() for _ in range(CONCURRENT_REQUESTS)))
+        return (time.process_time() - before) / CONCURRENT_REQUESTS * 1e6
 
     async def serve(self) -> None:
-        """Raises LoadFailed unless the answer is 200."""
+        """Send the request once. Raises LoadFailed unless the status is 200."""
         scope, body = self.request
 
         async def receive() -> Message:
@@ -61,32 +61,34 @@ class _Load:
         await self.app(dict(scope), receive, send)
 
 
-def measure_costs(arena: Arena, rounds: int) -> Rows:
-    """Microseconds; the least of all rounds counts."""
-    with on_core(SERVER_CORE), logging_to(arena.folder / "costs.log"):
-        return {COSTS: asyncio.run(_measure(arena, rounds))}
+def measure_costs(testbed: Testbed, rounds: int) -> Rows:
+    """Return microseconds. The bounds use the least value of all rounds."""
+    with on_core(SERVER_CORE), logging_to(testbed.folder / "costs.log"):
+        return {COSTS: asyncio.run(_measure(testbed, rounds))}
 
 
-async def _measure(arena: Arena, rounds: int) -> dict[str, list[float]]:
-    environment = arena.deployment.environment()
+async def _measure(testbed: Testbed, rounds: int) -> dict[str, list[float]]:
+    environment = testbed.deployment.environment()
     async with (
-        serving_inside(environment) as (app, http),
-        serving_inside(environment | {"TOKEN_SERVICE_VERIFY_CACHE": "on"}) as (remembering, _),
+        running_in_process(environment) as (app, http),
+        running_in_process(environment | {"TOKEN_SERVICE_VERIFY_CACHE": "on"}) as (cached_app, _),
     ):
-        one, other = [tokens_of(await WEB_SHOP.log_in(http, ALICE)) for _ in range(2)]
-        verify = _make_request("GET", VERIFY, bearer(one["access_token"]))
-        introspect = _make_post(INTROSPECT, GATEWAY.basic, token=one["access_token"])
-        # Within the grace each of them buys an access token, again and again.
-        refresh = _make_post(TOKEN, WEB_SHOP.basic, grant_type="refresh_token", refresh_token=other["refresh_token"])
+        tokens, refreshed = [tokens_of(await WEB_SHOP.log_in(http, ALICE)) for _ in range(2)]
+        verify = _make_request("GET", VERIFY, bearer(tokens["access_token"]))
+        introspect = _make_post(INTROSPECT, GATEWAY.basic, token=tokens["access_token"])
+        # Each repetition of this refresh is within its grace period, so it issues an access token.
+        refresh = _make_post(
+            TOKEN, WEB_SHOP.basic, grant_type="refresh_token", refresh_token=refreshed["refresh_token"]
+        )
         loads = {
-            ROUTE: _Load(Starlette(routes=[Route("/", _answer)]), _make_request("GET", "/", {})),
+            ROUTE: _Load(Starlette(routes=[Route("/", _respond)]), _make_request("GET", "/", {})),
             REFRESH: _Load(app, refresh),
             VERIFY_ASKING: _Load(app, verify),
-            VERIFY_MEMORY: _Load(remembering, verify),
+            VERIFY_MEMORY: _Load(cached_app, verify),
             INTROSPECT_ASKING: _Load(app, introspect),
         }
         for load in loads.values():
-            await load.serve()  # a secret is hashed once, and remembered
+            await load.serve()  # hashes the client secret, which is then in the cache
         costs: dict[str, list[float]] = {name: [] for name in loads}
         for _ in range(rounds):
             for name, load in loads.items():
@@ -94,16 +96,16 @@ async def _measure(arena: Arena, rounds: int) -> dict[str, list[float]]:
         return costs
 
 
-async def _answer(_: Request) -> Response:
+async def _respond(_: Request) -> Response:
     return Response(b"{}", media_type="application/json")
 
 
-def _make_post(path: str, headers: Mapping[str, str], **form: str) -> Asked:
+def _make_post(path: str, headers: Mapping[str, str], **form: str) -> RequestScopeAndBody:
     content = {"Content-Type": "application/x-www-form-urlencoded"}
     return _make_request("POST", path, {**content, **headers}, urlencode(form).encode())
 
 
-def _make_request(method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Asked:
+def _make_request(method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> RequestScopeAndBody:
     scope = {
         "type": "http",
         "method": method,

@@ -1,7 +1,7 @@
-"""The time until the service is back after a replica was promoted, and the slowest refusal during the failover.
+"""The time until the service is back after the promotion of a replica, and the slowest refusal during the failover.
 
-The time counts from the promotion, which depends on Redis and its timeouts alone; behind Sentinels it counts from the
-moment when all of them name the new master. A frozen master keeps its connections open and sends nothing.
+The time counts from the promotion. Its moment depends on Redis and its timeouts alone. Behind Sentinels it counts
+from when all of them name the new master. A frozen master keeps its connections open and sends nothing.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from tests.support.waiting import MAX_WAIT_SECONDS, until_status
 
 BACK, REFUSED = "the service is back after a replica was promoted", "503 during a failover, the slowest request"
 READY = "the service is ready again after a failover"
-EVERY_SECONDS = 0.05
-"""A request is sent so often, whether or not those before it are answered."""
+INTERVAL_SECONDS = 0.05
+"""The interval between two requests. Each is sent even if earlier ones are not answered yet."""
 
 Stop = Callable[[Shard], None]
 
 
 @dataclass
 class _Refreshes:
-    """The same refresh, again and again. Times are those of `time.perf_counter`."""
+    """Repetitions of one refresh. Times are those of `time.perf_counter`."""
 
     http: httpx2.AsyncClient
     refresh_token: str
     accepted_at: float | None = None
-    """When the first request was sent that was answered 200 after a 503."""
+    """The time at which the first request was sent that was answered 200 after a 503."""
     slowest_refusal: float = 0.0
 
     async def send(self) -> None:
-        asked = time.perf_counter()
+        started = time.perf_counter()
         status = (await PHONE_APP.refresh(self.http, self.refresh_token)).status_code
         if status == 503:
-            self.slowest_refusal = max(self.slowest_refusal, time.perf_counter() - asked)
+            self.slowest_refusal = max(self.slowest_refusal, time.perf_counter() - started)
         elif status != 200:
             raise LoadFailed(f"a refresh during a failover is answered {status}")
         elif self.slowest_refusal:
-            self.accepted_at = min(asked, self.accepted_at or asked)
+            self.accepted_at = min(started, self.accepted_at or started)
 
 
 def measure_failovers(rounds: int) -> Rows:
-    """Seconds."""
+    """Return seconds."""
     rows: Rows = {BACK: {}, REFUSED: {}, READY: {}}
     stops: dict[str, Stop] = {
         "killed": lambda shard: shard.kill_master(),
@@ -110,7 +110,7 @@ async def _measure(service: ServiceProcess, shard: Shard, stop: Stop) -> dict[st
             if time.perf_counter() > deadline:
                 raise LoadFailed(f"the service is not back after {MAX_WAIT_SECONDS:g} s")
             sent.append(asyncio.create_task(refreshes.send()))
-            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.sleep(INTERVAL_SECONDS)
         await asyncio.gather(*sent)
         promoted_at = await promotion
         await until_status(lambda: http.get("/readyz"), 200)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.first_request
 
-The number is printed. Each measurement needs a new process with the imports of a worker and no others, since the first
-request reads the certificates of the machine and imports modules.
+This program prints the number. The first request reads the certificates of the machine and imports modules. Each
+measurement therefore needs a new process that has imported the same modules as a worker.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import service.app  # noqa: F401 - as a worker has it
-from benchmarks.callbacks import watching_steps
+import service.app  # noqa: F401 - a worker has imported this, too
+from benchmarks.callbacks import measuring_steps
 from service.http_client.client import HttpClient
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
@@ -22,8 +22,8 @@ async def main() -> None:
     async with await asyncio.start_server(_serve, "127.0.0.1") as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         http_client = HttpClient()
-        with watching_steps() as steps:
-            await asyncio.sleep(0)  # the step that is under way is not measured
+        with measuring_steps() as steps:
+            await asyncio.sleep(0)  # the current step is not measured
             await http_client.get(url, {})
             longest = max(steps)
         await http_client.close()

@@ -1,6 +1,6 @@
-"""The least that an answer can cost on this stack, step by step: ASGI, a route, and one awaited call of redis-py.
+"""Minimal applications, the floors: bare ASGI, a Starlette route, and a route with one call of redis-py.
 
-Each is an application of its own, `benchmarks.floors:bare` and so on, and answers the same 200 bytes of JSON.
+Each is an ASGI application, such as `benchmarks.floors:bare`, and sends the same 200 bytes of JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCRIPT = "return redis.call('GET', KEYS[1])"
 BARE, ROUTE, GET, EVALSHA = "bare ASGI", "Starlette route", "Starlette + 1 GET", "Starlette + 1 EVALSHA"
 APPLICATIONS = {BARE: "bare", ROUTE: "route", GET: "get", EVALSHA: "evalsha"}
 
-# As `./scripts/serve` runs uvicorn.
+# The same options of uvicorn as in `./scripts/serve`.
 SERVER = ("--loop", "uvloop", "--http", "httptools", "--ws", "none", "--no-proxy-headers", "--no-server-header")
 QUIET = ("--no-access-log", "--log-level", "warning")
 
@@ -42,32 +42,32 @@ _client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://"))
 
 async def bare(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
-        raise NotImplementedError("there is nothing to start")
+        raise NotImplementedError("this application has no lifespan")
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": BODY})
 
 
-async def answer(_: Request) -> Response:
+async def respond(_: Request) -> Response:
     return Response(BODY, media_type="application/json")
 
 
-async def answer_after_get(_: Request) -> Response:
+async def respond_after_get(_: Request) -> Response:
     return Response(await _client.get(KEY), media_type="application/json")
 
 
-async def answer_after_evalsha(_: Request) -> Response:
+async def respond_after_evalsha(_: Request) -> Response:
     return Response(await _client.evalsha(_DIGEST, 1, KEY), media_type="application/json")
 
 
-route = Starlette(routes=[Route("/", answer)])
-get = Starlette(routes=[Route("/", answer_after_get)])
-evalsha = Starlette(routes=[Route("/", answer_after_evalsha)])
+route = Starlette(routes=[Route("/", respond)])
+get = Starlette(routes=[Route("/", respond_after_get)])
+evalsha = Starlette(routes=[Route("/", respond_after_evalsha)])
 
 
 @contextmanager
 def running_floor(name: str, redis_server: RedisServer) -> Iterator[Target]:
-    """`name` is one of APPLICATIONS."""
+    """Start the application `name` of APPLICATIONS under uvicorn."""
     with redis_server.connect() as store:
         store.set(KEY, BODY)
         store.script_load(SCRIPT)
@@ -80,17 +80,17 @@ def running_floor(name: str, redis_server: RedisServer) -> Iterator[Target]:
 
     def check(_: object) -> None:
         if httpx2.get(url).content != BODY:
-            raise LoadFailed(f"{name} does not answer what it should")
+            raise LoadFailed(f"{name} sends a wrong response")
 
     try:
-        wait_until(lambda: answers(url), name)
+        wait_until(lambda: is_listening(url), name)
         yield Target(name, url, process.pid, redis_server.process.pid, check=check)
     finally:
         stop(process)
 
 
-def answers(url: str) -> bool:
-    """Whether somebody listens there and answers 200."""
+def is_listening(url: str) -> bool:
+    """Return True if a server responds with 200 at the URL."""
     try:
         return httpx2.get(url).status_code == 200
     except httpx2.TransportError:

@@ -1,8 +1,8 @@
-"""The time until the memory of the gateway's library follows a replica that was promoted.
+"""The time until the cache of the gateway's library uses a promoted replica.
 
-A token that is deleted at the new master must be refused, and all others be live. The time counts from the promotion;
-behind Sentinels it counts from the moment when all of them name the new master. The old master dies, or goes on
-answering.
+A token that is deleted at the new master must be refused, and all others must be live. The time counts from the
+promotion. Behind Sentinels it counts from when all of them name the new master. The old master is killed, or continues
+to answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import redis
 
-from benchmarks.inside import logging_to
+from benchmarks.in_process import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.config.settings import load_settings
@@ -29,32 +29,32 @@ from tests.support.clients_and_users import access_key_of
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 FOLLOWS = "gateway's library follows a replica that was promoted"
-HEARS = "gateway's library hears of the new master's news"
+NOTIFIED = "gateway's library hears of the new master's news"
 USERS = 12
 PAUSE_SECONDS = 0.001
 
 
 def measure_following(rounds: int) -> Rows:
-    """Seconds."""
-    rows: Rows = {FOLLOWS: {}, HEARS: {}}
-    ways: dict[str, Callable[[Path], tuple[float, float]]] = {
+    """Return seconds."""
+    rows: Rows = {FOLLOWS: {}, NOTIFIED: {}}
+    measurements: dict[str, Callable[[Path], tuple[float, float]]] = {
         "cluster, the old one lives": _measure_cluster,
         "Sentinel, the old one lives": lambda folder: _measure_sentinel(folder, _fail_over),
         "Sentinel, the old one is killed": lambda folder: _measure_sentinel(folder, Shard.kill_master),
     }
     for _ in range(rounds):
-        for name, measure in ways.items():
+        for name, measure in measurements.items():
             with tempfile.TemporaryDirectory() as folder, logging_to(Path(folder) / "lookups.log"):
-                follows, hears = measure(Path(folder))
+                follows, notified = measure(Path(folder))
             rows[FOLLOWS].setdefault(name, []).append(follows)
-            rows[HEARS].setdefault(name, []).append(hears)
+            rows[NOTIFIED].setdefault(name, []).append(notified)
     return rows
 
 
 def _measure_cluster(folder: Path) -> tuple[float, float]:
     def promote(shard: Shard) -> None:
         with shard.replica.connect() as replica:
-            wait_until(lambda: _obeys(replica, "FAILOVER"), "the failover to begin")
+            wait_until(lambda: _is_accepted(replica, "FAILOVER"), "the failover to begin")
 
     with running_cluster(folder, replicas=1) as cluster:
         return asyncio.run(_measure(cluster, cluster.shards[0], promote, lambda key: cluster.node_of(key) == 0))
@@ -70,7 +70,7 @@ def _fail_over(watched: Watched) -> None:
         sentinel.sentinel_failover(MASTER_NAME)
 
 
-def _obeys(node: redis.Redis, *command: str) -> bool:
+def _is_accepted(node: redis.Redis, *command: str) -> bool:
     try:
         node.execute_command("CLUSTER", *command)  # type: ignore[no-untyped-call]
     except redis.ResponseError:
@@ -79,10 +79,10 @@ def _obeys(node: redis.Redis, *command: str) -> bool:
 
 
 async def _measure(
-    store: Cluster | Watched, shard: Shard, promote: Callable[[Shard], None], is_there: Callable[[str], bool]
+    store: Cluster | Watched, shard: Shard, promote: Callable[[Shard], None], is_in_shard: Callable[[str], bool]
 ) -> tuple[float, float]:
-    """Return both times in seconds. `is_there` returns True for a key of the shard that gets another master."""
-    async with _remembering(store, is_there) as (bearer, tokens):
+    """Return both times in seconds. `is_in_shard` returns True for a key of the shard that gets another master."""
+    async with _cached_tokens(store, is_in_shard) as (bearer, tokens):
         await asyncio.to_thread(shard.wait_until_copied)
         promote(shard)
         await asyncio.to_thread(shard.wait_for_promotion)
@@ -103,14 +103,14 @@ async def _measure(
 
 
 @asynccontextmanager
-async def _remembering(
-    store: Cluster | Watched, is_there: Callable[[str], bool]
+async def _cached_tokens(
+    store: Cluster | Watched, is_in_shard: Callable[[str], bool]
 ) -> AsyncIterator[tuple[BearerLookup, Sequence[str]]]:
-    """The library with access tokens of the shard; it remembers each from its second use on."""
+    """Yield a lookup and access tokens of the shard, all in its cache. A token is cached from its second use on."""
     worker = Worker(load_settings(environment_of(store)))
     sessions = [(await start_sessions(worker, f"user {number}", 2)) for number in range(USERS)]
     await worker.close()
-    tokens = [token for of_user in sessions for token, _ in of_user if is_there(access_key_of(token))]
+    tokens = [token for user_sessions in sessions for token, _ in user_sessions if is_in_shard(access_key_of(token))]
     async with BearerLookup(store.url) as bearer:
         for token in tokens * 2:
             if await bearer.lookup(token) is None:

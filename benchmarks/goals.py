@@ -1,4 +1,4 @@
-"""The table of goals: what is wanted, what more is dreamt of, and how each number is found in the results."""
+"""The table of goals and more ambitious goals (moonshots), with the function that finds each number in the results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from benchmarks import busy, floors, logins, lookups, operations, scale
 from benchmarks.load import Round
 from benchmarks.results import Results, cost_ratio, median_of, rate_ratio
 
-Find = Callable[[Results], float]
+FindValue = Callable[[Results], float]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """`find` raises KeyError where the run has not measured it. A goal of None is a number that is only told."""
+    """A wanted value of one number. `find` raises KeyError if the run has not measured it.
+
+    A goal of None marks a number that is only reported.
+    """
 
     what: str
     goal: float | None
     moonshot: float | None
-    find: Find
+    find: FindValue
     unit: str = ""
     more_is_better: bool = True
 
@@ -30,31 +33,31 @@ class Goal:
             return None
 
     def judge(self, measured: float | None) -> str:
-        """A word: `moonshot`, `met`, `short`, `told`, or `not measured`."""
+        """Return `moonshot`, `met`, `short`, `reported` or `not measured`."""
         if measured is None:
             return "not measured"
         if self.goal is None or self.moonshot is None:
-            return "told"
+            return "reported"
         if self._reaches(measured, self.moonshot):
             return "moonshot"
         return "met" if self._reaches(measured, self.goal) else "short"
 
     def _reaches(self, measured: float, wanted: float) -> bool:
-        """As it is printed: nobody is to see 1.00 fall short of 1.0."""
+        """Compare the number as it is printed, so that a printed 1.00 reaches 1.0."""
         rounded = round(measured, 2)
         return rounded >= wanted if self.more_is_better else rounded <= wanted
 
 
-def cost_beside(name: str, floor: str) -> Find:
+def cost_ratio_to(name: str, floor: str) -> FindValue:
     return lambda results: cost_ratio(results.series[name], results.series[floor])
 
 
-def quotient(name: str, other: str, number: Callable[[Round], float]) -> Find:
-    """The median of the one through the median of the other."""
+def median_ratio(name: str, other: str, number: Callable[[Round], float]) -> FindValue:
+    """Divide the median of one row by the median of another."""
     return lambda results: median_of(results.series[name], number) / median_of(results.series[other], number)
 
 
-def present(number: Callable[[Results], float | None]) -> Find:
+def require(number: Callable[[Results], float | None]) -> FindValue:
     def find(results: Results) -> float:
         found = number(results)
         if found is None:
@@ -73,35 +76,38 @@ def _p99(round_: Round) -> float:
 
 
 def _cost(round_: Round) -> float:
-    """Of the service and of Redis."""
+    """Return the processor time of the service and of Redis for each request."""
     return round_.server_us + round_.redis_us
 
 
 GOALS = (
-    Goal("refresh / [Starlette + 1 EVALSHA]", 1.0, 1.6, cost_beside(operations.REFRESH, floors.EVALSHA)),
+    Goal("refresh / [Starlette + 1 EVALSHA]", 1.0, 1.6, cost_ratio_to(operations.REFRESH, floors.EVALSHA)),
     Goal(
         "refresh, with its two lines in the log / [Starlette + 1 EVALSHA]",
         None,
         None,
-        cost_beside(operations.REFRESH_LOGGED, floors.EVALSHA),
+        cost_ratio_to(operations.REFRESH_LOGGED, floors.EVALSHA),
     ),
-    Goal("verify, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_beside(operations.VERIFY_ASKING, floors.GET)),
+    Goal("verify, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_ratio_to(operations.VERIFY_ASKING, floors.GET)),
     Goal(
-        "introspect, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_beside(operations.INTROSPECT_ASKING, floors.GET)
+        "introspect, Redis asked / [Starlette + 1 GET]",
+        1.1,
+        1.7,
+        cost_ratio_to(operations.INTROSPECT_ASKING, floors.GET),
     ),
     Goal(
         "verify, from the worker's memory / [Starlette route]",
         0.8,
         0.95,
-        cost_beside(operations.VERIFY_MEMORY, floors.ROUTE),
+        cost_ratio_to(operations.VERIFY_MEMORY, floors.ROUTE),
     ),
-    Goal("revoke / [Starlette + 1 EVALSHA]", 0.9, 1.4, cost_beside(operations.REVOKE_SESSION, floors.EVALSHA)),
-    Goal("password grant / argon2id alone", 0.95, 0.98, cost_beside(logins.PASSWORD, logins.ARGON2ID)),
+    Goal("revoke / [Starlette + 1 EVALSHA]", 0.9, 1.4, cost_ratio_to(operations.REVOKE_SESSION, floors.EVALSHA)),
+    Goal("password grant / argon2id alone", 0.95, 0.98, cost_ratio_to(logins.PASSWORD, logins.ARGON2ID)),
     Goal(
         "refresh, p99 in a storm of logins / in quiet",
         3.0,
         2.0,
-        quotient(logins.STORM, logins.QUIET, _p99),
+        median_ratio(logins.STORM, logins.QUIET, _p99),
         more_is_better=False,
     ),
     Goal(
@@ -131,7 +137,7 @@ GOALS = (
         "Redis, a session with a live access token",
         700,
         515,
-        present(lambda results: results.bytes_per_session),
+        require(lambda results: results.bytes_per_session),
         "bytes",
         more_is_better=False,
     ),
@@ -139,7 +145,7 @@ GOALS = (
         "Redis, what a rotation leaves behind",
         0,
         0,
-        present(lambda results: results.growth_per_rotation),
+        require(lambda results: results.growth_per_rotation),
         "bytes",
         more_is_better=False,
     ),
@@ -147,10 +153,10 @@ GOALS = (
         busy.BUSY,
         1.3,
         1.0,
-        present(lambda results: results.busy_ratio),
+        require(lambda results: results.busy_ratio),
         more_is_better=False,
     ),
-    Goal("a worker (PSS)", 60, 45, present(lambda results: results.worker_mib), "MiB", more_is_better=False),
+    Goal("a worker (PSS)", 60, 45, require(lambda results: results.worker_mib), "MiB", more_is_better=False),
     Goal(
         "two workers / one, refreshes a second",
         None,
@@ -161,14 +167,14 @@ GOALS = (
         "a million sessions / a thousand: p50 of a refresh",
         1.1,
         1.0,
-        quotient(scale.MANY, scale.FEW, _p50),
+        median_ratio(scale.MANY, scale.FEW, _p50),
         more_is_better=False,
     ),
     Goal(
         "the same: processor time, with that of Redis",
         1.1,
         1.0,
-        quotient(scale.MANY, scale.FEW, _cost),
+        median_ratio(scale.MANY, scale.FEW, _cost),
         more_is_better=False,
     ),
 )

@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.arena import Arena, running_arena
 from benchmarks.changes import measure_changes
 from benchmarks.costs import measure_costs
 from benchmarks.failovers import measure_failovers
 from benchmarks.following import measure_following
 from benchmarks.lag import measure_lag
-from benchmarks.neighbours import measure_notices
+from benchmarks.neighbours import measure_caller_latencies
 from benchmarks.outages import measure_outages
 from benchmarks.parsers import measure_parsers
 from benchmarks.providers import measure_providers
@@ -22,13 +21,17 @@ from benchmarks.revocations import measure_revocations
 from benchmarks.seeds import measure_seeds
 from benchmarks.slots import measure_slots
 from benchmarks.steps import measure_steps
+from benchmarks.testbed import Testbed, running_testbed
 
 
 @dataclass(frozen=True)
 class Group:
-    """`measure` gets the number of rounds. A quick run has `quick_rounds`, and without them it leaves the group out."""
+    """A measurement and its rounds. `measure` gets the number of rounds.
 
-    measure: Callable[[Arena, int], Rows]
+    A quick run uses `quick_rounds`. If they are None, it leaves the group out.
+    """
+
+    measure: Callable[[Testbed, int], Rows]
     rounds: int
     quick_rounds: int | None = None
 
@@ -60,9 +63,9 @@ def choose_groups(*, quick: bool) -> Collection[str]:
 def measure_group(results: Results, name: str, folder: Path, *, quick: bool) -> None:
     """Measure one group and add its values to the results."""
     if name == NEIGHBOURS:
-        results.notices = measure_notices(folder)
+        results.notices = measure_caller_latencies(folder)
         return
     group = GROUPS[name]
     rounds = group.quick_rounds if quick and group.quick_rounds else group.rounds
-    with running_arena(folder, name) as arena:
-        results.rows |= group.measure(arena, rounds)
+    with running_testbed(folder, name) as testbed:
+        results.rows |= group.measure(testbed, rounds)

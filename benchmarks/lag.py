@@ -1,4 +1,7 @@
-"""The time from the answer to a revocation until the last of three gateways refuses. Each is a process under load."""
+"""The time from the response to a revocation until the last of three gateways refuses the token.
+
+Each gateway is a process under load.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
+from benchmarks.testbed import CLIENT, Testbed
 from service.system.parent_death import __file__ as parent_death
 from tests.support.clients_and_users import REVOKE, REVOKE_ALL, VERIFY, bearer
 from tests.support.servers import CHECKOUT, ServiceProcess, stop
 
-P99, MOST = "three gateways refuse after a revocation, p99", "three gateways refuse after a revocation, the slowest"
+P99, SLOWEST = "three gateways refuse after a revocation, p99", "three gateways refuse after a revocation, the slowest"
 REVOKED, ALL_REVOKED = "revoke", "revokeAll of 500 tokens"
 GATEWAYS = 3
 REVOCATIONS, WINDOW = 1000, 20
@@ -64,76 +67,89 @@ class _Gateway:
 
 
 @dataclass
-class _Scene:
-    arena: Arena
+class _Measurement:
+    testbed: Testbed
     service: ServiceProcess
     gateways: Sequence[_Gateway]
 
     def measure_each(self) -> list[float]:
         """Return the seconds until the first refusal of each token. Each token is revoked alone."""
         tokens = self._start(REVOCATIONS)
-        orders = [(urlencode(CLIENT.credentials | {"token": token}), [n]) for n, token in enumerate(tokens)]
-        return [lag.first_refusal for lag in self._measure(tokens, WINDOW, orders)]
+        revocations = [(urlencode(CLIENT.credentials | {"token": token}), [n]) for n, token in enumerate(tokens)]
+        return [lag.first_refusal for lag in self._measure(tokens, WINDOW, revocations)]
 
     def measure_all(self) -> list[float]:
-        """Return the seconds until the last live answer of each token, since to ask for all of them takes longer."""
+        """Return the seconds until the last lookup that found each token live.
+
+        A turn of lookups over all tokens takes longer than the lag, so the first refusal would be too late.
+        """
         lags = []
         for _ in range(REVOCATIONS_OF_ALL):
-            sessions = self.arena.start_sessions_of("carol@example.com", TOKENS_OF_ALL)
+            sessions = self.testbed.start_sessions_of("carol@example.com", TOKENS_OF_ALL)
             tokens = [token for token, _ in sessions]
             lags += self._measure(tokens, TOKENS_OF_ALL, [(tokens[0], list(range(TOKENS_OF_ALL)))])
         return [lag.last_live for lag in lags]
 
     def _start(self, count: int) -> list[str]:
-        return [token for token, _ in self.arena.start_sessions(count)]
+        return [token for token, _ in self.testbed.start_sessions(count)]
 
-    def _measure(self, tokens: Sequence[str], window: int, orders: Sequence[tuple[str, Sequence[int]]]) -> list[_End]:
-        """Return the seconds after the answer, of the slowest gateway. An order says which tokens are dead then."""
+    def _measure(
+        self, tokens: Sequence[str], window: int, revocations: Sequence[tuple[str, Sequence[int]]]
+    ) -> list[_End]:
+        """Return the seconds from the response until the end of each token at the slowest gateway.
+
+        A revocation is the text for `_revoke` and the numbers of the tokens that it ends.
+        """
         for gateway in self.gateways:
             gateway.begin(tokens, window)
         for gateway in self.gateways:
             gateway.wait_until_ready()
         connection = http.client.HTTPConnection("127.0.0.1", self.service.port)
         answered: dict[int, float] = {}
-        for order, numbers in orders:
-            answered |= dict.fromkeys(numbers, _revoke(connection, order))
+        for revocation, numbers in revocations:
+            answered |= dict.fromkeys(numbers, _revoke(connection, revocation))
         connection.close()
         ends = [gateway.read_ends() for gateway in self.gateways]
         return [
-            _End(*(max(moments) - moment for moments in zip(*(of_one[number] for of_one in ends), strict=True)))
-            for number, moment in answered.items()
+            _End(
+                *(
+                    max(times) - answered_at
+                    for times in zip(*(ends_of_gateway[number] for ends_of_gateway in ends), strict=True)
+                )
+            )
+            for number, answered_at in answered.items()
         ]
 
 
-def measure_lag(arena: Arena, rounds: int) -> Rows:
-    """Milliseconds. The processes have both cores, since each of them is under load."""
+def measure_lag(testbed: Testbed, rounds: int) -> Rows:
+    """Return milliseconds. The processes have both cores, since each of them is under load."""
     p99: dict[str, list[float]] = {}
-    most: dict[str, list[float]] = {}
+    slowest: dict[str, list[float]] = {}
     with ExitStack() as running:
-        service = running.enter_context(arena.running(everywhere=True, TOKEN_SERVICE_VERIFY_CACHE="on"))
-        gateways = [running.enter_context(_running_gateway(arena.deployment.redis.url)) for _ in range(GATEWAYS)]
-        scene = _Scene(arena, service, gateways)
-        ((token, _),) = arena.start_sessions(1)
-        with _load_on(service, token):
+        service = running.enter_context(testbed.running(on_all_cores=True, TOKEN_SERVICE_VERIFY_CACHE="on"))
+        gateways = [running.enter_context(_running_gateway(testbed.deployment.redis.url)) for _ in range(GATEWAYS)]
+        measurement = _Measurement(testbed, service, gateways)
+        ((token, _),) = testbed.start_sessions(1)
+        with _running_load(service, token):
             for _ in range(rounds):
-                for name, measure in {REVOKED: scene.measure_each, ALL_REVOKED: scene.measure_all}.items():
+                for name, measure in {REVOKED: measurement.measure_each, ALL_REVOKED: measurement.measure_all}.items():
                     lags = sorted(measure())
                     p99.setdefault(name, []).append(lags[math.ceil(len(lags) * 0.99) - 1] * 1000)
-                    most.setdefault(name, []).append(lags[-1] * 1000)
-    return {P99: p99, MOST: most}
+                    slowest.setdefault(name, []).append(lags[-1] * 1000)
+    return {P99: p99, SLOWEST: slowest}
 
 
-def _revoke(connection: http.client.HTTPConnection, order: str) -> float:
-    """Send a form to revoke, or the bearer of a revokeAll, and return the time of the answer."""
-    if "=" in order:
-        connection.request("POST", REVOKE, order, {"Content-Type": "application/x-www-form-urlencoded"})
+def _revoke(connection: http.client.HTTPConnection, revocation: str) -> float:
+    """Send a form to revoke, or revokeAll with an access token. Returns the time of the response."""
+    if "=" in revocation:
+        connection.request("POST", REVOKE, revocation, {"Content-Type": "application/x-www-form-urlencoded"})
     else:
-        connection.request("POST", REVOKE_ALL, headers=bearer(order))
+        connection.request("POST", REVOKE_ALL, headers=bearer(revocation))
     response = connection.getresponse()
-    moment = time.monotonic()
+    answered_at = time.monotonic()
     if (response.status, response.read()) != (200, b""):
         raise LoadFailed(f"a revocation is answered {response.status}")
-    return moment
+    return answered_at
 
 
 @contextmanager
@@ -149,11 +165,11 @@ def _running_gateway(redis_url: str) -> Iterator[_Gateway]:
 
 
 @contextmanager
-def _load_on(service: ServiceProcess, token: str) -> Iterator[None]:
-    """Send requests of another caller all the time. Raises LoadFailed at the end if an answer was not 200."""
+def _running_load(service: ServiceProcess, token: str) -> Iterator[None]:
+    """Send requests of another caller while the block runs. Raises LoadFailed at its end if a status was not 200."""
     is_over, statuses = threading.Event(), set[int]()
 
-    def ask() -> None:
+    def send_requests() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", service.port)
         while not is_over.wait(LOAD_PAUSE_SECONDS):
             connection.request("GET", VERIFY, headers=bearer(token))
@@ -162,7 +178,7 @@ def _load_on(service: ServiceProcess, token: str) -> Iterator[None]:
             statuses.add(response.status)
         connection.close()
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=send_requests)
     thread.start()
     try:
         yield

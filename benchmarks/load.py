@@ -1,4 +1,4 @@
-"""Rounds of load by wrk: what was answered, after how long, and what it took of every process that had a part in it."""
+"""Rounds of load by wrk, with the responses, the latencies and the processor time of each process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from benchmarks.processes import LOAD_CORE, cpu_seconds, on_core
 CONNECTIONS = 64
 SCRIPTS = Path(__file__).with_name("wrk")
 
-Script = Literal["ask", "rotate", "spend"]
+Script = Literal["cycle", "refresh", "post_each"]
 
 
 class LoadFailed(Exception):
-    """An answer was not the right one, or did not come."""
+    """A response was wrong or missing."""
 
 
-class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What wrk/told.lua tells of a round; times are microseconds."""
+class WrkSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The line that wrk/common.lua prints at the end of a round. Times are microseconds."""
 
     requests: int
     duration_us: int
@@ -36,7 +36,10 @@ class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """`server_seconds`, `redis_seconds` and `load_seconds` are processor time, within `seconds` by the clock."""
+    """The measurements of one round, which lasted `seconds`.
+
+    `server_seconds`, `redis_seconds` and `load_seconds` are processor time.
+    """
 
     requests: int
     seconds: float
@@ -48,12 +51,12 @@ class Round(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """The number of responses per second."""
         return self.requests / self.seconds
 
     @property
     def server_us(self) -> float:
-        """Processor time of the server for each request."""
+        """The processor time of the server for each request."""
         return self.server_seconds / self.requests * 1e6
 
     @property
@@ -62,12 +65,12 @@ class Round(msgspec.Struct, frozen=True):
 
     @property
     def server_share(self) -> float:
-        """Of the core that the server has for itself."""
+        """The share of its core that the server used. No other measured process runs there."""
         return self.server_seconds / self.seconds
 
     @property
     def load_share(self) -> float:
-        """Of the core that Redis and the load share."""
+        """The share of their common core that Redis and wrk used."""
         return (self.redis_seconds + self.load_seconds) / self.seconds
 
 
@@ -81,43 +84,45 @@ def check_nothing(_: Sequence[str]) -> None:
 
 @dataclass
 class Target:
-    """One address under load.
+    """One URL under load.
 
-    `server_pid` and `redis_pid` are the processes whose work is counted, with those that they started. `prepare` makes
-    the arguments of wrk's script for a round of so many seconds; `check` gets them before a round and after it, and
-    raises LoadFailed unless a request of its own gets the right answer.
+    The processor time of `server_pid` and `redis_pid` includes their descendants. `prepare` gets the seconds of a round
+    and returns the arguments of wrk's script. `check` gets these arguments before and after each round. It sends its
+    own request and raises LoadFailed unless the response is right.
     """
 
     name: str
     url: str
     server_pid: int
     redis_pid: int
-    script: Script = "ask"
+    script: Script = "cycle"
     prepare: Callable[[int], Sequence[str]] = no_arguments
     check: Callable[[Sequence[str]], None] = check_nothing
     connections: int = CONNECTIONS
 
     def measure(self, seconds: int) -> Round:
-        """Raises LoadFailed unless every answer was the right one."""
+        """Run one round. Raises LoadFailed if a response was wrong or missing."""
         arguments = self.prepare(seconds)
         self.check(arguments)
         before = cpu_seconds(self.server_pid), cpu_seconds(self.redis_pid)
-        told, load_seconds = run_wrk(self.url, self.script, arguments, self.connections, seconds)
+        summary, load_seconds = run_wrk(self.url, self.script, arguments, self.connections, seconds)
         after = cpu_seconds(self.server_pid), cpu_seconds(self.redis_pid)
         self.check(arguments)
         return Round(
-            requests=told.requests,
-            seconds=told.duration_us / 1e6,
+            requests=summary.requests,
+            seconds=summary.duration_us / 1e6,
             server_seconds=after[0] - before[0],
             redis_seconds=after[1] - before[1],
             load_seconds=load_seconds,
-            p50_ms=told.p50_us / 1000,
-            p99_ms=told.p99_us / 1000,
+            p50_ms=summary.p50_us / 1000,
+            p99_ms=summary.p99_us / 1000,
         )
 
 
-def run_wrk(url: str, script: Script, arguments: Sequence[str], connections: int, seconds: int) -> tuple[Told, float]:
-    """What it told, and the processor time that it took itself; on the core of the load."""
+def run_wrk(
+    url: str, script: Script, arguments: Sequence[str], connections: int, seconds: int
+) -> tuple[WrkSummary, float]:
+    """Run wrk on the core of the load. Returns its summary and its own processor time in seconds."""
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s"]
     command += ["-s", str(SCRIPTS / f"{script}.lua"), url, "--", *arguments]
     environment = os.environ | {"LUA_PATH": f"{SCRIPTS}/?.lua;;"}
@@ -127,28 +132,32 @@ def run_wrk(url: str, script: Script, arguments: Sequence[str], connections: int
         )
     assert process.stdout is not None
     with process.stdout as output:
-        said = output.read()
+        output_text = output.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return read_told(said), usage.ru_utime + usage.ru_stime
+    return parse_wrk_summary(output_text), usage.ru_utime + usage.ru_stime
 
 
-def read_told(said: str) -> Told:
-    """The last line of what wrk says. Raises LoadFailed for anything else, and where an answer was not right."""
-    line = said.strip().rpartition("\n")[2]
+def parse_wrk_summary(output_text: str) -> WrkSummary:
+    """Parse the last line of the output of wrk.
+
+    Raises LoadFailed if that line is no summary, or if a response was wrong or missing.
+    """
+    line = output_text.strip().rpartition("\n")[2]
     try:
-        told = msgspec.json.decode(line, type=Told)
+        summary = msgspec.json.decode(line, type=WrkSummary)
     except msgspec.DecodeError:
-        raise LoadFailed(f"wrk did not come to its end:\n{said}") from None
-    if told.unanswered or told.refused or told.wrong or not told.requests:
-        raise LoadFailed(f"not every answer was right: {line}")
-    return told
+        raise LoadFailed(f"wrk failed:\n{output_text}") from None
+    if summary.unanswered or summary.refused or summary.wrong or not summary.requests:
+        raise LoadFailed(f"not every response was right: {line}")
+    return summary
 
 
 def measure_in_turns(targets: Sequence[Target], rounds: int, seconds: int, *, warm: bool) -> dict[str, list[Round]]:
-    """The rounds of each, by name. A machine is fast and slow by the minute: so all take part in every turn.
+    """Return the rounds of each target, by name.
 
-    Where `warm`, a turn of one second goes before the first that counts.
+    All targets take part in each turn, since the speed of a machine changes within minutes. If `warm` is set, each
+    target first runs for one second that does not count.
     """
     if warm:
         for target in targets:

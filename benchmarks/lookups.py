@@ -1,4 +1,4 @@
-"""What a lookup costs inside an API that uses the gateway's library: from its memory, and from Redis."""
+"""The time of a lookup by the gateway's library, from its cache and from Redis."""
 
 from __future__ import annotations
 
@@ -10,53 +10,56 @@ from collections.abc import Awaitable, Callable
 
 import redis.asyncio as redis
 
-from benchmarks.arena import Arena
 from benchmarks.load import CONNECTIONS
 from benchmarks.processes import SERVER_CORE, on_core
+from benchmarks.testbed import Testbed
 from service.gateway import BearerLookup
 from service.redis_client.connection import open_connection
 from service.redis_client.url import parse_redis_url
 from tests.support.clients_and_users import access_key_of
 
 BARE, CACHED = "a SHA-256 and a dict", "lookup, from memory"
-AT_A_TIME = 100_000
+CALLS_PER_ROUND = 100_000
 CALLS = 8_000
 
 Times = dict[str, list[float]]
 
 
-def measure_lookups(arena: Arena, rounds: int) -> dict[str, float]:
-    """Microseconds for each of them, medians of so many rounds; on the core of the servers."""
-    ((token, _),) = arena.start_sessions(1)
+def measure_lookups(testbed: Testbed, rounds: int) -> dict[str, float]:
+    """Return the microseconds of each kind of call, as medians of the rounds. They run on the core of the servers."""
+    ((token, _),) = testbed.start_sessions(1)
     with on_core(SERVER_CORE):
-        times = asyncio.run(_measure_memory(token, arena.deployment.redis.url, rounds))
-        times |= asyncio.run(_measure_reads(token, arena.deployment.redis.url, rounds))
+        times = asyncio.run(_measure_memory(token, testbed.deployment.redis.url, rounds))
+        times |= asyncio.run(_measure_reads(token, testbed.deployment.redis.url, rounds))
     return {name: statistics.median(seconds) * 1e6 for name, seconds in times.items()}
 
 
 async def _measure_memory(token: str, redis_url: str, rounds: int) -> Times:
-    """Calls that follow one another, as an API makes one for each of its requests."""
+    """Return the seconds of consecutive calls. An API makes one such call for each request."""
     digests = {hashlib.sha256(token.encode()).digest(): token}
     times: Times = {BARE: [], CACHED: []}
     async with BearerLookup(redis_url) as bearer:
-        for _ in range(2):  # it is remembered from its second use on
+        for _ in range(2):  # a token is in the cache from its second use on
             assert await bearer.lookup(token)
         for _ in range(rounds):
             started = time.perf_counter()
-            for _ in range(AT_A_TIME):
+            for _ in range(CALLS_PER_ROUND):
                 digests.get(hashlib.sha256(token.encode()).digest())
-            times[BARE].append((time.perf_counter() - started) / AT_A_TIME)
+            times[BARE].append((time.perf_counter() - started) / CALLS_PER_ROUND)
             started = time.perf_counter()
-            for _ in range(AT_A_TIME):
+            for _ in range(CALLS_PER_ROUND):
                 await bearer.lookup(token)
-            times[CACHED].append((time.perf_counter() - started) / AT_A_TIME)
+            times[CACHED].append((time.perf_counter() - started) / CALLS_PER_ROUND)
             await asyncio.sleep(0)
         assert await bearer.lookup(token)
     return times
 
 
 async def _measure_reads(token: str, redis_url: str, rounds: int) -> Times:
-    """One at a time, and many under way: a GET over the same kind of connection, a lookup, a GET by the library."""
+    """Return the seconds of a GET over the same kind of connection, of a lookup, and of a GET by redis-py.
+
+    Each is measured alone and with many concurrent calls.
+    """
     key = access_key_of(token)
     url = parse_redis_url(redis_url)
     connection = await open_connection(url, url.nodes[0], "benchmark")
@@ -67,21 +70,21 @@ async def _measure_reads(token: str, redis_url: str, rounds: int) -> Times:
             "lookup, Redis asked": lambda: bearer.lookup(token),
             "GET by redis-py": lambda: library.get(key),
         }
-        for many in (1, CONNECTIONS):
+        for concurrency in (1, CONNECTIONS):
             for _ in range(rounds):
                 for name, call in calls.items():
-                    times.setdefault(f"{name}, {many} at once", []).append(await _time(call, many))
+                    times.setdefault(f"{name}, {concurrency} at once", []).append(await _time(call, concurrency))
     connection.close("measured")
     return times
 
 
-async def _time(call: Callable[[], Awaitable[object]], many: int) -> float:
-    """Seconds for each of some thousand calls, so many of them under way."""
+async def _time(call: Callable[[], Awaitable[object]], concurrency: int) -> float:
+    """Return the seconds of each of CALLS calls, with `concurrency` concurrent ones."""
 
-    async def go_on() -> None:
-        for _ in range(CALLS // many):
+    async def call_repeatedly() -> None:
+        for _ in range(CALLS // concurrency):
             assert await call()
 
     started = time.perf_counter()
-    await asyncio.gather(*(go_on() for _ in range(many)))
+    await asyncio.gather(*(call_repeatedly() for _ in range(concurrency)))
     return (time.perf_counter() - started) / CALLS

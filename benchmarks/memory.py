@@ -1,4 +1,4 @@
-"""Bytes: of Redis for a session, for a rotation that is over, and of a worker."""
+"""Memory of Redis for a session and for a past rotation, and memory of a worker."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import redis
 
-from benchmarks.arena import CLIENT, Arena, start_users
 from benchmarks.operations import VERIFY_ASKING, make_refresh, make_verify
 from benchmarks.processes import pss_mib
+from benchmarks.testbed import CLIENT, Testbed, start_users
 from service.config.settings import load_settings
 from service.crypto.keyring import RefreshToken
 from service.crypto.opaque_tokens import make_access_token
@@ -25,33 +25,39 @@ SHORT_SECONDS = 0.5
 SCOPE = "realm:main role:enduser"
 
 
-def measure_session_bytes(arena: Arena, sessions: int) -> float:
-    """Of Redis for one session with its live access token, each of another user, at the service's default settings."""
-    store = arena.deployment.store
+def measure_session_bytes(testbed: Testbed, sessions: int) -> float:
+    """Return the bytes of Redis for one session with a live access token.
+
+    Each session belongs to another user. All settings have their defaults.
+    """
+    store = testbed.deployment.store
     store.flushdb()
     before = _read_settled_memory(store)
-    arena.start_sessions(sessions)
+    testbed.start_sessions(sessions)
     return (_read_settled_memory(store) - before) / sessions
 
 
-def measure_growth(arena: Arena) -> float:
-    """Bytes of Redis that a rotation leaves behind once its access token and its grace are over, after the first one.
+def measure_growth(testbed: Testbed) -> float:
+    """Return the bytes of Redis that a rotation leaves after its access token and its grace period have expired.
 
-    Both are made short, so that Redis itself sees them end.
+    The first rotation does not count. Both periods are short, so that Redis expires the keys by itself.
     """
-    return asyncio.run(_measure_growth(arena.deployment))
+    return asyncio.run(_measure_growth(testbed.deployment))
 
 
-def measure_worker(arena: Arena, seconds: int) -> float:
-    """Mebibytes of a worker, as PSS, when it has refreshed and verified for a while."""
-    with arena.running() as service:
-        make_refresh("warm", arena, service).measure(seconds)
-        make_verify(VERIFY_ASKING, arena, service).measure(seconds)
+def measure_worker(testbed: Testbed, seconds: int) -> float:
+    """Return the memory (PSS) of a worker in MiB, after a load of `refresh` and one of `verify`."""
+    with testbed.running() as service:
+        make_refresh("warm", testbed, service).measure(seconds)
+        make_verify(VERIFY_ASKING, testbed, service).measure(seconds)
         return pss_mib(service.process.pid)
 
 
 def _read_settled_memory(store: redis.Redis) -> int:
-    """Once its tables have grown to their size, which takes Redis a while after many writes."""
+    """Return the used memory as soon as it is constant.
+
+    Redis resizes its hash tables for some time after many writes.
+    """
     before, now = -1, _read_memory(store)
     while before != now:
         time.sleep(1)
@@ -60,7 +66,7 @@ def _read_settled_memory(store: redis.Redis) -> int:
 
 
 def _read_memory(store: redis.Redis) -> int:
-    """Without what its connections take."""
+    """Return the used memory without the buffers of connections and of the append-only file."""
     info = store.info("memory")
     return int(info["used_memory"]) - int(info["mem_clients_normal"]) - int(info.get("mem_aof_buffer", 0))
 
@@ -78,20 +84,20 @@ async def _measure_growth(deployment: Deployment) -> float:
     deployment.store.flushdb()
     sessions = await start_users(worker, ROTATED_SESSIONS)
     tokens = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
-    # What an access token leaves is its family, and that in its user's index.
+    # The keys of a session without an access token: its family and the index of its user.
     keys = 2 * len(tokens)
-    weights: list[int] = []
+    sizes: list[int] = []
     for _ in range(1 + ROTATIONS):
         _await_expiry(deployment.store, keys)
         tokens = await rotate(worker, tokens)
         _await_expiry(deployment.store, keys)
-        weights.append(_weigh_keys(deployment.store))
+        sizes.append(_read_key_bytes(deployment.store))
     await worker.close()
-    return (weights[-1] - weights[0]) / (ROTATIONS * len(tokens))
+    return (sizes[-1] - sizes[0]) / (ROTATIONS * len(tokens))
 
 
 async def rotate(worker: Worker, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
-    """The next refresh token of each session, whose present one is spent."""
+    """Spend the refresh token of each session. Returns the next refresh tokens."""
     for token in tokens:
         await worker.families.spend(
             token,
@@ -105,14 +111,14 @@ async def rotate(worker: Worker, tokens: Sequence[RefreshToken]) -> list[Refresh
 
 
 def _await_expiry(store: redis.Redis, keys: int) -> None:
-    """Until so many are left. Redis deletes what has expired when it comes by, and a scan lets it come by."""
+    """Wait until `keys` keys are left. Redis deletes an expired key at the latest when a scan meets it."""
     wait_until(lambda: sum(1 for _ in store.scan_iter(count=1000)) == keys, "the access tokens expire")
 
 
-def _weigh_keys(store: redis.Redis) -> int:
-    """Bytes of all keys with their values, each by itself, as Redis weighs them."""
+def _read_key_bytes(store: redis.Redis) -> int:
+    """Return the sum of MEMORY USAGE over all keys, in bytes."""
     keys = list(store.scan_iter(count=1000))
-    with store.pipeline(transaction=False) as asked:
+    with store.pipeline(transaction=False) as pipeline:
         for key in keys:
-            asked.memory_usage(key, samples=0)
-        return sum(asked.execute())
+            pipeline.memory_usage(key, samples=0)
+        return sum(pipeline.execute())

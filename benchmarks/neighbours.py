@@ -1,6 +1,6 @@
-"""What another caller notices of a hostile request: the table of docs/benchmarks/neighbours.md.
+"""The latency of another caller during hostile requests: the table of docs/benchmarks/neighbours.md.
 
-One connection asks `verify`, and a process of its own sends a hostile request again and again beside it.
+One connection sends `verify`. At the same time another process sends a hostile request again and again.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, await_idle, on_core, pss_mib
-from benchmarks.results import Machine, Notice
+from benchmarks.results import CallerLatency, Machine
 from benchmarks.tables import format_machine, format_table
+from benchmarks.testbed import Testbed
 from tests.support.clients_and_users import VERIFY
 from tests.support.hostile_requests import Caller, HostileRequest, get, make_hostile_requests, make_variables
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-NOTICED = "`verify` beside a hostile request, p99"
+CALLER_P99 = "`verify` beside a hostile request, p99"
 PAGE = "neighbours.md"
 SECONDS = 0.3
 PAUSE_SECONDS = 0.0005
-QUIET_EVERY = 10
+REQUESTS_PER_QUIET_TIME = 10
 ROUNDS = 3
-ENOUGH_MS = 5.0
-LEAST = 100
+MAX_FIRST_P99_MS = 5.0
+MIN_REQUESTS = 100
 UNDISTURBED = "undisturbed"
 
 HEAD = """\
@@ -48,22 +48,22 @@ share the other one. The hostile requests are in [hostile_requests.py](../../tes
 """
 
 
-def measure_notices(folder: Path) -> list[Notice]:
-    """The first one is undisturbed: what was seen in all quiet times between the others."""
+def measure_caller_latencies(folder: Path) -> list[CallerLatency]:
+    """Return the latencies during each hostile request. The first entry is that of all undisturbed times."""
     with running_neighbour(folder, SECONDS) as neighbour:
         quiet: list[float] = []
-        notices = []
+        all_latencies = []
         for number, hostile in enumerate(make_hostile_requests(neighbour.access_token)):
-            if number % QUIET_EVERY == 0:
-                quiet += neighbour.ask()
-            notices.append(_measure_median(neighbour, hostile))
-    return [make_notice(UNDISTURBED, quiet), *notices]
+            if number % REQUESTS_PER_QUIET_TIME == 0:
+                quiet += neighbour.measure_latencies()
+            all_latencies.append(_measure_median(neighbour, hostile))
+    return [make_caller_latency(UNDISTURBED, quiet), *all_latencies]
 
 
-def _measure_median(neighbour: Neighbour, hostile: HostileRequest) -> Notice:
-    """Return the first round where it is quick, else the median of several."""
+def _measure_median(neighbour: Neighbour, hostile: HostileRequest) -> CallerLatency:
+    """Return the first round if its p99 is low enough, else the median of several rounds."""
     first = neighbour.measure_round(hostile)
-    if first.p99_ms <= ENOUGH_MS:
+    if first.p99_ms <= MAX_FIRST_P99_MS:
         return first
     rounds = [first, *(neighbour.measure_round(hostile) for _ in range(ROUNDS - 1))]
     return sorted(rounds, key=lambda one: one.p99_ms)[ROUNDS // 2]
@@ -72,104 +72,105 @@ def _measure_median(neighbour: Neighbour, hostile: HostileRequest) -> Notice:
 @contextmanager
 def running_neighbour(folder: Path, seconds: float) -> Iterator[Neighbour]:
     """Start a service, the other caller and the attacker."""
-    arena = Arena(folder, "neighbours")
+    testbed = Testbed(folder, "neighbours")
     try:
-        ((access_token, _),) = arena.start_sessions(1)
+        ((access_token, _),) = testbed.start_sessions(1)
         with (
-            arena.running(everywhere=False, LOG_LEVEL="info", **make_variables(folder)) as service,
+            testbed.running(on_all_cores=False, LOG_LEVEL="info", **make_variables(folder)) as service,
             on_core(LOAD_CORE),
-            socket.create_connection(("127.0.0.1", service.port)) as asking,
+            socket.create_connection(("127.0.0.1", service.port)) as caller_socket,
             _running_attacker(service.port) as attacker,
         ):
-            neighbour = Neighbour(service.process.pid, access_token, asking, attacker, seconds)
-            neighbour.ask()
+            neighbour = Neighbour(service.process.pid, access_token, caller_socket, attacker, seconds)
+            neighbour.measure_latencies()
             yield neighbour
     finally:
-        arena.close()
+        testbed.close()
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """The other caller, and the attacker beside it. Each round lasts this many seconds."""
+    """The other caller and the connection to the attacker's process. Each round lasts `seconds`."""
 
     pid: int
     access_token: str
-    asking: socket.socket
+    caller_socket: socket.socket
     attacker: Connection
     seconds: float
 
-    def measure_round(self, hostile: HostileRequest) -> Notice:
-        """Raises LoadFailed where an answer to the attacker is not the expected one."""
+    def measure_round(self, hostile: HostileRequest) -> CallerLatency:
+        """Measure during a hostile request. Raises LoadFailed if the attacker gets an unexpected response."""
         before = pss_mib(self.pid)
         self.attacker.send(hostile)
-        latencies = self.ask()
+        latencies = self.measure_latencies()
         self.attacker.send(None)
-        sent = _hear(self.attacker)
+        sent = _receive_count(self.attacker)
         await_idle(self.pid)
-        return make_notice(hostile.name, latencies, sent, pss_mib(self.pid) - before)
+        return make_caller_latency(hostile.name, latencies, sent, pss_mib(self.pid) - before)
 
-    def ask(self) -> list[float]:
-        """Return the latencies in milliseconds of one request after the other, at least LEAST of them."""
+    def measure_latencies(self) -> list[float]:
+        """Return the latencies in milliseconds of consecutive requests, at least MIN_REQUESTS of them."""
         request = get(VERIFY, f"Authorization: Bearer {self.access_token}")
         latencies: list[float] = []
         end = time.perf_counter() + self.seconds
-        while (began := time.perf_counter()) < end or len(latencies) < LEAST:
-            self.asking.sendall(request)
-            if not self.asking.recv(1 << 16).startswith(b"HTTP/1.1 200"):
+        while (began := time.perf_counter()) < end or len(latencies) < MIN_REQUESTS:
+            self.caller_socket.sendall(request)
+            if not self.caller_socket.recv(1 << 16).startswith(b"HTTP/1.1 200"):
                 raise LoadFailed("verify did not answer 200")
             latencies.append((time.perf_counter() - began) * 1000)
             time.sleep(PAUSE_SECONDS)
         return latencies
 
 
-def _hear(attacker: Connection) -> int:
-    """Return how often the attacker sent its request. Raises LoadFailed with what the attacker says is wrong."""
+def _receive_count(attacker: Connection) -> int:
+    """Return how often the attacker sent its request. Raises LoadFailed with the error that the attacker reports."""
     if not attacker.poll(MAX_WAIT_SECONDS):
-        raise LoadFailed("the attacker does not answer")
-    told: int | str = attacker.recv()
-    if isinstance(told, str):
-        raise LoadFailed(told)
-    return told
+        raise LoadFailed("the process of the attacker does not respond")
+    outcome: int | str = attacker.recv()
+    if isinstance(outcome, str):
+        raise LoadFailed(outcome)
+    return outcome
 
 
-def make_notice(name: str, latencies: list[float], sent: int = 0, growth_mib: float = 0.0) -> Notice:
+def make_caller_latency(name: str, latencies: list[float], sent: int = 0, growth_mib: float = 0.0) -> CallerLatency:
     ordered = sorted(latencies)
     p50_ms, p99_ms = (ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
-    return Notice(name, p50_ms, p99_ms, ordered[-1], sent, growth_mib)
+    return CallerLatency(name, p50_ms, p99_ms, ordered[-1], sent, growth_mib)
 
 
 @contextmanager
 def _running_attacker(port: int) -> Iterator[Connection]:
-    """A process that is ready. It attacks with what it is sent until it is sent None, and answers how often it did.
+    """Start the process of the attacker, and yield the connection to it.
 
-    Its answer is a text where the service did not answer as expected.
+    It repeats a request that it receives until it receives None. Then it sends the number of requests, or a text about
+    the first unexpected response.
     """
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_attack, args=(port, theirs), daemon=True)
+    parent_end, child_end = context.Pipe()
+    process = context.Process(target=_attack, args=(port, child_end), daemon=True)
     process.start()
     try:
-        _hear(ours)
-        yield ours
+        _receive_count(parent_end)
+        yield parent_end
     finally:
         process.kill()
         process.join()
 
 
-def _attack(port: int, orders: Connection) -> None:
-    orders.send(0)
+def _attack(port: int, to_parent: Connection) -> None:
+    to_parent.send(0)
     while True:
-        hostile: HostileRequest = orders.recv()
-        told = _send_again_and_again(port, hostile, orders)
-        orders.recv()
-        orders.send(told)
+        hostile: HostileRequest = to_parent.recv()
+        outcome = _repeat_request(port, hostile, to_parent)
+        to_parent.recv()
+        to_parent.send(outcome)
 
 
-def _send_again_and_again(port: int, hostile: HostileRequest, orders: Connection) -> int | str:
-    """Return the number of requests when an order waits, or an account of the first unexpected answer."""
+def _repeat_request(port: int, hostile: HostileRequest, to_parent: Connection) -> int | str:
+    """Repeat the request until a message arrives. Returns the number of requests, or a text about a wrong response."""
     caller, sent = Caller(port), 0
     try:
-        while not orders.poll():
+        while not to_parent.poll():
             answer = caller.ask(hostile)
             if not hostile.is_expected(answer):
                 return f"{hostile.name}: {answer} to request {sent + 1}, not {sorted(hostile.statuses)}"
@@ -179,18 +180,18 @@ def _send_again_and_again(port: int, hostile: HostileRequest, orders: Connection
         caller.close()
 
 
-def format_page(machine: Machine, notices: Sequence[Notice]) -> str:
-    return "\n".join([HEAD, format_machine(machine), _format(notices)])
+def format_page(machine: Machine, all_latencies: Sequence[CallerLatency]) -> str:
+    return "\n".join([HEAD, format_machine(machine), _format(all_latencies)])
 
 
-def _format(notices: Sequence[Notice]) -> str:
+def _format(all_latencies: Sequence[CallerLatency]) -> str:
     rows = [
         [
-            notice.name,
-            *(f"{value:.2f}" for value in (notice.p50_ms, notice.p99_ms, notice.most_ms)),
-            f"{notice.sent}",
-            f"{notice.growth_mib:.1f}",
+            caller_latency.name,
+            *(f"{value:.2f}" for value in (caller_latency.p50_ms, caller_latency.p99_ms, caller_latency.most_ms)),
+            f"{caller_latency.sent}",
+            f"{caller_latency.growth_mib:.1f}",
         ]
-        for notice in notices
+        for caller_latency in all_latencies
     ]
     return format_table(["`verify` beside", "p50 ms", "p99 ms", "most ms", "sent", "memory MiB"], rows)

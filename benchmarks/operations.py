@@ -1,4 +1,4 @@
-"""The service's operations under load, each with what it is held against."""
+"""The operations of the service as targets of wrk."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from urllib.parse import urlencode
 
 import httpx2
 
-from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import CONNECTIONS, LoadFailed, Target
+from benchmarks.testbed import CLIENT, Testbed
 from tests.support.clients_and_users import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, OAuthClient, bearer
 from tests.support.servers import ServiceProcess
 
 REFRESHES_PER_SECOND = 5_000
-"""So many sessions are there for each second of a round; a faster service refreshes them more than once.
+"""The number of sessions for each second of a round. A faster service refreshes some of them more than once.
 
-In life a session is refreshed once in an access token's life. Over and over within seconds it would carry a hundred
-live access tokens and all times of its grace along.
+A real session is refreshed about once in the lifetime of an access token. A session that is refreshed many times within
+seconds would have hundreds of live access tokens, which would distort the measurement.
 """
 
 REVOCATIONS_PER_SECOND = 14_000
-"""More than one core does: each revocation needs a session that is there. A round ends where there are no more."""
+"""The number of sessions for each second of a round, more than one core can revoke.
+
+Each revocation needs a live session. A round ends early if no session is left.
+"""
 
 ACCESS_TOKENS = 100
-"""So many are asked for in turns; each has been met twice, and is remembered, before a round has really begun."""
+"""The number of tokens that `verify` and `introspect` use in turns. All are in the cache after their second use."""
 
 BEARER = "Authorization: Bearer "
 
@@ -40,101 +43,102 @@ Prepare = Callable[[int], Sequence[str]]
 
 
 def make_targets(
-    arena: Arena, asking: ServiceProcess, remembering: ServiceProcess, logging: ServiceProcess
+    testbed: Testbed, uncached: ServiceProcess, cached: ServiceProcess, logging: ServiceProcess
 ) -> list[Target]:
-    """`remembering` is the service with TOKEN_SERVICE_VERIFY_CACHE; `logging` has LOG_LEVEL at its default."""
+    """Return all targets. `cached` has TOKEN_SERVICE_VERIFY_CACHE on, and `logging` has the default LOG_LEVEL."""
     return [
-        make_refresh(REFRESH, arena, asking),
-        make_refresh(REFRESH_ALONE, arena, asking, connections=1),
-        make_refresh(REFRESH_LOGGED, arena, logging),
-        make_verify(VERIFY_ASKING, arena, asking),
-        make_verify(VERIFY_MEMORY, arena, remembering),
-        _make_introspect(INTROSPECT_ASKING, arena, asking),
-        _make_introspect(INTROSPECT_MEMORY, arena, remembering),
-        _make_revoke(REVOKE_SESSION, arena, asking),
+        make_refresh(REFRESH, testbed, uncached),
+        make_refresh(REFRESH_ALONE, testbed, uncached, connections=1),
+        make_refresh(REFRESH_LOGGED, testbed, logging),
+        make_verify(VERIFY_ASKING, testbed, uncached),
+        make_verify(VERIFY_MEMORY, testbed, cached),
+        _make_introspect(INTROSPECT_ASKING, testbed, uncached),
+        _make_introspect(INTROSPECT_MEMORY, testbed, cached),
+        _make_revoke(REVOKE_SESSION, testbed, uncached),
     ]
 
 
 def make_refresh(
     name: str,
-    arena: Arena,
+    testbed: Testbed,
     service: ServiceProcess,
     *,
     connections: int = CONNECTIONS,
     supply: Callable[[int], Sequence[str]] | None = None,
     pause_ms: int | None = None,
 ) -> Target:
-    """`supply` gives the refresh tokens of a round of so many seconds; without it they are of new sessions.
+    """Return a target that refreshes sessions.
 
-    `pause_ms` is how long each connection pauses between two requests, in the mean.
+    `supply` gets the seconds of a round and returns its refresh tokens. Without it each round starts new sessions.
+    `pause_ms` is the mean pause of a connection between two requests.
     """
     url = service.url + TOKEN
     form = _form_of(CLIENT, grant_type="refresh_token", refresh_token="")
 
     def supply_new(seconds: int) -> list[str]:
-        return [token for _, token in arena.start_sessions(seconds * REFRESHES_PER_SECOND)]
+        return [token for _, token in testbed.start_sessions(seconds * REFRESHES_PER_SECOND)]
 
     def prepare(seconds: int) -> list[str]:
-        file = arena.write_lines((supply or supply_new)(seconds))
+        file = testbed.write_lines((supply or supply_new)(seconds))
         return [file, form] + ([] if pause_ms is None else [str(pause_ms)])
 
     def check(_: Sequence[str]) -> None:
-        ((_, first),) = arena.start_sessions(1)
+        ((_, first),) = testbed.start_sessions(1)
         second = _post(url, form + first)["refresh_token"]
         third = _post(url, form + second)["refresh_token"]
         if len({first, second, third}) != 3:
-            raise LoadFailed("a refresh does not rotate")
+            raise LoadFailed("a refresh did not rotate the refresh token")
 
-    return Target(name, url, service.process.pid, arena.redis_pid, "rotate", prepare, check, connections)
+    return Target(name, url, service.process.pid, testbed.redis_pid, "refresh", prepare, check, connections)
 
 
-def make_verify(name: str, arena: Arena, service: ServiceProcess) -> Target:
+def make_verify(name: str, testbed: Testbed, service: ServiceProcess) -> Target:
     url = service.url + VERIFY
 
     def check(arguments: Sequence[str]) -> None:
-        answer = httpx2.get(url, headers=bearer(read_first(arguments[0])))
-        if (answer.status_code, answer.headers["x-auth-client"]) != (200, CLIENT.client_id):
-            raise LoadFailed(f"not verified: {answer.status_code}")
+        response = httpx2.get(url, headers=bearer(read_first(arguments[0])))
+        if (response.status_code, response.headers["x-auth-client"]) != (200, CLIENT.client_id):
+            raise LoadFailed(f"verify answered {response.status_code}")
 
-    return Target(name, url, service.process.pid, arena.redis_pid, "ask", _supply(arena, BEARER), check)
+    return Target(name, url, service.process.pid, testbed.redis_pid, "cycle", _supply(testbed, BEARER), check)
 
 
-def _make_introspect(name: str, arena: Arena, service: ServiceProcess) -> Target:
+def _make_introspect(name: str, testbed: Testbed, service: ServiceProcess) -> Target:
     url = service.url + INTROSPECT
 
     form = _form_of(GATEWAY, token="")
 
     def check(arguments: Sequence[str]) -> None:
-        answer = _post(url, form + read_first(arguments[0]))
-        if (answer["active"], answer["client_id"]) != (True, CLIENT.client_id):
-            raise LoadFailed(f"not introspected: {answer}")
+        response = _post(url, form + read_first(arguments[0]))
+        if (response["active"], response["client_id"]) != (True, CLIENT.client_id):
+            raise LoadFailed(f"introspect answered {response}")
 
-    return Target(name, url, service.process.pid, arena.redis_pid, "ask", _supply(arena, form), check)
+    return Target(name, url, service.process.pid, testbed.redis_pid, "cycle", _supply(testbed, form), check)
 
 
-def _make_revoke(name: str, arena: Arena, service: ServiceProcess) -> Target:
-    """Of whole sessions, by their refresh tokens."""
+def _make_revoke(name: str, testbed: Testbed, service: ServiceProcess) -> Target:
+    """Return a target that revokes refresh tokens, which ends whole sessions."""
     url = service.url + REVOKE
     form = _form_of(CLIENT, token="")
 
     def prepare(seconds: int) -> list[str]:
-        sessions = arena.start_sessions(seconds * REVOCATIONS_PER_SECOND)
-        return [arena.write_lines(token for _, token in sessions), form]
+        sessions = testbed.start_sessions(seconds * REVOCATIONS_PER_SECOND)
+        return [testbed.write_lines(token for _, token in sessions), form]
 
     def check(_: Sequence[str]) -> None:
-        ((access_token, refresh_token),) = arena.start_sessions(1)
+        ((access_token, refresh_token),) = testbed.start_sessions(1)
         _send(url, form + refresh_token)
         if _post(service.url + INTROSPECT, _form_of(GATEWAY, token=access_token)) != {"active": False}:
-            raise LoadFailed("a revocation does not end the session")
+            raise LoadFailed("a revocation did not end the session")
 
-    return Target(name, url, service.process.pid, arena.redis_pid, "spend", prepare, check)
+    return Target(name, url, service.process.pid, testbed.redis_pid, "post_each", prepare, check)
 
 
-def _supply(arena: Arena, what_goes_before: str) -> Prepare:
-    """New access tokens for each round, that none expires before its end."""
+def _supply(testbed: Testbed, prefix: str) -> Prepare:
+    """Return a `prepare` with new access tokens for each round, so that none expires during the round."""
 
     def prepare(_: int) -> list[str]:
-        return [arena.write_lines(token for token, _ in arena.start_sessions(ACCESS_TOKENS)), what_goes_before]
+        return [testbed.write_lines(token for token, _ in testbed.start_sessions(ACCESS_TOKENS)), prefix]
 
     return prepare
 
@@ -148,10 +152,10 @@ def _form_of(client: OAuthClient, **fields: str) -> str:
 
 
 def _send(url: str, form: str) -> httpx2.Response:
-    answer = httpx2.post(url, content=form, headers={"Content-Type": "application/x-www-form-urlencoded"})
-    if answer.status_code != 200:
-        raise LoadFailed(f"{url} answers {answer.status_code}: {answer.text}")
-    return answer
+    response = httpx2.post(url, content=form, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    if response.status_code != 200:
+        raise LoadFailed(f"{url} answers {response.status_code}: {response.text}")
+    return response
 
 
 def _post(url: str, form: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The waiting time of callers while Redis is away, and the time until the service and the gateway's library are back.
+"""Outages of Redis: the latency of errors, and the recovery time of the service and of the gateway's library.
 
-Redis is killed, frozen, or cut off by a network through which nothing passes.
+Redis is killed, frozen, or cut off by a network that passes no data.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from benchmarks.arena import Arena
-from benchmarks.inside import logging_to
+from benchmarks.in_process import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.results import WHOLE, Rows
+from benchmarks.testbed import Testbed
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
@@ -44,49 +44,49 @@ LIBRARY_REFUSED = "gateway's library, an error while Redis is away"
 LIBRARY_LATE = "gateway's library, an error where 0.3 s are left of a request"
 LIBRARY_BACK = "gateway's library is back after Redis"
 OUTAGES = {"killed": "killed", "frozen": "frozen", "cut off": "cut_off"}
-AT_ONCE, LOOKUPS_AT_ONCE = 100, 500
-IN_LINE, EVERY_SECONDS = 40, 0.05
-"""Logins that come so far apart: when the first has waited for nothing, the last has not begun to wait."""
-LEFT_SECONDS = 0.3
+CONCURRENT_REQUESTS, CONCURRENT_LOOKUPS = 100, 500
+SPACED_LOGINS, INTERVAL_SECONDS = 40, 0.05
+"""Logins at this interval. The first reaches its deadline before the last is sent."""
+REMAINING_SECONDS = 0.3
 PAUSE_SECONDS = 0.005
 
-Ask = Callable[[], Awaitable[httpx2.Response]]
+SendRequest = Callable[[], Awaitable[httpx2.Response]]
 
 
-def measure_outages(arena: Arena, rounds: int) -> Rows:
-    """Seconds."""
-    deployment = arena.deployment
+def measure_outages(testbed: Testbed, rounds: int) -> Rows:
+    """Return seconds."""
+    deployment = testbed.deployment
     rows: Rows = {}
     with (
-        logging_to(arena.folder / "outages.log"),
+        logging_to(testbed.folder / "outages.log"),
         running_proxy(deployment.redis.port) as deployment.proxy,
-        arena.running() as deployment.direct_service,
-        arena.running(REDIS_URL=deployment.proxy.url) as deployment.proxied_service,
+        testbed.running() as deployment.direct_service,
+        testbed.running(REDIS_URL=deployment.proxy.url) as deployment.proxied_service,
     ):
         for number in range(rounds):
             for name, outage in OUTAGES.items():
                 asyncio.run(_measure_outage(deployment, name, outage, rows))
             for name in ("killed", "frozen"):
                 asyncio.run(_measure_library(deployment, name, rows))
-            asyncio.run(_measure_library_beyond(deployment, rows))
-            _note(rows, READY, WHOLE, _measure_start(arena, number))
+            asyncio.run(_measure_library_cut_off(deployment, rows))
+            _add_value(rows, READY, WHOLE, _measure_start(testbed, number))
     return rows
 
 
-def _note(rows: Rows, row: str, part: str, value: float) -> None:
+def _add_value(rows: Rows, row: str, part: str, value: float) -> None:
     rows.setdefault(row, {}).setdefault(part, []).append(value)
 
 
 async def _measure_outage(deployment: Deployment, name: str, outage: str, rows: Rows) -> None:
     service: ServiceProcess = deployment.proxied_service if outage == "cut_off" else deployment.direct_service
     async with http_client_for(service) as http:
-        await until_status(lambda: http.get("/readyz"), 200)  # after the outage before this one
+        await until_status(lambda: http.get("/readyz"), 200)  # recovers from the previous outage
         await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)
         alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
-        refresh = lambda: PHONE_APP.refresh(http, alice["refresh_token"])  # noqa: E731 - it is named twice
+        refresh = lambda: PHONE_APP.refresh(http, alice["refresh_token"])  # noqa: E731 - used twice
         async with worker_on(deployment) as worker:
             code = await make_code(worker)
-        requests: Sequence[Ask] = (
+        requests: Sequence[SendRequest] = (
             lambda: PHONE_APP.log_in(http, ALICE),
             lambda: READER.log_in(http, ALICE),
             refresh,
@@ -100,36 +100,36 @@ async def _measure_outage(deployment: Deployment, name: str, outage: str, rows: 
             lambda: AUDITOR.introspect(http, bob["refresh_token"]),
         )
         with getattr(deployment, outage)():
-            _note(rows, REFUSED, name, await _time_refusals(requests))
-            _note(rows, FLOOD, name, await _time_refusals([refresh] * AT_ONCE))
-            in_line = await _time_refusals([lambda: PHONE_APP.log_in(http, ALICE)] * IN_LINE, EVERY_SECONDS)
-            _note(rows, FLOOD, f"{name}, one after the other", in_line)
+            _add_value(rows, REFUSED, name, await _time_refusals(requests))
+            _add_value(rows, FLOOD, name, await _time_refusals([refresh] * CONCURRENT_REQUESTS))
+            spaced = await _time_refusals([lambda: PHONE_APP.log_in(http, ALICE)] * SPACED_LOGINS, INTERVAL_SECONDS)
+            _add_value(rows, FLOOD, f"{name}, one after the other", spaced)
         began = time.perf_counter()
-        for ask in (refresh, lambda: verify(http, alice["access_token"]), lambda: http.get("/readyz")):
-            await until_status(ask, 200)
-        _note(rows, BACK, name, time.perf_counter() - began)
+        for send in (refresh, lambda: verify(http, alice["access_token"]), lambda: http.get("/readyz")):
+            await until_status(send, 200)
+        _add_value(rows, BACK, name, time.perf_counter() - began)
 
 
-async def _time_refusals(requests: Sequence[Ask], every_seconds: float = 0) -> float:
-    """Return the seconds of the slowest answer. Raises LoadFailed unless each is 503."""
+async def _time_refusals(requests: Sequence[SendRequest], interval_seconds: float = 0) -> float:
+    """Return the seconds until the slowest response. Raises LoadFailed unless each is 503."""
 
-    async def take_time(number: int) -> float:
-        await asyncio.sleep(number * every_seconds)
+    async def measure_seconds(number: int) -> float:
+        await asyncio.sleep(number * interval_seconds)
         began = time.perf_counter()
         if (response := await requests[number]()).status_code != 503:
             raise LoadFailed(f"without Redis a request is answered {response.status_code}")
         return time.perf_counter() - began
 
-    return max(await asyncio.gather(*map(take_time, range(len(requests)))))
+    return max(await asyncio.gather(*map(measure_seconds, range(len(requests)))))
 
 
-def _measure_start(arena: Arena, number: int) -> float:
-    """Return the seconds from the start of a Redis until the service, which is older, is ready."""
-    folder = arena.folder / f"started-{number}"
+def _measure_start(testbed: Testbed, number: int) -> float:
+    """Return the seconds from the start of a Redis until the service, which was started before, is ready."""
+    folder = testbed.folder / f"started-{number}"
     folder.mkdir()
-    to_come = RedisServer(None, folder, free_port())  # type: ignore[arg-type]
-    with running_service(folder, environment_of(to_come), wait_for="/healthz") as service:
-        server = start_redis(folder, port=to_come.port)
+    future_redis = RedisServer(None, folder, free_port())  # type: ignore[arg-type]
+    with running_service(folder, environment_of(future_redis), wait_for="/healthz") as service:
+        server = start_redis(folder, port=future_redis.port)
         began = time.perf_counter()
         try:
             wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
@@ -142,28 +142,30 @@ def _measure_start(arena: Arena, number: int) -> float:
 
 
 async def _measure_library(deployment: Deployment, name: str, rows: Rows) -> None:
-    async with _remembering(deployment, deployment.redis.url) as (bearer, token):
+    async with _cached_token(deployment, deployment.redis.url) as (bearer, token):
         with getattr(deployment, name)():
             if name == "frozen":
-                _note(rows, LIBRARY_LATE, name, await asyncio.create_task(_time_late_lookup(bearer)))
-            _note(rows, LIBRARY_REFUSED, name, await _time_refused_lookup(bearer, token))
+                _add_value(rows, LIBRARY_LATE, name, await asyncio.create_task(_time_late_lookup(bearer)))
+            _add_value(rows, LIBRARY_REFUSED, name, await _time_refused_lookup(bearer, token))
         began = time.perf_counter()
-        while not await _is_live(bearer, token):  # noqa: ASYNC110 - it connects by itself
+        while not await _is_live(bearer, token):  # noqa: ASYNC110 - the library reconnects by itself
             await asyncio.sleep(PAUSE_SECONDS)
-        _note(rows, LIBRARY_BACK, name, time.perf_counter() - began)
+        _add_value(rows, LIBRARY_BACK, name, time.perf_counter() - began)
 
 
-async def _measure_library_beyond(deployment: Deployment, rows: Rows) -> None:
-    """Many lookups are under way when the network is cut off."""
-    async with _remembering(deployment, deployment.proxy.url) as (bearer, _):
+async def _measure_library_cut_off(deployment: Deployment, rows: Rows) -> None:
+    """Measure many concurrent lookups while the network passes no data."""
+    async with _cached_token(deployment, deployment.proxy.url) as (bearer, _):
         with deployment.cut_off():
-            under_way = [asyncio.create_task(_time_refused_lookup(bearer)) for _ in range(LOOKUPS_AT_ONCE)]
-            _note(rows, LIBRARY_REFUSED, f"cut off, {LOOKUPS_AT_ONCE} at once", max(await asyncio.gather(*under_way)))
+            lookups = [asyncio.create_task(_time_refused_lookup(bearer)) for _ in range(CONCURRENT_LOOKUPS)]
+            _add_value(
+                rows, LIBRARY_REFUSED, f"cut off, {CONCURRENT_LOOKUPS} at once", max(await asyncio.gather(*lookups))
+            )
 
 
 @asynccontextmanager
-async def _remembering(deployment: Deployment, url: str) -> AsyncIterator[tuple[BearerLookup, str]]:
-    """The library with a token that it remembers: it does so from the second use on."""
+async def _cached_token(deployment: Deployment, url: str) -> AsyncIterator[tuple[BearerLookup, str]]:
+    """Yield a lookup and a token in its cache. A token is in the cache from its second use on."""
     async with worker_on(deployment) as worker:
         ((token, _),) = await start_sessions(worker, "carol@example.com", 1)
     async with BearerLookup(url) as bearer:
@@ -173,31 +175,32 @@ async def _remembering(deployment: Deployment, url: str) -> AsyncIterator[tuple[
         yield bearer, token
 
 
-async def _time_refused_lookup(bearer: BearerLookup, remembered: str = "") -> float:
-    """Return the seconds of a lookup that ends in an error. One that is remembered is asked until it does."""
+async def _time_refused_lookup(bearer: BearerLookup, cached_token: str = "") -> float:
+    """Return the seconds of a lookup that ends in an error. A cached token is looked up until one does."""
     while True:
-        asked = time.perf_counter()
+        started = time.perf_counter()
         try:
-            await bearer.lookup(remembered or make_access_token("0a3").text)
+            await bearer.lookup(cached_token or make_access_token("0a3").text)
         except StoreUnavailable:
-            return time.perf_counter() - asked
+            return time.perf_counter() - started
         await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def _time_late_lookup(bearer: BearerLookup) -> float:
     start_budget()
-    charge(time.monotonic() - DEADLINE_SECONDS + LEFT_SECONDS)
+    charge(time.monotonic() - DEADLINE_SECONDS + REMAINING_SECONDS)
     return await _time_refused_lookup(bearer)
 
 
 async def _is_live(bearer: BearerLookup, token: str) -> bool:
-    """Return True if the token is live, and False if Redis was not asked yet. Raises LoadFailed if Redis does not know
-    it.
+    """Return True if the token is live, or False if Redis is still unavailable.
+
+    Raises LoadFailed if Redis does not have the token.
     """
     try:
         found = await bearer.lookup(token)
     except StoreUnavailable:
         return False
     if found is None:
-        raise LoadFailed("an outage made a token unknown")
+        raise LoadFailed("a token is unknown after an outage")
     return True

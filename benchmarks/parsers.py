@@ -1,7 +1,7 @@
-"""The growth of a parser's time: with eight times the input it may take about eight times as long.
+"""The growth of a parser's time: eight times the input may take about eight times as long.
 
-Each parser gets one piece of text again and again, up to the longest text that a caller can send. Square growth would
-take 64 times as long, and is shown as 8.
+The text is one piece repeated up to the longest text that a client can send. The result is the growth of the time
+divided by eight: linear growth gives 1, and square growth gives 8.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from service.web.pages.cookies import BrowserCookies
 from service.web.request.client_address import get_prefixes
 
 GROWTH, SCOPES = "time of a parser for its largest input / in proportion", "a scope of 60 KB is refused"
-TIMES = 8
-QUICK_SECONDS = 0.002 / 24
-"""A shorter time for the small input counts as this. Three times its proportion is 2 ms, which is harmless."""
+FACTOR = 8
+MIN_SECONDS = 0.002 / 24
+"""The least time that counts for the small input. At three times linear growth the large one takes 2 ms."""
 SEED_BYTES = 16 * 1024
-SCOPE_TURNS = 20
+SCOPE_CALLS = 20
 
 Parse = Callable[[str], object]
 
@@ -61,17 +61,17 @@ _CLIENT = Client(
     redirect_uris=("https://shop.example:8443/other", "com.example.app:/callback", "http://[::1]:9000/callback"),
 )
 
-_OF_REQUESTS = (
+_REQUEST_PIECES = (
     *("a", "a=b&", "&", "=", "%41", "%", "+", ",", ":", ";", ".", "~", "/", "@", "[", "]", " ", "\t", "\n", '"', "\\"),
     "::",
 )
-_OF_ANSWERS = ("a", ".", "a.", "[", '{"a":', '"', "\\u0041", "1", " ")
-_OF_ADDRESSES = ("a", ":", "@", ",", "a:1,", "[", "[::1],", "%", "/", "?", "&", "db=1&", "#", "1")
-_OF_SEEDS = (
+_RESPONSE_PIECES = ("a", ".", "a.", "[", '{"a":', '"', "\\u0041", "1", " ")
+_ADDRESS_PIECES = ("a", ":", "@", ",", "a:1,", "[", "[::1],", "%", "/", "?", "&", "db=1&", "#", "1")
+_SEED_PIECES = (
     *("a", "[", "{a: ", "- ", "- a\n", "&a ", "*a ", "- &a a\n- *a\n", "? ", "a: ", "a: b\n", "'", '"', "!", "!!a "),
     *("# a\n", "\n", "|\n", "- {username: a}\n", "\\"),
 )
-_HEADS_OF_SEEDS = {"seed": "", "users": "users:\n", "a user": "users:\n- ", "addresses": "clients:\n- redirect_uris:\n"}
+_SEED_PREFIXES = {"seed": "", "users": "users:\n", "a user": "users:\n- ", "addresses": "clients:\n- redirect_uris:\n"}
 
 
 def _make_request(cookies: bytes) -> Request:
@@ -79,30 +79,30 @@ def _make_request(cookies: bytes) -> Request:
     return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""})
 
 
-_PARSERS_OF_REQUESTS: dict[str, Callable[[Any], object]] = {
-    "form": lambda some: parse_form(some.encode(), TOKEN_PARAMETERS),
-    "query": lambda some: parse_query(some.encode()),
-    "Basic": lambda some: parse_basic("Basic " + b64encode(some.encode()).decode()),
-    "base64": lambda some: parse_basic("Basic " + some),
-    "bearer": lambda some: parse_bearer(["Bearer " + some]),
+_REQUEST_PARSERS: dict[str, Callable[[Any], object]] = {
+    "form": lambda text: parse_form(text.encode(), TOKEN_PARAMETERS),
+    "query": lambda text: parse_query(text.encode()),
+    "Basic": lambda text: parse_basic("Basic " + b64encode(text.encode()).decode()),
+    "base64": lambda text: parse_basic("Basic " + text),
+    "bearer": lambda text: parse_bearer(["Bearer " + text]),
     "scope": parse_scope,
     "access token": parse_access_token,
     "refresh token": _KEYRING.parse_refresh_token,
     "content type": check_content_type,
     "server": find_server_mistake,
-    "redirect_uri": lambda some: is_registered(_CLIENT, "http://[::1]:1/" + some),
-    "cookies": lambda some: _BROWSERS.get_device(_make_request(b"ts_device=" + some.encode()), _ALICE, "r1"),
-    "sealed": lambda some: _KEYRING.open_for_page("login form", some),
-    "address": lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
+    "redirect_uri": lambda text: is_registered(_CLIENT, "http://[::1]:1/" + text),
+    "cookies": lambda text: _BROWSERS.get_device(_make_request(b"ts_device=" + text.encode()), _ALICE, "r1"),
+    "sealed": lambda text: _KEYRING.open_for_page("login form", text),
+    "address": lambda text: get_prefixes(Request({"type": "http", "client": (text, 0)})),
 }
-_PARSERS_OF_ANSWERS: dict[str, Parse] = {
-    "ID token": lambda some: verify_id_token(some, _KEYS, _EXPECTED),
-    "answer about tokens": lambda some: parse_token_response(200, some.encode()),
-    "metadata": lambda some: parse_metadata(some.encode(), _ISSUER),
+_RESPONSE_PARSERS: dict[str, Parse] = {
+    "ID token": lambda text: verify_id_token(text, _KEYS, _EXPECTED),
+    "answer about tokens": lambda text: parse_token_response(200, text.encode()),
+    "metadata": lambda text: parse_metadata(text.encode(), _ISSUER),
 }
-_PARSERS_OF_ADDRESSES: dict[str, Parse] = {
-    "Redis address": lambda some: parse_redis_url("redis://" + some),
-    "Redis address, shown": lambda some: without_password("redis://" + some),
+_ADDRESS_PARSERS: dict[str, Parse] = {
+    "Redis address": lambda text: parse_redis_url("redis://" + text),
+    "Redis address, shown": lambda text: without_password("redis://" + text),
 }
 _SCOPES = {
     "spaces": " " * 60_000,
@@ -117,45 +117,45 @@ def measure_parsers(rounds: int) -> Rows:
 
 
 def _measure_growth(rounds: int) -> dict[str, list[float]]:
-    """Return, for each parser, the growth with the piece of text that has the greatest one."""
+    """Return the growth of each parser for the piece of text with which it is greatest."""
     growth = {}
-    of_seeds = {name: _parse_behind(head) for name, head in _HEADS_OF_SEEDS.items()}
-    for parsers, units, size in (
-        (_PARSERS_OF_REQUESTS, _OF_REQUESTS, MAX_FORM_BYTES),
-        (_PARSERS_OF_ANSWERS, _OF_ANSWERS, MAX_FORM_BYTES),
-        (_PARSERS_OF_ADDRESSES, _OF_ADDRESSES, MAX_FORM_BYTES),
-        (of_seeds, _OF_SEEDS, SEED_BYTES),
+    seed_parsers = {name: _make_seed_parser(prefix) for name, prefix in _SEED_PREFIXES.items()}
+    for parsers, pieces, size in (
+        (_REQUEST_PARSERS, _REQUEST_PIECES, MAX_FORM_BYTES),
+        (_RESPONSE_PARSERS, _RESPONSE_PIECES, MAX_FORM_BYTES),
+        (_ADDRESS_PARSERS, _ADDRESS_PIECES, MAX_FORM_BYTES),
+        (seed_parsers, _SEED_PIECES, SEED_BYTES),
     ):
         for name, parse in parsers.items():
-            told = {unit: _compare(parse, unit, size // len(unit), rounds) for unit in units}
-            worst = max(told, key=lambda unit: told[unit])
-            growth[f"{name} of {worst!r}"] = [told[worst]]
+            ratios = {piece: _compare(parse, piece, size // len(piece), rounds) for piece in pieces}
+            worst = max(ratios, key=lambda piece: ratios[piece])
+            growth[f"{name} of {worst!r}"] = [ratios[worst]]
     return growth
 
 
-def _parse_behind(head: str) -> Parse:
-    return lambda some: parse_seed((head + some).encode())
+def _make_seed_parser(prefix: str) -> Parse:
+    return lambda text: parse_seed((prefix + text).encode())
 
 
-def _compare(parse: Parse, unit: str, times: int, rounds: int) -> float:
-    """Return how often the time for the whole is that for an eighth, as a multiple of eight."""
-    little = min(_take_time(parse, unit * (times // TIMES)) for _ in range(rounds))
-    much = min(_take_time(parse, unit * times) for _ in range(rounds))
-    return much / TIMES / max(little, QUICK_SECONDS)
+def _compare(parse: Parse, piece: str, times: int, rounds: int) -> float:
+    """Return the time for the whole text, divided by eight times the time for an eighth of it."""
+    small_time = min(_measure_seconds(parse, piece * (times // FACTOR)) for _ in range(rounds))
+    large_time = min(_measure_seconds(parse, piece * times) for _ in range(rounds))
+    return large_time / FACTOR / max(small_time, MIN_SECONDS)
 
 
 def _measure_scopes(rounds: int) -> dict[str, list[float]]:
-    """Microseconds, the least of many calls in each round."""
+    """Return the microseconds of the fastest of many calls, for each round."""
     return {
-        name: [min(_take_time(parse_scope, text) for _ in range(SCOPE_TURNS)) * 1e6 for _ in range(rounds)]
+        name: [min(_measure_seconds(parse_scope, text) for _ in range(SCOPE_CALLS)) * 1e6 for _ in range(rounds)]
         for name, text in _SCOPES.items()
     }
 
 
-def _take_time(parse: Parse, some: str) -> float:
+def _measure_seconds(parse: Parse, text: str) -> float:
     started = time.process_time()
     with suppress(
         OAuthError, BearerMissing, InvalidScope, ValueError, InvalidProviderResponse, UnknownKey, ProviderError, BadSeed
     ):
-        parse(some)
+        parse(text)
     return time.process_time() - started

@@ -1,4 +1,4 @@
-"""Processes under measure: the core that they run on, what they take of it, and the memory that is theirs."""
+"""The core, the processor time and the memory of the measured processes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SERVER_CORE, LOAD_CORE = 0, 1
-"""Servers on the first, Redis and the load on the second."""
+"""Servers run on the first core. Redis and the load generator run on the second."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of the process and of those that it started."""
-    return sum(_own_cpu_seconds(each) for each in family_of(pid))
+    """Return the processor time of the process and its descendants."""
+    return sum(_own_cpu_seconds(each) for each in process_tree_of(pid))
 
 
 def pss_mib(pid: int) -> float:
-    """Memory of the process and of those that it started; of pages that several processes share, its part."""
-    return sum(_read_pss_kib(each) for each in family_of(pid)) / 1024
+    """Return the memory of the process and its descendants, as proportional set size (PSS)."""
+    return sum(_read_pss_kib(each) for each in process_tree_of(pid)) / 1024
 
 
-def family_of(pid: int) -> list[int]:
-    """The process, and those that it started."""
+def process_tree_of(pid: int) -> list[int]:
+    """Return the ids of the process and its descendants."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in children for each in family_of(int(child)))]
+    return [pid, *(each for child in children for each in process_tree_of(int(child)))]
 
 
 def await_idle(pid: int) -> None:
-    """Until the process has done with what it was asked for, whether or not anybody still waits for it."""
+    """Wait until the process takes no more processor time.
+
+    It may still work on requests whose clients have closed their connections.
+    """
     before, now = -1.0, cpu_seconds(pid)
     while now - before > 0.01:
         time.sleep(0.2)
@@ -50,10 +53,10 @@ def _read_pss_kib(pid: int) -> int:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """What is started inside stays there."""
-    everywhere = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(everywhere)[core % len(everywhere)]})
+    """Pin this process to the core while the block runs. Processes that it starts in the block stay there."""
+    on_all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(on_all_cores)[core % len(on_all_cores)]})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, everywhere)
+        os.sched_setaffinity(0, on_all_cores)

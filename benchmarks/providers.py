@@ -1,4 +1,4 @@
-"""Logins of realm main during logins at a provider that hangs, in turns with the same logins alone."""
+"""Logins of realm main while logins at a provider hang, compared with the same logins alone. Both take turns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx2
 import yaml
 
-from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, on_core
 from benchmarks.results import WHOLE, Rows
+from benchmarks.testbed import Testbed
 from tests.conftest import SEED
 from tests.faults.deployment import http_client_for
 from tests.realms.login_steps import log_in_with_password
@@ -23,31 +23,34 @@ from tests.support.clients_and_users import ALICE, PHONE_APP
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang, realm_of, running_provider
 from tests.support.waiting import until, until_status
 
-BESIDE = "logins of realm main beside an organisation that hangs / alone"
-HAMMERS = 40
+SLOWDOWN = "logins of realm main beside an organisation that hangs / alone"
+CONCURRENT_LOGINS = 40
 LOGINS = 200
 
 
-def measure_providers(arena: Arena, rounds: int) -> Rows:
+def measure_providers(testbed: Testbed, rounds: int) -> Rows:
     with on_core(LOAD_CORE):
-        return {BESIDE: {WHOLE: asyncio.run(_measure(arena, rounds))}}
+        return {SLOWDOWN: {WHOLE: asyncio.run(_measure(testbed, rounds))}}
 
 
-async def _measure(arena: Arena, rounds: int) -> list[float]:
-    """Each round begins with an open gate, sees twenty calls hang, and then the gate closed."""
+async def _measure(testbed: Testbed, rounds: int) -> list[float]:
+    """Return the ratio of each round.
+
+    A round begins with a closed circuit breaker. Twenty calls hang, and then the circuit breaker opens.
+    """
     ratios = []
     async with running_provider() as provider:
-        seed = _write_seed(arena.folder / "organisation.yaml", provider)
-        with arena.running(TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
-            async with http_client_for(service) as main, http_client_for(service) as cep:
-                await _take_median(main)
+        seed = _write_seed(testbed.folder / "organisation.yaml", provider)
+        with testbed.running(TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
+            async with http_client_for(service) as main_http, http_client_for(service) as provider_http:
+                await _measure_median_login(main_http)
                 for _ in range(rounds):
-                    alone = await _take_median(main)
+                    alone = await _measure_median_login(main_http)
                     provider.answer(TOKEN, None)
-                    await until_status(lambda: log_in_with_password(cep, USERNAME, PASSWORD), 200)
+                    await until_status(lambda: log_in_with_password(provider_http, USERNAME, PASSWORD), 200)
                     provider.answer(TOKEN, Hang())
-                    async with _hammering(cep, provider):
-                        ratios.append(await _take_median(main) / alone)
+                    async with _logging_in_at_provider(provider_http, provider):
+                        ratios.append(await _measure_median_login(main_http) / alone)
     return ratios
 
 
@@ -56,37 +59,37 @@ def _write_seed(file: Path, provider: FakeProvider) -> Path:
     return file
 
 
-async def _take_median(http: httpx2.AsyncClient) -> float:
-    """Return the seconds of a login, the median of many that follow one another."""
-    took = []
+async def _measure_median_login(http: httpx2.AsyncClient) -> float:
+    """Return the median time of consecutive logins in seconds."""
+    seconds = []
     for _ in range(LOGINS):
         started = time.perf_counter()
         if (response := await PHONE_APP.log_in(http, ALICE)).status_code != 200:
             raise LoadFailed(f"a login of realm main is answered {response.status_code}")
-        took.append(time.perf_counter() - started)
-    return statistics.median(took)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
 
 
 @asynccontextmanager
-async def _hammering(http: httpx2.AsyncClient, provider: FakeProvider) -> AsyncIterator[None]:
-    """Let callers log in at the provider again and again, each after the pause that Retry-After names."""
+async def _logging_in_at_provider(http: httpx2.AsyncClient, provider: FakeProvider) -> AsyncIterator[None]:
+    """Send logins for the provider while the block runs. Each is repeated after the time in Retry-After."""
 
-    async def hammer(number: int) -> None:
+    async def log_in_repeatedly(number: int) -> None:
         while True:
             response = await log_in_with_password(http, f"user {number}", PASSWORD)
             if response.status_code != 503:
                 raise LoadFailed(f"a login at an organisation that hangs is answered {response.status_code}")
             await asyncio.sleep(int(response.headers["retry-after"]))
 
-    hammers = [asyncio.create_task(hammer(number)) for number in range(HAMMERS)]
+    tasks = [asyncio.create_task(log_in_repeatedly(number)) for number in range(CONCURRENT_LOGINS)]
     await until(lambda: provider.waiting > 0)
     try:
         yield
     finally:
-        for task in hammers:
+        for task in tasks:
             task.cancel()
-        ends = await asyncio.gather(*hammers, return_exceptions=True)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         await provider.await_idle()
-    for end in ends:
-        if isinstance(end, LoadFailed):
-            raise end
+    for result in results:
+        if isinstance(result, LoadFailed):
+            raise result

@@ -1,4 +1,4 @@
-"""The report of a run: tables in Markdown, and the charts beside it."""
+"""The report of a run: tables in Markdown, and charts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from benchmarks.results import Results, Series, cost_ratio, median_of, rate_rati
 from benchmarks.tables import Cells, format_machine, format_number, format_table
 from benchmarks.texts import HEAD, METHOD, REPRODUCTION
 
-FULL_SHARE = 0.9
-"""A core that is busy for so much of the time is what bounds a row."""
+SATURATED_SHARE = 0.9
+"""The share from which a core counts as saturated, so that it limits the rate of a row."""
 
 FLOOR_OF = {
     operations.REFRESH: floors.EVALSHA,
@@ -28,17 +28,17 @@ FLOOR_OF = {
     operations.REVOKE_SESSION: floors.EVALSHA,
 }
 COMPARED = (operations.REFRESH, operations.INTROSPECT_ASKING, operations.REVOKE_SESSION)
-"""What the peers do, too."""
+"""The operations that are also measured on the peers."""
 
 PROFILE = "profile.md"
-"""What people wrote beside the report: where the time of a row goes. The report points at it where it is there."""
+"""A page that people write about the time of each row. The report links to it if it exists."""
 
 COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms")
 CORES = ("server", "Redis + load", "bound by")
 
 
 def write_report(results: Results, folder: Path) -> str:
-    """Writes report, charts and numbers into the folder, which it makes; returns the report."""
+    """Write the report, its charts and results.json into the folder. Returns the report."""
     folder.mkdir(parents=True, exist_ok=True)
     charts = draw_charts(results)
     for name, chart in charts.items():
@@ -53,7 +53,7 @@ def write_report(results: Results, folder: Path) -> str:
 
 def format_report(results: Results, charts: Iterable[str], *, has_profile: bool = False) -> str:
     series = results.series
-    worker = [
+    sections = [
         HEAD,
         format_machine(results.machine),
         _format_extent(results),
@@ -76,14 +76,14 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
         METHOD,
         REPRODUCTION,
     ]
-    return "\n".join(worker)
+    return "\n".join(sections)
 
 
-def judge_bound(rounds: Sequence[Round]) -> str:
-    """Which core was full: the server's, as it should be, or that of Redis and the load; or neither."""
-    if median_of(rounds, lambda one: one.server_share) >= FULL_SHARE:
+def find_bottleneck(rounds: Sequence[Round]) -> str:
+    """Return the saturated core: `server`, `load` for that of Redis and wrk, or `neither`."""
+    if median_of(rounds, lambda one: one.server_share) >= SATURATED_SHARE:
         return "server"
-    return "load" if median_of(rounds, lambda one: one.load_share) >= FULL_SHARE else "neither"
+    return "load" if median_of(rounds, lambda one: one.load_share) >= SATURATED_SHARE else "neither"
 
 
 def _format_extent(results: Results) -> str:
@@ -126,15 +126,15 @@ def _format_requests(series: Series) -> str:
     names = [name for name in (*floors.APPLICATIONS, *FLOOR_OF) if name in series]
     return format_table(
         (*COSTS, *CORES, "cost ratio", "rate ratio", "to"),
-        [(*_describe(name, series[name]), *_tell_cores(series[name]), *_compare(name, series)) for name in names],
+        [(*_describe(name, series[name]), *_format_cores(series[name]), *_compare(name, series)) for name in names],
     )
 
 
 def _format_peers(results: Results) -> str:
-    """Ours are those of the run that measured the peers, which may be an earlier one."""
+    """Return the table of the peers and the service. All are of one run, which may be an earlier one."""
     assert results.peers is not None
     both = results.peers.ours | results.peers.series
-    rows = [(*_describe(name, rounds), *_tell_cores(rounds)) for name, rounds in both.items()]
+    rows = [(*_describe(name, rounds), *_format_cores(rounds)) for name, rounds in both.items()]
     return (
         "## Peers\n\n"
         "How each is set up: [benchmarks/peers](../../benchmarks/peers/README.md). In one run with these of ours.\n\n"
@@ -155,11 +155,11 @@ def _describe(name: str, rounds: Sequence[Round]) -> Cells:
     )
 
 
-def _tell_cores(rounds: Sequence[Round]) -> Cells:
+def _format_cores(rounds: Sequence[Round]) -> Cells:
     return (
         f"{median_of(rounds, lambda one: one.server_share):.0%}",
         f"{median_of(rounds, lambda one: one.load_share):.0%}",
-        judge_bound(rounds),
+        find_bottleneck(rounds),
     )
 
 
@@ -172,7 +172,7 @@ def _compare(name: str, series: Series) -> Cells:
 
 
 def draw_charts(results: Results) -> dict[str, str]:
-    """By file name: ratios to the floors, what a request costs, and how many a core answers, beside the peers."""
+    """Return the charts by file name: ratios to the floors, processor time of a request, and requests per core."""
     costs = [
         Bar(name, median_of(rounds, lambda one: one.server_us), "floor" if name in floors.APPLICATIONS else "ours")
         for name, rounds in results.series.items()

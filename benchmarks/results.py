@@ -1,4 +1,4 @@
-"""What a run has measured, as it lies in results.json, and the numbers that are made of it."""
+"""The results of a run, as results.json has them, and the numbers computed from them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ FILE = "results.json"
 PACKAGES = ("starlette", "uvicorn", "uvloop", "httptools", "redis", "hiredis")
 
 Series = dict[str, list[Round]]
-"""The rounds of each thing that was measured, by its name; what was measured in turns has as many rounds."""
-
+"""The rounds of each row, by its name. Rows that took turns have the same number of rounds."""
 
 Rows = dict[str, dict[str, list[float]]]
-"""The values of all rounds, by the name of the row and of its part, of measurements without wrk."""
+"""The values of all rounds of measurements without wrk, by the name of the row and of its part."""
 
 WHOLE = ""
-"""The name of the part of a row that has only one."""
+"""The name of the part in a row with a single part."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What it was measured on, and with; `busy` is the load of the system just before."""
+    """The machine and the versions of a run. `busy` is the system load before the run."""
 
     date: str
     processor: str
@@ -43,17 +42,17 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """Peers, and of the same run our operations that they are held against."""
+    """The rounds of the peers, and those of the service in the same run."""
 
     machine: Machine
     series: Series
     ours: Series
 
 
-class Notice(msgspec.Struct, frozen=True):
+class CallerLatency(msgspec.Struct, frozen=True):
     """The latencies of another caller while a hostile request was sent `sent` times.
 
-    The times are milliseconds of the caller, and the growth is that of the worker.
+    `growth_mib` is the growth of the worker in that time.
     """
 
     name: str
@@ -65,9 +64,9 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct):
-    """`lookups` are microseconds a call. None is what this run did not measure; `peers` may be of an earlier one.
+    """All results of a run. Fields that it did not measure are None or empty.
 
-    `rows` and `notices` lack what this run did not measure.
+    `lookups` has microseconds per call. `peers` may be of an earlier run.
     """
 
     machine: Machine
@@ -82,11 +81,11 @@ class Results(msgspec.Struct):
     worker_mib: float | None = None
     peers: Peers | None = None
     rows: Rows = {}
-    notices: list[Notice] = []
+    notices: list[CallerLatency] = []
 
 
 def describe_machine(redis: str) -> Machine:
-    """`redis` is what the server says of itself."""
+    """Return the present machine. `redis` is the name and version of the Redis server."""
     found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return Machine(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -100,10 +99,10 @@ def describe_machine(redis: str) -> Machine:
 
 
 def describe_redis(binary: str) -> str:
-    """`Redis 7.0.15`, or `Valkey` with its version."""
-    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    number = re.search(r"v=([\d.]+)", said)
-    return f"{'Valkey' if 'valkey' in said.lower() else 'Redis'} {number[1] if number else '?'}"
+    """Return the name and version of the server, such as `Redis 7.0.15` or `Valkey 8.0.1`."""
+    output = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    number = re.search(r"v=([\d.]+)", output)
+    return f"{'Valkey' if 'valkey' in output.lower() else 'Redis'} {number[1] if number else '?'}"
 
 
 def median_of(rounds: Sequence[Round], number: Callable[[Round], float]) -> float:
@@ -111,17 +110,20 @@ def median_of(rounds: Sequence[Round], number: Callable[[Round], float]) -> floa
 
 
 def cost_ratio(ours: Sequence[Round], other: Sequence[Round]) -> float:
-    """How many of ours cost the server what one of the other does: the median of all turns, each by itself."""
+    """Return the server's processor time of the other request divided by that of ours.
+
+    The ratio is computed for each turn; the median counts.
+    """
     return statistics.median(floor.server_us / round_.server_us for round_, floor in zip(ours, other, strict=True))
 
 
 def rate_ratio(ours: Sequence[Round], other: Sequence[Round]) -> float:
-    """How many of ours are answered in the time of one of the other."""
+    """Return our responses per second divided by those of the other, as the median of all turns."""
     return statistics.median(round_.rate / floor.rate for round_, floor in zip(ours, other, strict=True))
 
 
 def load_results(folder: Path) -> Results | None:
-    """What an earlier run has left; None where there is nothing, or what another version wrote."""
+    """Return the results of an earlier run, or None if there are none or another version wrote them."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Results)
     except (FileNotFoundError, msgspec.DecodeError):

@@ -1,7 +1,7 @@
-"""revokeAll over thousands of sessions: the time that one of its steps takes Redis, and the time until the answer.
+"""revokeAll over thousands of sessions: the time of one step in Redis, and the time until the response.
 
-A step holds up all other requests of the same Redis. Its time is given in starts of a session, measured on the same
-server in the same minute.
+A step delays all other requests of the same Redis. Its unit is the start of a session, measured on the same server
+immediately before.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import time
 import httpx2
 import redis
 
-from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
+from benchmarks.testbed import Testbed
 from service.store.revocations import MAX_KEYS
 from tests.faults.deployment import http_client_for, start_sessions, worker_on
 from tests.support.clients_and_users import revoke_all
@@ -26,43 +26,43 @@ COUNTS = (2_000, 10_000)
 USERNAME = "many-sessions@example.com"
 
 
-def measure_revocations(arena: Arena, rounds: int) -> Rows:
-    with arena.running() as service:
-        return asyncio.run(_measure(arena, service, rounds))
+def measure_revocations(testbed: Testbed, rounds: int) -> Rows:
+    with testbed.running() as service:
+        return asyncio.run(_measure(testbed, service, rounds))
 
 
-async def _measure(arena: Arena, service: ServiceProcess, rounds: int) -> Rows:
+async def _measure(testbed: Testbed, service: ServiceProcess, rounds: int) -> Rows:
     steps: dict[str, list[float]] = {}
     answered: dict[str, list[float]] = {}
     async with http_client_for(service) as http:
         for _ in range(rounds):
             for count in COUNTS:
-                in_starts, seconds = await _measure_once(arena, http, count)
+                in_starts, seconds = await _measure_once(testbed, http, count)
                 steps.setdefault(f"{count:,} sessions", []).append(in_starts)
                 answered.setdefault(f"{count:,} sessions", []).append(seconds)
     return {STEP: steps, ANSWERED: answered}
 
 
-async def _measure_once(arena: Arena, http: httpx2.AsyncClient, count: int) -> tuple[float, float]:
-    """Return the time of a full step, in starts of a session, and the seconds until the answer.
+async def _measure_once(testbed: Testbed, http: httpx2.AsyncClient, count: int) -> tuple[float, float]:
+    """Return the time of a full step, in starts of a session, and the seconds until the response.
 
-    Each session has two keys. A request that reaches its deadline is answered 503, and is asked again.
+    Each session has two keys. A request that reaches its deadline is answered 503 and is sent again.
     """
-    store = arena.deployment.store
+    store = testbed.deployment.store
     before_us = _read_us(store)
-    async with worker_on(arena.deployment) as worker:
+    async with worker_on(testbed.deployment) as worker:
         sessions = await start_sessions(worker, USERNAME, count)
     start_us = (_read_us(store) - before_us) / count
     before_us, began = _read_us(store), time.perf_counter()
-    while (answer := await revoke_all(http, sessions[0][0])).status_code == 503:
+    while (response := await revoke_all(http, sessions[0][0])).status_code == 503:
         pass
     seconds = time.perf_counter() - began
-    if answer.status_code != 200:
-        raise LoadFailed(f"revokeAll answers {answer.status_code}")
+    if response.status_code != 200:
+        raise LoadFailed(f"revokeAll answers {response.status_code}")
     return (_read_us(store) - before_us) * MAX_KEYS / (2 * count) / start_us, seconds
 
 
 def _read_us(store: redis.Redis) -> float:
-    """Return the processor time that Redis has taken since it began."""
+    """Return the processor time of Redis since its start, in microseconds."""
     taken = store.info("cpu")
     return 1_000_000 * float(taken["used_cpu_user"] + taken["used_cpu_sys"])

@@ -1,4 +1,4 @@
-"""A seed file of 100,000 users: the time to apply it, the time to find it unchanged, and the memory for both."""
+"""A seed file of 100,000 users: the time to apply it, the time to find it unchanged, and the memory of both."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import msgspec
 import redis
 
-from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import WHOLE, Rows
+from benchmarks.testbed import Testbed
 from tests.conftest import SECRET_KEY
 from tests.support.servers import CHECKOUT
 
@@ -58,7 +58,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-class Told(msgspec.Struct):
+class LoaderOutput(msgspec.Struct):
     """The output of LOADER. Each pair holds the values of the first run and of the second."""
 
     seconds: tuple[float, float]
@@ -66,30 +66,30 @@ class Told(msgspec.Struct):
     growth_kib: int
 
 
-def measure_seeds(arena: Arena, rounds: int) -> Rows:
-    """Seconds of the processor, and mebibytes."""
+def measure_seeds(testbed: Testbed, rounds: int) -> Rows:
+    """Return processor seconds and MiB."""
     rows: Rows = {APPLIED: {WHOLE: []}, UNCHANGED: {WHOLE: []}, GROWTH: {WHOLE: []}}
-    file = arena.write_lines(_make_lines())
+    file = testbed.write_lines(_make_lines())
     for _ in range(rounds):
-        for row, value in _measure_once(arena, file).items():
+        for row, value in _measure_once(testbed, file).items():
             rows[row][WHOLE].append(value)
     return rows
 
 
-def _measure_once(arena: Arena, file: str) -> dict[str, float]:
-    store = arena.deployment.store
+def _measure_once(testbed: Testbed, file: str) -> dict[str, float]:
+    store = testbed.deployment.store
     store.flushdb()
     before = _read_seconds(store)
-    command = [sys.executable, "-c", LOADER, file, arena.deployment.redis.url, SECRET_KEY]
+    command = [sys.executable, "-c", LOADER, file, testbed.deployment.redis.url, SECRET_KEY]
     with on_core(SERVER_CORE):
         output = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout
-    told = msgspec.json.decode(output.splitlines()[-1], type=Told)
-    if told.added != (USERS, 0):
-        raise LoadFailed(f"of {USERS} users {told.added} were added")
+    loaded = msgspec.json.decode(output.splitlines()[-1], type=LoaderOutput)
+    if loaded.added != (USERS, 0):
+        raise LoadFailed(f"of {USERS} users {loaded.added} were added")
     return {
-        APPLIED: told.seconds[0] + _read_seconds(store) - before,
-        UNCHANGED: told.seconds[1],
-        GROWTH: told.growth_kib / 1024,
+        APPLIED: loaded.seconds[0] + _read_seconds(store) - before,
+        UNCHANGED: loaded.seconds[1],
+        GROWTH: loaded.growth_kib / 1024,
     }
 
 
@@ -101,6 +101,6 @@ def _make_lines() -> Iterator[str]:
 
 
 def _read_seconds(store: redis.Redis) -> float:
-    """Return the processor time that Redis has taken since it began."""
+    """Return the processor time of Redis since its start, in seconds."""
     taken = store.info("cpu")
     return float(taken["used_cpu_user"]) + float(taken["used_cpu_sys"])

@@ -23,11 +23,11 @@ from tests.support.servers import ServiceProcess, running_service
 KEYS, SESSIONS = 20_000, 8
 REFUSED = f"refreshes that are refused while their slot of {KEYS:,} keys moves"
 SHARD = "0a3"
-PAUSE_SECONDS, QUIET_SECONDS = 0.02, 0.5
+PAUSE_SECONDS, MARGIN_SECONDS = 0.02, 0.5
 
 
 def measure_slots(rounds: int) -> Rows:
-    """Percent of the refreshes, from half a second before the move to half a second after it."""
+    """Return the percentage of refused refreshes, from half a second before the move to half a second after it."""
     with tempfile.TemporaryDirectory() as folder, running_cluster(Path(folder), timeout_ms=CALM_TIMEOUT_MS) as cluster:
         _fill(cluster)
         with running_service(Path(folder), environment_of(cluster)) as service:
@@ -53,7 +53,7 @@ async def _measure(cluster: Cluster, service: ServiceProcess) -> float:
     is_over = asyncio.Event()
     async with http_client_for(service) as http:
 
-        async def refresh_all_the_time(refresh_token: str) -> None:
+        async def refresh_until_over(refresh_token: str) -> None:
             while not is_over.is_set():
                 response = await PHONE_APP.refresh(http, refresh_token)
                 statuses.append(response.status_code)
@@ -61,12 +61,12 @@ async def _measure(cluster: Cluster, service: ServiceProcess) -> float:
                     refresh_token = tokens_of(response)["refresh_token"]
                 await asyncio.sleep(PAUSE_SECONDS)
 
-        clients = [asyncio.create_task(refresh_all_the_time(token)) for token in tokens]
-        await asyncio.sleep(QUIET_SECONDS)
+        clients = [asyncio.create_task(refresh_until_over(token)) for token in tokens]
+        await asyncio.sleep(MARGIN_SECONDS)
         with moving_slot(cluster, index_key(SHARD, identify_user("main", movers[0]).subject)) as moving:
             moved = await asyncio.to_thread(moving.move_keys)
             await asyncio.to_thread(moving.finish)
-        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.sleep(MARGIN_SECONDS)
         is_over.set()
         await asyncio.gather(*clients)
     if moved < KEYS or not set(statuses) <= {200, 503}:

@@ -1,7 +1,7 @@
 """The longest step of the event loop while the service handles one request that is made to be expensive.
 
-The service runs in a thread of this process, on asyncio's own loop, whose callbacks can be measured. The processor time
-of a callback counts. No other caller is served while one runs.
+The service runs in a thread of this process, on asyncio's own loop, whose callbacks can be measured. A step is the
+processor time of one callback. No other request is served while a callback runs.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks.arena import Arena
-from benchmarks.callbacks import watching_steps
-from benchmarks.inside import logging_to
+from benchmarks.callbacks import measuring_steps
+from benchmarks.in_process import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import WHOLE, Rows
+from benchmarks.testbed import Testbed
 from service.app import build_app
 from service.config.settings import load_settings
 from service.worker import Worker
@@ -26,19 +26,19 @@ HOSTILE, OUTGOING = "longest step for a hostile request", "longest step of the f
 HARMLESS = HostileRequest.of("a health check", get("/healthz"), 200)
 
 
-def measure_steps(arena: Arena, rounds: int) -> Rows:
-    """Milliseconds of so many rounds for each request."""
-    with on_core(SERVER_CORE), logging_to(arena.folder / "steps.log"):
+def measure_steps(testbed: Testbed, rounds: int) -> Rows:
+    """Return milliseconds, with `rounds` values for each request."""
+    with on_core(SERVER_CORE), logging_to(testbed.folder / "steps.log"):
         return {
-            HOSTILE: _measure_hostile_requests(arena, rounds),
+            HOSTILE: _measure_hostile_requests(testbed, rounds),
             OUTGOING: {WHOLE: [_measure_first_request() for _ in range(rounds)]},
         }
 
 
-def _measure_hostile_requests(arena: Arena, rounds: int) -> dict[str, list[float]]:
-    ((access_token, _),) = arena.start_sessions(1)
-    app = build_app(Worker(load_settings(arena.deployment.environment(**make_variables(arena.folder)))))
-    with watching_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
+def _measure_hostile_requests(testbed: Testbed, rounds: int) -> dict[str, list[float]]:
+    ((access_token, _),) = testbed.start_sessions(1)
+    app = build_app(Worker(load_settings(testbed.deployment.environment(**make_variables(testbed.folder)))))
+    with measuring_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
         return {
             hostile.name: [_measure_longest_step(serving.port, hostile, steps) for _ in range(rounds)]
             for hostile in make_hostile_requests(access_token)
@@ -46,13 +46,16 @@ def _measure_hostile_requests(arena: Arena, rounds: int) -> dict[str, list[float
 
 
 def _measure_longest_step(port: int, hostile: HostileRequest, steps: list[float]) -> float:
-    """Include the steps behind the answer: another request is answered before the longest is taken."""
+    """Return the longest step in milliseconds.
+
+    A second request is sent before that, so that work after the first response is included.
+    """
     caller, other = Caller(port), Caller(port)
     steps.clear()
     for sender, request in ((caller, hostile), (other, HARMLESS)):
-        answer = sender.ask(request)
-        if not request.is_expected(answer):
-            raise LoadFailed(f"{hostile.name}: {request.name} is answered {answer}, not {sorted(request.statuses)}")
+        response = sender.ask(request)
+        if not request.is_expected(response):
+            raise LoadFailed(f"{hostile.name}: {request.name} is answered {response}, not {sorted(request.statuses)}")
     longest = max(steps)
     caller.close()
     other.close()

@@ -10,7 +10,7 @@ Cells = Sequence[str]
 
 
 def format_table(head: Cells, rows: Sequence[Cells]) -> str:
-    """Columns as wide as their widest cell, so that it can be read as it is, too; the first to the left."""
+    """Return a table whose source is aligned, too. The first column is aligned left, all others right."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
 
     def line(cells: Cells) -> str:

@@ -1,4 +1,4 @@
-"""The texts of the report above and below its tables."""
+"""The texts of the report before and after its tables."""
 
 HEAD = """\
 # What it costs

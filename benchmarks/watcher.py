@@ -1,11 +1,11 @@
-"""A gateway as a process of its own, which looks tokens up all the time and prints until when each was live.
+"""A gateway in a separate process, which looks up tokens and prints until when each was live.
 
     python -m benchmarks.watcher REDIS_URL
 
-Standard input: a line with a number and tokens, in the order in which they will end. That many of the tokens which have
-not ended are looked up in each turn. Standard output: "ready" once all of them are live and in memory; then for each
-token its number and two monotonic times, of the last live answer and of the first refusal; "done" after the last. Then
-the next line is read.
+Standard input: lines of a window size and tokens, in the order in which they will be revoked. In each turn the first
+tokens that are still live, as many as the window, are looked up. Standard output: "ready" when all tokens are live and
+in the cache. Then a line for each token that was refused: its number, and the monotonic times of its last live lookup
+and of its first refusal. "done" ends the output for a line of input.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ import time
 
 from service.gateway import BearerLookup
 
-CALLS_OF_OTHERS = 50
+EXTRA_LOOKUPS = 50
 PAUSE_SECONDS = 0.0005
-GIVE_UP_SECONDS = 60
+MAX_WAIT_SECONDS = 60
 
 
 async def watch(bearer: BearerLookup, window: int, tokens: list[str]) -> None:
-    """Watch tokens until all have ended. Raises RuntimeError if one is not live at first, is live again, or does not
-    end.
+    """Look up the tokens until all are refused.
+
+    Raises RuntimeError if a token is not live at first, is live again, or stays live.
     """
-    for token in tokens * 2:  # remembered from the second use on
+    for token in tokens * 2:  # a token is in the cache from its second use on
         if await bearer.lookup(token) is None:
             raise RuntimeError("a token is not live")
-    _say("ready")
+    _print("ready")
     last_live = [time.monotonic()] * len(tokens)
-    ended, deadline = 0, time.monotonic() + GIVE_UP_SECONDS
+    ended, deadline = 0, time.monotonic() + MAX_WAIT_SECONDS
     while ended < len(tokens):
         for number in range(ended, min(ended + window, len(tokens))):
-            asked = time.monotonic()
+            started = time.monotonic()
             if await bearer.lookup(tokens[number]) is not None:
-                last_live[number] = asked
+                last_live[number] = started
             elif number == ended:
                 ended += 1
-                _say(f"{number} {last_live[number]} {time.monotonic()}")
-        for number in random.choices(range(len(tokens)), k=CALLS_OF_OTHERS):
+                _print(f"{number} {last_live[number]} {time.monotonic()}")
+        for number in random.choices(range(len(tokens)), k=EXTRA_LOOKUPS):
             if await bearer.lookup(tokens[number]) is not None and number < ended:
                 raise RuntimeError("a token is live again")
         await asyncio.sleep(PAUSE_SECONDS)
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(tokens) - ended} tokens are live, though all were revoked")
-    _say("done")
+            raise RuntimeError(f"{len(tokens) - ended} tokens are still live after {MAX_WAIT_SECONDS} s")
+    _print("done")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

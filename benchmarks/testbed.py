@@ -1,4 +1,4 @@
-"""Where everything is measured: a Redis, services on it, and a supply of sessions that nobody has used yet."""
+"""The testbed of a measurement: a Redis server, services that use it, and new sessions."""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ from tests.support.clients_and_users import WEB_SHOP
 from tests.support.servers import ServiceProcess, running_service
 
 CLIENT = WEB_SHOP
-"""It has a secret, as the peers' client has."""
+"""The client of all measured requests. It has a secret, like the client of the peers."""
 
-_STARTED_AT_ONCE = 200
+_CONCURRENT_STARTS = 200
 _users = itertools.count()
 
 
-class Arena:
-    """`name` tells the files of several arenas in one folder apart."""
+class Testbed:
+    """A Redis server on the core of the load, and the files of one measurement.
+
+    The files are in a subfolder `name` of `folder`.
+    """
 
     def __init__(self, folder: Path, name: str, *options: str) -> None:
         self.folder = folder / name
         self.folder.mkdir()
         with on_core(LOAD_CORE):
-            # A rewrite would fork in the middle of a round.
+            # Rewrites of the append-only file are off, since Redis would fork during a round.
             self.deployment = Deployment(self.folder, "--auto-aof-rewrite-percentage", "0", *options)
         self.redis_pid = self.deployment.redis.process.pid
         self._files = itertools.count()
 
     @contextmanager
-    def running(self, *, everywhere: bool = False, **variables: str) -> Iterator[ServiceProcess]:
-        """The service, on the core of the servers, or on all."""
+    def running(self, *, on_all_cores: bool = False, **variables: str) -> Iterator[ServiceProcess]:
+        """Start the service on the core of the servers, or on all cores."""
         with ExitStack() as stack:
-            with nullcontext() if everywhere else on_core(SERVER_CORE):
+            with nullcontext() if on_all_cores else on_core(SERVER_CORE):
                 service = stack.enter_context(running_service(self.folder, self.deployment.environment(**variables)))
             yield service
 
     def start_sessions(self, count: int) -> list[Session]:
-        """Each of another user, as a login would make it."""
+        """Start sessions as a login does, each for a new user."""
         return asyncio.run(self._start_sessions(count))
 
     def start_sessions_of(self, username: str, count: int) -> list[Session]:
@@ -58,7 +61,7 @@ class Arena:
             return await start_users(worker, count)
 
     def write_lines(self, lines: Iterable[str]) -> str:
-        """The path of a file of its own."""
+        """Write the lines to a new file and return its path."""
         path = self.folder / f"lines-{next(self._files)}"
         path.write_text("".join(f"{line}\n" for line in lines))
         return str(path)
@@ -68,23 +71,23 @@ class Arena:
 
 
 @contextmanager
-def running_arena(folder: Path, name: str, *options: str) -> Iterator[Arena]:
-    """Start an arena, and close it when the block ends."""
-    arena = Arena(folder, name, *options)
+def running_testbed(folder: Path, name: str, *options: str) -> Iterator[Testbed]:
+    """Start a testbed, and close it when the block ends."""
+    testbed = Testbed(folder, name, *options)
     try:
-        yield arena
+        yield testbed
     finally:
-        arena.close()
+        testbed.close()
 
 
 async def start_users(worker: Worker, count: int) -> list[Session]:
-    """As many new users, each with one session."""
-    waiting = iter(range(count))
+    """Start one session for each of `count` new users."""
+    numbers = iter(range(count))
     sessions: list[Session] = []
 
-    async def go_on() -> None:
-        for _ in waiting:
+    async def start_next() -> None:
+        for _ in numbers:
             sessions.extend(await start_sessions(worker, f"user{next(_users)}@example.com", 1, CLIENT.client_id))
 
-    await asyncio.gather(*(go_on() for _ in range(_STARTED_AT_ONCE)))
+    await asyncio.gather(*(start_next() for _ in range(_CONCURRENT_STARTS)))
     return sessions

@@ -1,6 +1,7 @@
--- Asks for tokens in turns, again and again, with a GET or the post of a form; without tokens it is always the same GET.
--- ARGUMENTS  [file of tokens, `Authorization: Bearer ` or the form without the token]
-require('told')
+-- Sends requests for the tokens of a file in turns, with GET and a header or as the POST of a form.
+-- Without a file it always sends the same GET.
+-- ARGUMENTS  [file of tokens, prefix of the token: `Authorization: Bearer ` or the form]
+require('common')
 
 local requests = {}
 local turn = 0

@@ -1,4 +1,4 @@
-"""The service in this process, for measurements below HTTP or of callbacks of the event loop."""
+"""The service in this process, for measurements without a server or of callbacks of the event loop."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.conftest import http_client_for, running_lifespan
 
 
 @asynccontextmanager
-async def serving_inside(environment: Mapping[str, str]) -> AsyncIterator[tuple[ASGIApp, httpx2.AsyncClient]]:
-    """Start the application without a server, and a client of it."""
+async def running_in_process(environment: Mapping[str, str]) -> AsyncIterator[tuple[ASGIApp, httpx2.AsyncClient]]:
+    """Start the application without a server. Yields it and an HTTP client for it."""
     app = build_app(Worker(load_settings(environment), lambda: 0))
     async with running_lifespan(app), http_client_for(app) as http:
         yield app, http
@@ -27,7 +27,7 @@ async def serving_inside(environment: Mapping[str, str]) -> AsyncIterator[tuple[
 
 @contextmanager
 def logging_to(file: Path) -> Iterator[None]:
-    """Write the warnings of the service in this process to a file, as a worker writes its log."""
+    """Write the warnings of the service in this process to a file, in the format of a worker's log."""
     configure_logging("warning", "json")
     root = logging.getLogger()
     with file.open("w") as log:

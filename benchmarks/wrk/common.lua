@@ -1,7 +1,7 @@
--- What all scripts of the load share: how a form is posted, how tokens are read, and what is told at the end.
+-- Functions of all wrk scripts: the POST of a form, the reading of tokens, and the summary of a round.
 --
--- `wrong` counts answers with a body that is not the right one; wrk itself counts errors and statuses from 400 on.
--- `took_us` is how long a round took that ended before its time, which wrk itself does not see; else 0.
+-- `wrong` counts responses with a wrong body. wrk itself counts errors and statuses from 400 on.
+-- `took_us` is the duration of a round that stopped early, which wrk does not measure. It is 0 for other rounds.
 local ffi = require('ffi')
 ffi.cdef('typedef struct { long s; long us; } timeval; int gettimeofday(timeval *, void *);')
 
@@ -23,14 +23,14 @@ function read_clock_us()
   return tonumber(now.s) * 1000000 + tonumber(now.us)
 end
 
--- A request is written out by hand: this is done for each, and must cost the load little.
+-- The request is formatted here because wrk.format takes more processor time, and this runs for each request.
 function post(body)
   return string.format(
     'POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n%s',
     wrk.path, wrk.headers['Host'], #body, body)
 end
 
--- One line of JSON, the last that wrk prints. Times are microseconds.
+-- Prints the summary, one line of JSON, as the last line of wrk's output. Times are microseconds.
 function done(summary, latency)
   local errors = summary.errors
   for _, thread in ipairs(threads) do

@@ -1,6 +1,6 @@
--- Posts a form for each token of a file, and ends when there are no more.
+-- Posts a form once for each token of a file, and stops after the last token.
 -- ARGUMENTS  file of tokens, form without the token
-require('told')
+require('common')
 
 local tokens, form, began_us
 local next_one = 0
@@ -12,7 +12,7 @@ end
 function request()
   began_us = began_us or read_clock_us()
   if next_one == #tokens then
-    -- What the other connections still send in this turn of the loop is the last token again.
+    -- Other connections may send one more request in this turn of the event loop. It repeats the last token.
     took_us = read_clock_us() - began_us
     wrk.thread:stop()
   else

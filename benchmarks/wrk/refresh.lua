@@ -1,8 +1,7 @@
--- Refreshes sessions in turns: each request takes the first token of the queue, and that of its answer goes to the end.
---
--- So none is ever presented twice, whichever connection it came by.
--- ARGUMENTS  file of refresh tokens, form without the token, [mean milliseconds for which a connection pauses]
-require('told')
+-- Refreshes sessions in turns. A request takes the first token of a queue, and the new token goes to its end.
+-- No token is presented twice, since all connections share the queue.
+-- ARGUMENTS  file of refresh tokens, form without the token, [mean pause of a connection in milliseconds]
+require('common')
 
 local tokens, first, last, form
 
@@ -11,7 +10,7 @@ function init(arguments)
   first, last = 1, #tokens
   local pause_ms = tonumber(arguments[3])
   if pause_ms then
-    -- By chance, or all connections would ask in one moment.
+    -- The pause is random, so that the connections do not send their requests at the same time.
     function delay() return math.random(pause_ms / 2, pause_ms * 3 / 2) end
   end
 end
