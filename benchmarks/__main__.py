@@ -24,7 +24,7 @@ from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
 from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
 from benchmarks.operations import make_targets
-from benchmarks.peers import PEERS, Peer, find_versions, running_peer
+from benchmarks.peers import PEERS, Peer, read_versions, running_peer
 from benchmarks.report import COMPARED, summarise, write_report
 from benchmarks.results import Peers, Results, Series, describe_machine, describe_redis, load_results
 from benchmarks.scale import measure_many_sessions, measure_workers
@@ -74,7 +74,7 @@ def main() -> int:
     write_report(results, folder)
     _print(summarise(results))
     _print(f"Report: {folder / 'README.md'}")
-    return check(results) if arguments.check else 0
+    return report_violations(results) if arguments.check else 0
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -93,7 +93,7 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def check(results: Results) -> int:
+def report_violations(results: Results) -> int:
     """Print each bound that is exceeded, and return the exit status.
 
     A row that was not measured exceeds no bound.
@@ -107,11 +107,11 @@ def check(results: Results) -> int:
 def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) -> None:
     with running_testbed(folder, "requests") as testbed:
         _log_progress(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
-        ours, theirs = _measure_requests(testbed, size, peers)
-        results.series |= ours
-        if theirs:
-            machine = msgspec.structs.replace(results.machine, versions=find_versions())
-            results.peers = Peers(machine, theirs, {name: ours[name] for name in COMPARED})
+        service_series, peer_series = _measure_requests(testbed, size, peers)
+        results.series |= service_series
+        if peer_series:
+            machine = msgspec.structs.replace(results.machine, versions=read_versions())
+            results.peers = Peers(machine, peer_series, {name: service_series[name] for name in COMPARED})
         _log_progress("lookups of the gateway's library")
         results.lookups = measure_lookups(testbed, size.rounds)
         _log_progress("logins")

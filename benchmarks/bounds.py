@@ -49,7 +49,7 @@ class Bound:
     catches: str
     find: FindValues | None = None
 
-    def find_values(self, results: Results) -> dict[str, float]:
+    def get_values(self, results: Results) -> dict[str, float]:
         """Return the value of each part, or nothing if the run has not measured the row."""
         try:
             return (self.find or each(self.what))(results)
@@ -58,7 +58,7 @@ class Bound:
 
     def find_worst(self, results: Results) -> tuple[str, float] | None:
         """Return the part with the greatest value, or None if the run has not measured the row."""
-        return max(self.find_values(results).items(), key=lambda item: item[1], default=None)
+        return max(self.get_values(results).items(), key=lambda item: item[1], default=None)
 
     def judge(self, measured: float | None) -> str:
         """Return a word: `met`, `short`, or `not measured`."""
@@ -68,7 +68,7 @@ class Bound:
 
     def describe_violation(self, results: Results) -> str:
         """Return a line about the parts that exceed the bound, the worst first, or an empty text if none does."""
-        values = sorted(self.find_values(results).items(), key=lambda item: -item[1])
+        values = sorted(self.get_values(results).items(), key=lambda item: -item[1])
         broken = [(part, format_number(value, self.unit)) for part, value in values if value > self.limit]
         if not broken:
             return ""
@@ -95,14 +95,14 @@ def list_violations(results: Results) -> list[str]:
     return [line for bound in BOUNDS if (line := bound.describe_violation(results))]
 
 
-def find_caller_latencies(results: Results) -> dict[str, float]:
+def get_caller_latencies(results: Results) -> dict[str, float]:
     """Return the latency of another caller during each hostile request."""
     if not results.notices:
         raise KeyError(neighbours.CALLER_P99)
     return {notice.name: notice.p99_ms for notice in results.notices if notice.name != neighbours.UNDISTURBED}
 
 
-def find_busy_ratio(results: Results) -> dict[str, float]:
+def get_busy_ratio(results: Results) -> dict[str, float]:
     if results.busy_ratio is None:
         raise KeyError
     return {WHOLE: results.busy_ratio}
@@ -137,7 +137,7 @@ BOUNDS = (
         "a client secret that is hashed for each request, or a change that doubles the processor time",
         ratio(costs.COSTS, costs.INTROSPECT_ASKING, costs.ROUTE),
     ),
-    Bound(busy.BUSY, 1.6, "", "a record of a session that grows with each refresh", find_busy_ratio),
+    Bound(busy.BUSY, 1.6, "", "a record of a session that grows with each refresh", get_busy_ratio),
     Bound(refusals.REFUSALS, 2.5, "", "no hash for an unknown user, or none for a password that is too long"),
     Bound(parsers.GROWTH, 3, "", "a parser whose time grows with the square of its input"),
     Bound(
@@ -146,7 +146,7 @@ BOUNDS = (
     Bound(steps.HOSTILE, 5, "ms", "work on the event loop that grows with what one request may carry"),
     Bound(steps.OUTGOING, 5, "ms", "certificates that are read, or modules that are imported, on the event loop"),
     Bound(
-        neighbours.CALLER_P99, 10, "ms", "a request that keeps the worker from its other callers", find_caller_latencies
+        neighbours.CALLER_P99, 10, "ms", "a request that keeps the worker from its other callers", get_caller_latencies
     ),
     Bound(providers.SLOWDOWN, 1.2, "", "an organisation whose logins take threads or connections of others"),
     Bound(seeds.APPLIED, 30, "s", "one round trip or one hash for each user of a seed file"),

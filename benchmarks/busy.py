@@ -18,7 +18,7 @@ from tests.faults.deployment import KEYRING, Deployment
 BUSY = "Redis, a refresh of a session that is refreshed twice a second / of a fresh one"
 REFRESHES = 400
 PAUSE_MS = 500
-"""By the clock of the scripts, the busy session is refreshed twice a second. 400 refreshes are within the grace."""
+"""The busy session is refreshed twice a second by the clock of the scripts. 400 refreshes are within the grace."""
 
 MEASURED = 200
 ROUNDS = 9

@@ -84,7 +84,7 @@ def check_nothing(_: Sequence[str]) -> None:
 
 @dataclass
 class Target:
-    """One URL under load.
+    """A URL under load.
 
     The processor time of `server_pid` and `redis_pid` includes their descendants. `prepare` gets the seconds of a round
     and returns the arguments of wrk's script. `check` gets these arguments before and after each round. It sends its

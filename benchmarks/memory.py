@@ -40,7 +40,7 @@ def measure_session_bytes(testbed: Testbed, sessions: int) -> float:
 def measure_growth(testbed: Testbed) -> float:
     """Return the bytes of Redis that a rotation leaves after its access token and its grace period have expired.
 
-    The first rotation does not count. Both periods are short, so that Redis expires the keys by itself.
+    The first rotation does not count. Both periods are short, so that Redis expires the keys.
     """
     return asyncio.run(_measure_growth(testbed.deployment))
 

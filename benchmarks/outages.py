@@ -148,7 +148,7 @@ async def _measure_library(deployment: Deployment, name: str, rows: Rows) -> Non
                 _add_value(rows, LIBRARY_LATE, name, await asyncio.create_task(_time_late_lookup(bearer)))
             _add_value(rows, LIBRARY_REFUSED, name, await _time_refused_lookup(bearer, token))
         began = time.perf_counter()
-        while not await _is_live(bearer, token):  # noqa: ASYNC110 - the library reconnects by itself
+        while not await _is_live(bearer, token):  # noqa: ASYNC110 - the library reconnects in the background
             await asyncio.sleep(PAUSE_SECONDS)
         _add_value(rows, LIBRARY_BACK, name, time.perf_counter() - began)
 

@@ -59,7 +59,7 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
         _format_extent(results),
         "## Goals\n",
         _format_goals(results),
-        *([f"What bounds those that fall short: [from a profile]({PROFILE}).\n"] if has_profile else []),
+        *([f"Why some rows miss their goal: [profile]({PROFILE}).\n"] if has_profile else []),
         "## Bounds\n",
         _format_bounds(results),
         "## Requests\n",
@@ -79,7 +79,7 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
     return "\n".join(sections)
 
 
-def find_bottleneck(rounds: Sequence[Round]) -> str:
+def judge_bottleneck(rounds: Sequence[Round]) -> str:
     """Return the saturated core: `server`, `load` for that of Redis and wrk, or `neither`."""
     if median_of(rounds, lambda one: one.server_share) >= SATURATED_SHARE:
         return "server"
@@ -133,11 +133,12 @@ def _format_requests(series: Series) -> str:
 def _format_peers(results: Results) -> str:
     """Return the table of the peers and the service. All are of one run, which may be an earlier one."""
     assert results.peers is not None
-    both = results.peers.ours | results.peers.series
-    rows = [(*_describe(name, rounds), *_format_cores(rounds)) for name, rounds in both.items()]
+    all_rows = results.peers.ours | results.peers.series
+    rows = [(*_describe(name, rounds), *_format_cores(rounds)) for name, rounds in all_rows.items()]
     return (
         "## Peers\n\n"
-        "How each is set up: [benchmarks/peers](../../benchmarks/peers/README.md). In one run with these of ours.\n\n"
+        "The setup of each peer: [benchmarks/peers](../../benchmarks/peers/README.md). "
+        "The rows of the service are of the same run.\n\n"
         + format_machine(results.peers.machine)
         + "\n"
         + format_table((*COSTS, *CORES), rows)
@@ -159,7 +160,7 @@ def _format_cores(rounds: Sequence[Round]) -> Cells:
     return (
         f"{median_of(rounds, lambda one: one.server_share):.0%}",
         f"{median_of(rounds, lambda one: one.load_share):.0%}",
-        find_bottleneck(rounds),
+        judge_bottleneck(rounds),
     )
 
 
@@ -167,8 +168,8 @@ def _compare(name: str, series: Series) -> Cells:
     floor = FLOOR_OF.get(name)
     if floor is None:
         return "", "", ""
-    ours, other = series[name], series[floor]
-    return f"{cost_ratio(ours, other):.2f}", f"{rate_ratio(ours, other):.2f}", floor
+    rounds, floor_rounds = series[name], series[floor]
+    return f"{cost_ratio(rounds, floor_rounds):.2f}", f"{rate_ratio(rounds, floor_rounds):.2f}", floor
 
 
 def draw_charts(results: Results) -> dict[str, str]:
@@ -188,11 +189,11 @@ def draw_charts(results: Results) -> dict[str, str]:
         "costs.svg": draw_bars("What a request costs", "µs of the server's core, less is better", costs),
     }
     if results.peers is not None:
-        ours, theirs = results.peers.ours, list(results.peers.series.items())
+        service_rows, peer_rows = results.peers.ours, list(results.peers.series.items())
         rates: list[Bar] = []
-        for turn, (name, rounds) in enumerate(ours.items()):
+        for turn, (name, rounds) in enumerate(service_rows.items()):
             rates.append(_rate_bar(name, rounds, "ours"))
-            rates += [_rate_bar(*other, "peer") for other in theirs[turn :: len(ours)]]
+            rates += [_rate_bar(*other, "peer") for other in peer_rows[turn :: len(service_rows)]]
         charts["peers.svg"] = draw_bars("What a core answers", "requests for a second of its time", rates)
     return charts
 

@@ -64,7 +64,7 @@ class CallerLatency(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct):
-    """All results of a run. Fields that it did not measure are None or empty.
+    """Results of a run. Fields that it did not measure are None or empty.
 
     `lookups` has microseconds per call. `peers` may be of an earlier run.
     """
@@ -109,17 +109,17 @@ def median_of(rounds: Sequence[Round], number: Callable[[Round], float]) -> floa
     return statistics.median(map(number, rounds))
 
 
-def cost_ratio(ours: Sequence[Round], other: Sequence[Round]) -> float:
-    """Return the server's processor time of the other request divided by that of ours.
+def cost_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
+    """Return the server's processor time of a request at the floor, divided by that in the measured rounds.
 
     The ratio is computed for each turn; the median counts.
     """
-    return statistics.median(floor.server_us / round_.server_us for round_, floor in zip(ours, other, strict=True))
+    return statistics.median(base.server_us / one.server_us for one, base in zip(rounds, floor, strict=True))
 
 
-def rate_ratio(ours: Sequence[Round], other: Sequence[Round]) -> float:
-    """Return our responses per second divided by those of the other, as the median of all turns."""
-    return statistics.median(round_.rate / floor.rate for round_, floor in zip(ours, other, strict=True))
+def rate_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
+    """Return the measured responses per second divided by those of the floor, as the median of all turns."""
+    return statistics.median(one.rate / base.rate for one, base in zip(rounds, floor, strict=True))
 
 
 def load_results(folder: Path) -> Results | None:

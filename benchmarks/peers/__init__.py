@@ -49,7 +49,7 @@ class Peer:
     environment: dict[str, str]
 
 
-def find_versions() -> dict[str, str]:
+def read_versions() -> dict[str, str]:
     """Return the versions of Node and of the packages that the peers require directly."""
     versions = dict(json.loads((FOLDER / "oidc_provider" / "package.json").read_text())["dependencies"])
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", (FOLDER / "authlib_flask" / "requirements.lock").read_text(), re.M))

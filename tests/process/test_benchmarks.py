@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import floors, neighbours, operations, outages, parsers, steps
-from benchmarks.__main__ import check
+from benchmarks.__main__ import report_violations
 from benchmarks.bounds import BOUNDS, Bound, each, list_violations, ratio
 from benchmarks.charts import Bar, draw_bars
 from benchmarks.goals import GOALS, Goal
 from benchmarks.groups import ALL, choose_groups
 from benchmarks.load import LoadFailed, Round, parse_wrk_summary
-from benchmarks.report import find_bottleneck, write_report
+from benchmarks.report import judge_bottleneck, write_report
 from benchmarks.results import WHOLE, CallerLatency, Machine, Peers, Results, Rows, cost_ratio, load_results, rate_ratio
 from benchmarks.tables import format_table
 from tests.support.servers import CHECKOUT
@@ -142,7 +142,7 @@ def test_check_fails_for_a_broken_bound_and_tells_it(capsys: pytest.CaptureFixtu
     results = make_results()
     results.rows = make_rows(step_ms=7.25)
 
-    assert check(results) == 1
+    assert report_violations(results) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert "longest step for a hostile request: 7.25 ms (a form); the bound is 5.00 ms, and catches work" in line
 
@@ -160,7 +160,7 @@ def test_check_passes_where_each_bound_is_met(capsys: pytest.CaptureFixture[str]
     results = make_results()
     results.rows = make_rows()
 
-    assert check(results) == 0
+    assert report_violations(results) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -204,9 +204,9 @@ def test_the_stored_results_are_read() -> None:
 
 
 def test_a_full_core_is_what_bounds() -> None:
-    assert find_bottleneck([make_round(950)]) == "server"
-    assert find_bottleneck([make_round(500, load_seconds=0.85)]) == "load"
-    assert find_bottleneck([make_round(500)]) == "neither"
+    assert judge_bottleneck([make_round(950)]) == "server"
+    assert judge_bottleneck([make_round(500, load_seconds=0.85)]) == "load"
+    assert judge_bottleneck([make_round(500)]) == "neither"
 
 
 def test_columns_of_a_table_are_as_wide_as_their_cells() -> None:
