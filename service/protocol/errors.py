@@ -63,7 +63,7 @@ class InvalidGrant(OAuthError):
 class LoginThrottled(OAuthError):
     """A login that a limit refused before the password was checked.
 
-    It sends `invalid_grant` with status 429, but is not a subclass of InvalidGrant, which is about a wrong password.
+    It sends `invalid_grant` with status 429. It is not a subclass of InvalidGrant, as the password was not checked.
 
     Clauses: RFC 6749 §4.3.2 (passwords are protected against guessing)
     """

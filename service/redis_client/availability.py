@@ -1,4 +1,4 @@
-"""The availability of a value that a background task maintains."""
+"""A value that a background task provides, such as a connection. Readers wait until it is there or has failed."""
 
 from __future__ import annotations
 

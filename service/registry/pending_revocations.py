@@ -1,4 +1,4 @@
-"""Pending revocations: sessions that must end because a change of the registry narrowed a client, a realm or a user.
+"""The end of sessions that are no longer allowed after a change of a client, a realm or a user.
 
 Pending revocations are noted in Redis before or with the change, and the process that made the change runs them. If
 that process is interrupted, the next holder of the registry's lock runs them.

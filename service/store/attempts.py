@@ -1,4 +1,6 @@
-"""Counters of failed checks of passwords and secrets. An attempt is reserved before a check and released on success.
+"""Rate limits for the checks of passwords and secrets, kept as counters of failed checks.
+
+An attempt is reserved before a check and released on success.
 
 Only failed checks exhaust a limit. Pending checks count as well, so that parallel guesses cannot exceed it. Pending
 checks make the next caller wait for their outcome instead of refusing it, because many correct logins at once are no

@@ -1,4 +1,4 @@
-"""A process that ends with the process that started it, even if that one is ended by `kill -9`.
+"""The end of a process when its parent process ends, even if the parent is killed with SIGKILL.
 
 As a script, `parent_death.py <parent's process id> <command> …` runs a command that ends with this parent.
 The module imports only the standard library, so the script runs without this package.

@@ -1,4 +1,4 @@
--- Starts a family after a password login, unless the user's record changed since the check.
+-- Starts a session after a password login, unless the user's record changed since the password was verified.
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index
 -- ARGV     family_digest access_digest revision subject client_id username scope secret_used

@@ -1,4 +1,4 @@
-"""/sessions/, where a person sees which applications hold their sessions, and ends one or all of them.
+"""/sessions/, where a user lists the sessions of applications and ends one or all of them.
 
 Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 """
