@@ -163,9 +163,9 @@ class Worker:
             try:
                 if await self.registry.has_pending():
                     async with self.registry.make_lock() as lock:
-                        await self.pending_revocations.settle(lock)
+                        await self.pending_revocations.run_all(lock)
             except StoreUnavailable as outage:
-                log.debug("nothing was settled: %s", outage)
+                log.debug("pending revocations were not run: %s", outage)
             except Exception:
                 log.exception("pending revocations failed and will be run again")
 

@@ -125,7 +125,7 @@ class RegistryEditor:
                 fields["actor"] = self._actor
                 record_event(event, **fields)
             finally:
-                await self._pending_revocations.settle(lock)
+                await self._pending_revocations.run_all(lock)
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)

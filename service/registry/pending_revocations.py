@@ -1,7 +1,7 @@
 """The end of sessions that are no longer allowed after a change of a client, a realm or a user.
 
-Pending revocations are noted in Redis before or with the change, and the process that made the change runs them. If
-that process is interrupted, the next holder of the registry's lock runs them.
+A pending revocation is recorded in Redis before the change or in the same script. The process that makes the change
+then runs it. If that process is interrupted, the next holder of the registry's lock runs it.
 
 Clauses: SPEC §3
 """
@@ -26,7 +26,7 @@ from service.store.revocations import Revocations
 SCAN_DELAY_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
 """The pause between two scans.
 
-It is longer than a request can still issue tokens under a registration that it read from a cache before the change.
+A request may use a cached record of the client for a while after the change. The pause is longer than that.
 """
 
 REVOCATIONS_AT_ONCE: Final = 64
@@ -41,68 +41,68 @@ class PendingRevocations:
     _session_scan: SessionScan
     scan_delay_seconds: float = SCAN_DELAY_SECONDS
 
-    async def settle(self, lock: RedisLock) -> None:
-        """Run all pending revocations, also those that another process noted."""
-        await self.settle_revocations(lock)
-        await self.settle_sweeps(lock)
+    async def run_all(self, lock: RedisLock) -> None:
+        """Run all pending revocations, including those that another process recorded. The caller holds the lock."""
+        await self.run_user_revocations(lock)
+        await self.run_session_scans(lock)
 
-    async def settle_revocations(self, lock: RedisLock) -> None:
-        """End all sessions of each user with a pending revocation, also of those that an interrupted run left."""
-        owed = await self._registry.list_pending_users()
+    async def run_user_revocations(self, lock: RedisLock) -> None:
+        """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""
+        pending = await self._registry.list_pending_users()
         left = []
-        for start in range(0, len(owed), REVOCATIONS_AT_ONCE):
-            some = owed[start : start + REVOCATIONS_AT_ONCE]
+        for start in range(0, len(pending), REVOCATIONS_AT_ONCE):
+            some = pending[start : start + REVOCATIONS_AT_ONCE]
             unreached = await self._revocations.revoke_all_of(some, reason="withdrawn")
-            await self._registry.settle_revocations([each for each in some if each not in unreached])
+            await self._registry.clear_pending_users([each for each in some if each not in unreached])
             await lock.renew()
             left += unreached
         await self._revocations.revoke_all_left(left, reason="withdrawn")
-        await self._registry.settle_revocations(left)
+        await self._registry.clear_pending_users(left)
 
-    async def settle_sweeps(self, lock: RedisLock) -> None:
-        """End the sessions that a narrowed client or realm no longer allows.
+    async def run_session_scans(self, lock: RedisLock) -> None:
+        """End the sessions that are no longer allowed after a client or a realm lost rights.
 
-        The sessions of clients are scanned twice. The second scan ends those that requests under way still issued under
-        the wider registration.
+        The sessions of clients are scanned twice. The second scan ends the sessions that concurrent requests
+        started with the former record of the client.
         """
-        owed, realms = await self._registry.list_pending_clients(), await self._registry.list_pending_realms()
-        if not (owed or realms):
+        pending, realms = await self._registry.list_pending_clients(), await self._registry.list_pending_realms()
+        if not (pending or realms):
             return
-        ended = await self._sweep_clients(owed, lock)
+        ended = await self._end_client_sessions(pending, lock)
         await asyncio.sleep(self.scan_delay_seconds)
         await lock.renew()
-        ended += await self._sweep_clients(owed, lock)
-        if owed:
-            await self._registry.settle_sweeps(list(owed))
-            log.info("clients narrowed: %s; sessions ended: %d", ", ".join(owed), ended)
+        ended += await self._end_client_sessions(pending, lock)
+        if pending:
+            await self._registry.clear_pending_clients(list(pending))
+            log.info("clients with fewer rights: %s; sessions ended: %d", ", ".join(pending), ended)
         if realms:
-            await self._sweep_realms(realms, lock)
+            await self._end_realm_sessions(realms, lock)
 
-    async def _sweep_clients(self, owed: Mapping[str, Narrowing], lock: RedisLock) -> int:
-        """End the sessions that the narrowed clients may not keep. Returns their number."""
-        if not owed:
+    async def _end_client_sessions(self, pending: Mapping[str, Narrowing], lock: RedisLock) -> int:
+        """End the sessions that the changed clients no longer allow. Returns their number."""
+        if not pending:
             return 0
-        clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
+        clients = {client_id: await self._registry.find_client(client_id) for client_id in pending}
 
         def may_keep(session: Session) -> bool:
-            client, narrowing = clients[session.client_id], owed[session.client_id]
+            client, narrowing = clients[session.client_id], pending[session.client_id]
             return may_keep_session(client, narrowing, session.grant_type, parse_scope(session.scope))
 
-        ended = await self._session_scan.end_sessions(owed, may_keep, after_batch=lock.renew)
+        ended = await self._session_scan.end_sessions(pending, may_keep, after_batch=lock.renew)
         await lock.renew()
         return ended
 
-    async def _sweep_realms(self, owed: Collection[str], lock: RedisLock) -> None:
+    async def _end_realm_sessions(self, pending_realms: Collection[str], lock: RedisLock) -> None:
         """End all sessions of each user who has a session with a role that the user no longer has.
 
         That is a role that the realm no longer grants by default and the user's record does not list. If the realm no
         longer exists, the sessions of all its users end.
         """
-        providers = {realm: await self._registry.find_realm(realm) for realm in owed}
+        providers = {realm: await self._registry.find_realm(realm) for realm in pending_realms}
         ended, left = set[tuple[str, str]](), set[tuple[str, str]]()
         async for batch in self._session_scan.scan_sessions(after_batch=lock.renew):
             found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
-            concerned = [(identity, roles) for identity, roles in found if identity.realm in owed]
+            concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
             users = await self._registry.find_users([identity for identity, _ in concerned])
             for (identity, roles), user in zip(concerned, users, strict=True):
                 provider = providers[identity.realm]
@@ -114,11 +114,11 @@ class PendingRevocations:
                     continue
                 ended.add(place)
                 if any(shard == identity.shard for shard, _ in left):
-                    left.add(place)  # the slot of this shard is known to be moving, and an attempt would only wait
+                    left.add(place)  # Redis Cluster is moving the slot of this shard; it is tried again below
                 else:
                     left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
                     await lock.renew()
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await lock.renew()
-        await self._registry.clear_pending_realms(owed)
-        log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))
+        await self._registry.clear_pending_realms(pending_realms)
+        log.info("realms with fewer rights: %s; users whose sessions ended: %d", ", ".join(pending_realms), len(ended))

@@ -153,8 +153,8 @@ class RegistryStore:
         members = await self._redis.read("SMEMBERS", registry_key("owed_revocations"))
         return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
 
-    async def settle_revocations(self, settled: Sequence[tuple[str, str]]) -> None:
-        members = [f"{shard}:{subject}" for shard, subject in settled]
+    async def clear_pending_users(self, users: Sequence[tuple[str, str]]) -> None:
+        members = [f"{shard}:{subject}" for shard, subject in users]
         if members:
             await self._redis.write("SREM", registry_key("owed_revocations"), *members)
 
@@ -170,10 +170,10 @@ class RegistryStore:
 
     async def has_pending(self) -> bool:
         """Return True if sessions of users, clients or realms must still end, whichever process made the change."""
-        owed = (registry_key(f"owed_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
-        return bool(await self._redis.read("EXISTS", *owed))
+        keys = (registry_key(f"owed_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
+        return bool(await self._redis.read("EXISTS", *keys))
 
-    async def settle_sweeps(self, client_ids: Sequence[str]) -> None:
+    async def clear_pending_clients(self, client_ids: Sequence[str]) -> None:
         await self._redis.write("HDEL", registry_key("owed_sweeps"), *client_ids)
 
     async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from service.crypto.keyring import Keyring, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import Keyring
 from service.gateway.access_record import access_key
 from service.protocol.token_form import parse_access_token
 from service.protocol.user import User, identify_user
@@ -11,6 +10,7 @@ from service.store.keys import family_key
 from service.worker import Worker
 from tests.cluster.nodes import Cluster
 from tests.conftest import SECRET_KEY
+from tests.faults import deployment as faults
 from tests.support.clients_and_users import ALICE, UserCredentials
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
@@ -23,21 +23,11 @@ Tokens = dict[str, str]
 
 
 async def start_session(worker: Worker, credentials: UserCredentials, client_id: str = "phone-app") -> Tokens:
-    """A session as a login would make it."""
+    """Start a session of a user, with or without a record, as a login does."""
     identity = identify_user(credentials.realm, credentials.username)
     user = await worker.registry.find_user(identity) or User(realm=credentials.realm, username=credentials.username)
-    refresh_token = make_first_refresh_token(user.identity.shard)
-    access_token = make_access_token(user.identity.shard)
-    lives_ms = await worker.families.start(
-        user,
-        client_id=client_id,
-        scope="realm:main role:enduser",
-        secret_used=False,
-        refresh_token=refresh_token,
-        access_token=access_token,
-    )
-    assert lives_ms is not None
-    return {"access_token": access_token.text, "refresh_token": KEYRING.sign_refresh_token(refresh_token)}
+    access_token, refresh_token = await faults.start_session(worker, user, client_id)
+    return {"access_token": access_token, "refresh_token": refresh_token}
 
 
 def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:

@@ -28,7 +28,7 @@ AS_SENTINEL = (f"sentinel auth-user {MASTER_NAME} sentinel", f"sentinel auth-pas
 
 pytestmark = [
     pytest.mark.clause("decided-redis-users", "decided-redis-sentinel"),
-    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 has no rights for single subcommands"),
+    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 cannot load the files of all users"),
 ]
 
 

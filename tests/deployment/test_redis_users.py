@@ -64,7 +64,7 @@ SCRIPTS = sorted((CHECKOUT / "service").glob("*/lua/*.lua"))
 pytestmark = [
     pytest.mark.clause("decided-redis-users"),
     pytest.mark.single_server,
-    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 has no rights for single subcommands"),
+    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 cannot load the files of all users"),
 ]
 
 

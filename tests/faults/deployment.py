@@ -156,28 +156,30 @@ async def worker_on(deployment: Deployment) -> AsyncIterator[Worker]:
     await worker.close()
 
 
+async def start_session(worker: Worker, user: User, client_id: str = "phone-app") -> Session:
+    """Start a session of a user, as a login does."""
+    refresh_token = make_first_refresh_token(user.identity.shard)
+    access_token = make_access_token(user.identity.shard)
+    lives_ms = await worker.families.start(
+        user,
+        client_id=client_id,
+        scope="realm:main role:enduser",
+        secret_used=False,
+        refresh_token=refresh_token,
+        access_token=access_token,
+    )
+    assert lives_ms is not None
+    return access_token.text, KEYRING.sign_refresh_token(refresh_token)
+
+
 async def start_sessions(worker: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
     """Start sessions of a user without a record, as a login does."""
     user = User(realm="main", username=username)
 
-    async def start() -> Session:
-        refresh_token = make_first_refresh_token(user.identity.shard)
-        access_token = make_access_token(user.identity.shard)
-        lives_ms = await worker.families.start(
-            user,
-            client_id=client_id,
-            scope="realm:main role:enduser",
-            secret_used=False,
-            refresh_token=refresh_token,
-            access_token=access_token,
-        )
-        assert lives_ms is not None
-        return access_token.text, KEYRING.sign_refresh_token(refresh_token)
-
     sessions: list[Session] = []
     while len(sessions) < count:
         missing = min(SESSIONS_AT_ONCE, count - len(sessions))
-        sessions += await asyncio.gather(*(start() for _ in range(missing)))
+        sessions += await asyncio.gather(*(start_session(worker, user, client_id) for _ in range(missing)))
     return sessions
 
 

@@ -56,9 +56,9 @@ async def test_a_sweep_is_owed_until_it_is_settled(worker: Worker, store: redis.
     await put(worker)
 
     assert await worker.registry.list_pending_clients() == {"app": "grant_or_scope", "other": "refresh"}
-    await worker.registry.settle_sweeps(["app"])
+    await worker.registry.clear_pending_clients(["app"])
     assert await worker.registry.list_pending_clients() == {"other": "refresh"}
-    await worker.registry.settle_sweeps(["other"])
+    await worker.registry.clear_pending_clients(["other"])
     assert not store.exists("owed_sweeps:{registry}")
 
 

@@ -50,9 +50,9 @@ async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, st
 
     owed = {(CAROL.identity.shard, CAROL.identity.subject), (alice.shard, alice.subject)}
     assert set(await worker.registry.list_pending_users()) == owed
-    await worker.registry.settle_revocations([(CAROL.identity.shard, CAROL.identity.subject)])
+    await worker.registry.clear_pending_users([(CAROL.identity.shard, CAROL.identity.subject)])
     assert await worker.registry.list_pending_users() == [(alice.shard, alice.subject)]
-    await worker.registry.settle_revocations([(alice.shard, alice.subject)])
+    await worker.registry.clear_pending_users([(alice.shard, alice.subject)])
     assert not store.exists("owed_revocations:{registry}")
 
 

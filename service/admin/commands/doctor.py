@@ -132,13 +132,13 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterato
     if not endless:
         yield Finding("good", "keys", "all that should expire will")
     registry = context.registry
-    owed = [
+    pending = [
         *await registry.list_pending_clients(),
         *await registry.list_pending_realms(),
         *await registry.list_pending_users(),
     ]
-    if owed:
-        says = f"{len(owed)} are owed by a change that was cut short; the next change or start of the service ends them"
+    if pending:
+        says = f"{len(pending)} are pending after an interrupted change; a worker or the next change ends them"
         yield Finding("warning", "ends of sessions", says)
 
 

@@ -105,7 +105,7 @@ class Seeding:
         """
         async with self._registry.make_lock() as lock:
             if await self._is_in_force(await asyncio.to_thread(read_fingerprint, path)):
-                await self._pending_revocations.settle(lock)
+                await self._pending_revocations.run_all(lock)
                 return Outcome()
             seed = await renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
             return await self._apply(seed, ApplyOptions(False, False, lock.renew), lock, ignore_progress, "service")
@@ -147,7 +147,7 @@ class Seeding:
                     on_progress(done, seed.size)
             finally:
                 events.record_all()
-        await self._pending_revocations.settle(lock)
+        await self._pending_revocations.run_all(lock)
         await lock.renew()
         await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
         return tally.outcome
@@ -297,7 +297,7 @@ class Seeding:
         owing = [plan.user.identity for plan in plans if plan.planned.ends_sessions]
         await self._registry.add_pending_users(owing)
         await self._registry.put_users(users)
-        await self._pending_revocations.settle_revocations(lock)
+        await self._pending_revocations.run_user_revocations(lock)
         digests = [(plan.user.identity, plan.digest) for plan in plans]
         await self._registry.put_user_seeds([*digests, *remembered])
 
@@ -330,7 +330,7 @@ class Seeding:
         await self._registry.put_user_seeds([(identity, _UNDER_WAY) for identity in identities])
         await self._registry.add_pending_users(identities)
         await self._registry.delete_users(identities)
-        await self._pending_revocations.settle_revocations(lock)
+        await self._pending_revocations.run_user_revocations(lock)
         await self._registry.forget_user_seeds(identities)
 
     async def _judge_left_client(self, client_id: str) -> Batch:
