@@ -39,7 +39,10 @@ class InvalidRequest(OAuthError):
 
 
 class InvalidClient(OAuthError):
-    """Clauses: RFC 6749 §5.2 (401, and a challenge that matches the scheme which the client may use)"""
+    """A failed client authentication.
+
+    Clauses: RFC 6749 §5.2 (401, and a challenge that matches the scheme which the client may use)
+    """
 
     error = "invalid_client"
     status = 401
@@ -50,7 +53,10 @@ class InvalidClient(OAuthError):
 
 
 class ClientThrottled(OAuthError):
-    """Clauses: RFC 6749 §2.3.1 (secrets are protected against guessing)"""
+    """A client authentication that a limit refused.
+
+    Clauses: RFC 6749 §2.3.1 (secrets are protected against guessing)
+    """
 
     error = "invalid_client"
     status = 429
@@ -77,20 +83,29 @@ class UnauthorizedClient(OAuthError):
 
 
 class IntrospectionRefused(OAuthError):
-    """Clauses: RFC 7662 §2.1 (callers are authorized)"""
+    """A client that may not introspect the token.
+
+    Clauses: RFC 7662 §2.1 (callers are authorized)
+    """
 
     error = "unauthorized_client"
     status = 403
 
 
 class UnsupportedResponseType(OAuthError):
-    """Clauses: RFC 6749 §4.1.2.1"""
+    """A response_type other than `code`.
+
+    Clauses: RFC 6749 §4.1.2.1
+    """
 
     error = "unsupported_response_type"
 
 
 class AccessDenied(OAuthError):
-    """Clauses: RFC 6749 §4.1.2.1, SPEC §4.1"""
+    """A user who denied the request, or who may not log in.
+
+    Clauses: RFC 6749 §4.1.2.1, SPEC §4.1
+    """
 
     error = "access_denied"
 

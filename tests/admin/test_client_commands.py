@@ -43,7 +43,7 @@ async def test_people_read_the_secret_in_a_line_of_its_own(admin: Admin) -> None
 
     assert "✓ The client kiosk is registered." in created.output
     assert "client_secret: " in created.output
-    assert "shown this once" in created.aside
+    assert "shown only once" in created.aside
 
 
 async def test_a_public_client_has_no_secret(admin: Admin, http: httpx2.AsyncClient) -> None:

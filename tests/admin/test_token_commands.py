@@ -80,7 +80,7 @@ async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncCli
     ends = [await explain(admin, tokens["refresh_token"]) for tokens in (revoked, console, everywhere)]
 
     assert [end.partition(", at ")[0] for end in ends] == [
-        "Its session was ended by its client, which revoked it",
+        "Its session was ended by its client, which revoked the token",
         "Its session was ended at the console",
         "Its session was ended by a revokeAll of its user",
     ]
@@ -90,7 +90,7 @@ async def test_a_code_is_told_before_and_after_its_exchange(
     admin: Admin, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     code = await make_code(worker)
-    assert (await explain(admin, code)).startswith("Waits for its exchange, for another ")
+    assert (await explain(admin, code)).startswith("Live: it can be exchanged for another ")
 
     await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
 

@@ -69,7 +69,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @command(clients, "show")
 @_client_id()
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """Show one client, with all that is registered."""
+    """Show all fields of a client but its hashes."""
     client = await context.registry.find_client(client_id)
     if client is None:
         raise CommandRefused(f"there is no client {client_id}")
@@ -78,21 +78,21 @@ async def show_client(context: AdminContext, output: Output, client_id: str) -> 
 
 @command(clients, "create")
 @click.argument("client_id", metavar="ID")
-@click.option("--name", default="", help="What people read on the consent page.")
-@click.option("--redirect-uri", "redirect_uris", multiple=True, help="May be repeated.")
+@click.option("--name", default="", help="The name that the consent page shows.")
+@click.option("--redirect-uri", "redirect_uris", multiple=True, help="A redirect URI of the client. May be repeated.")
 @click.option(
     "--grant-type",
     "grant_types",
     multiple=True,
     type=click.Choice(GRANT_TYPES),
-    help="May be repeated. Without it: authorization_code and refresh_token where there is a redirect URI, else none.",
+    help="May be repeated. Default: with a redirect URI authorization_code and refresh_token, else none.",
 )
-@click.option("--scope", default="", help='All that it may ask for: "realm:main role:enduser".')
-@click.option("--default-scope", default="", help="Where an authorization request names no scope.")
-@click.option("--public", is_flag=True, help="No secret: an app on its users' devices.")
+@click.option("--scope", default="", help='The scope that the client may request, such as "realm:main role:enduser".')
+@click.option("--default-scope", default="", help="The scope of authorization requests without one.")
+@click.option("--public", is_flag=True, help="Register a public client, which has no secret.")
 @click.option("--require-pkce", is_flag=True, help="Refuse authorization requests without PKCE.")
-@click.option("--introspect", is_flag=True, help="May introspect access tokens.")
-@click.option("--introspect-all", is_flag=True, help="May introspect refresh tokens, too.")
+@click.option("--introspect", is_flag=True, help="Let the client introspect access tokens.")
+@click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens.")
 async def create_client(
     context: AdminContext,
     output: Output,
@@ -105,7 +105,10 @@ async def create_client(
     name: str,
     **others: Any,
 ) -> None:
-    """Register a client. Its secret is generated, shown once, and stored only as a hash."""
+    """Register a client.
+
+    Unless it is public, a secret is generated, shown once, and stored only as a hash.
+    """
     secret = None if public else _make_secret()
     client = validate_client(
         client_id=client_id,
@@ -128,7 +131,7 @@ async def create_client(
     type=Parsed("span", parse_duration_or_zero_ms),
     default="0",
     metavar="SPAN",
-    help="How long the old secret stays good: 24h, 30m. [default: not at all]",
+    help="How long the old secret stays valid, such as 24h or 30m. [default: 0]",
 )
 async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int) -> None:
     """Give a client a new secret, which is shown once."""
@@ -136,7 +139,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
     until_ms = now_ms + overlap_ms if overlap_ms else 0
     await context.editor.rotate_secret(client_id, hash_generated_secret(secret), until_ms)
     client = await context.registry.find_client(client_id)
-    until = f"stays good until {format_when(until_ms, now_ms)}" if until_ms else "does not work any more"
+    until = f"stays valid until {format_when(until_ms, now_ms)}" if until_ms else "is not valid any more"
     _show_secret(output, f"The client {client_id} has a new secret; the old one {until}.", client, secret)
 
 
@@ -161,7 +164,7 @@ def _show_secret(output: Output, sentence: str, client: Client | None, secret: s
     output.done(sentence, **(_describe(client) if client else {}), **shown)
     if secret and not output.as_json:
         output.line({}, f"client_secret: {secret}")
-        output.note("It is shown this once; only its hash is kept.")
+        output.note("The secret is shown only once. Redis keeps only its hash.")
 
 
 def _describe(client: Client) -> dict[str, Any]:

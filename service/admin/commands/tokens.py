@@ -25,7 +25,7 @@ from service.store.reports.token_inspection import (
 
 _ENDINGS: Final[dict[EndReason, str]] = {
     "replayed": "by a replay of a refresh token",
-    "revoked": "by its client, which revoked it",
+    "revoked": "by its client, which revoked the token",
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
     "withdrawn": "because its user, client or realm was disabled, deleted or changed (`events` may show by whom)",
@@ -73,7 +73,7 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
 @command(tokens, "revoke")
 @click.argument("token", required=False)
 async def revoke_token(context: AdminContext, output: Output, token: str | None) -> None:
-    """End an access token, or the session of a refresh token.
+    """Revoke an access token, or the session of a refresh token.
 
     A refresh token may be of any generation of its session.
     """
@@ -82,7 +82,7 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
     if access_token is not None:
         grant = await context.access_tokens.find(access_token)
         if grant is None or await context.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
-            raise CommandRefused("there is no such live access token")
+            raise CommandRefused("the access token is unknown, expired or revoked")
         ended, client_id, username = "The access token", grant.client_id, grant.username
     elif refresh_token is not None:
         digest = refresh_token.family_digest
@@ -90,10 +90,10 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
         if family is None or not await context.families.end(
             refresh_token.shard, digest, client_id=family.client_id, reason="console"
         ):
-            raise CommandRefused("there is no live session of this refresh token")
+            raise CommandRefused("the session of this refresh token is unknown or has ended")
         ended, client_id, username = "The session", family.client_id, family.username
     else:
-        raise CommandRefused("this is no access token and no refresh token of this service")
+        raise CommandRefused("this is neither an access token nor a refresh token of this service")
     context.record("token_revoked_by_console", client_id=client_id, username=username)
     output.done(
         f"{ended} of {username} with {client_id} has ended.", revoked=True, client_id=client_id, username=username
@@ -102,7 +102,7 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
 
 def _explain_access_token(found: InspectedAccessToken) -> dict[str, Any]:
     if found.grant is None:
-        explanation = "Not live: it ran out, was revoked, ended with its session, or never was."
+        explanation = "Not live: it expired, was revoked, ended with its session, or was never issued."
         return {"token": "access_token", "live": False, "explanation": explanation}
     grant = found.grant
     return {
@@ -126,7 +126,7 @@ def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[st
     if isinstance(family, KnownFamily) and not is_live:
         explanation = _explain_state(family, found.now_ms)
     elif family is None:
-        explanation = "Nothing is known of its session: it ran out, ended more than a day ago, or Redis lost it."
+        explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
     elif isinstance(family, EndedFamily):
         explanation = _explain_ending(family.record, found.now_ms)
     return {
@@ -142,16 +142,16 @@ def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[st
 def _explain_code(found: InspectedCode) -> dict[str, Any]:
     code = found.code
     if code is None:
-        explanation = "Not known: it ran out, was revoked, was exchanged long ago, or never was."
+        explanation = "Not known: it expired, was revoked, was exchanged long ago, or was never issued."
         return {"token": "authorization_code", "live": False, "explanation": explanation}
     if isinstance(code, ExchangedCode):
         facts = {"token": "authorization_code", "live": False, "explanation": "It was exchanged for a session."}
         return facts | {"client_id": code.client_id} | _describe_family(code.family, found.now_ms, code.family_digest)
     record = code.record
     words = {
-        "live": f"Waits for its exchange, for another {format_span(max(0, record.expires_ms - found.now_ms))}.",
-        "revoked": "Covered by a revokeAll of its user: it cannot be exchanged.",
-        "over": "Ran out before it was exchanged.",
+        "live": f"Live: it can be exchanged for another {format_span(max(0, record.expires_ms - found.now_ms))}.",
+        "revoked": "Revoked by a revokeAll of its user: it cannot be exchanged.",
+        "over": "It expired before it was exchanged.",
     }
     return {
         "token": "authorization_code",
@@ -180,7 +180,7 @@ def _explain_generation(generation: Generation, number: int, head: str, now_ms: 
 def _explain_state(family: KnownFamily, now_ms: int) -> str:
     if family.state == "revoked" and family.marked_at_ms is not None:
         return f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
-    return f"Its session ran out {format_when(family.record.expires_ms, now_ms)}."
+    return f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."
 
 
 def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
