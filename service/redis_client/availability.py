@@ -19,12 +19,12 @@ class Availability(Generic[Value]):
 
     def __init__(self) -> None:
         self.value: Value | None = None
-        self._trouble: str | None = None
+        self._failure: str | None = None
         self._end: str | None = None
         self._changed = asyncio.Event()
 
     def set(self, value: Value) -> None:
-        self.value, self._trouble = value, None
+        self.value, self._failure = value, None
         self._changed.set()
 
     def fail(self, failure: str) -> bool:
@@ -32,14 +32,14 @@ class Availability(Generic[Value]):
 
         The background task goes on trying. Returns False if the attempt before had failed as well.
         """
-        is_news = self._trouble is None
-        self.value, self._trouble = None, failure
+        is_first_failure = self._failure is None
+        self.value, self._failure = None, failure
         self._changed.set()
-        return is_news
+        return is_first_failure
 
     def lose(self) -> None:
         """Mark the value as lost; `get` waits for the next attempt."""
-        self.value, self._trouble = None, None
+        self.value, self._failure = None, None
         self._changed.clear()
 
     def end(self, why: str) -> None:
@@ -58,7 +58,7 @@ class Availability(Generic[Value]):
         while self.value is None:
             if self._end is not None:
                 raise NotSent(self._end)
-            if self._trouble is not None:
-                raise StoreUnavailable(self._trouble)
+            if self._failure is not None:
+                raise StoreUnavailable(self._failure)
             await self._changed.wait()
         return self.value

@@ -161,22 +161,22 @@ class Attempts:
         queue.length += 1
         try:
             async with asyncio.timeout(self.queue_timeout_seconds):
-                await queue.head.acquire()
+                await queue.lock.acquire()
             charge_wait(started_at)
             try:
-                await self._await_room(counters, gives_up_at)
+                await self._reserve_when_possible(counters, gives_up_at)
             finally:
-                queue.head.release()
+                queue.lock.release()
         except TimeoutError:
             raise _too_busy() from None
         finally:
             queue.length -= 1
 
-    async def _await_room(self, counters: Sequence[Counter], gives_up_at: float) -> None:
-        """Run the reserve script until it finds room on all counters.
+    async def _reserve_when_possible(self, counters: Sequence[Counter], gives_up_at: float) -> None:
+        """Run the reserve script until all counters are below their limits.
 
-        Only the head of a queue does this, so that many waiting callers cost Redis no more than one. The wait times out
-        only between two script calls: abandoning a running call could leak a reservation.
+        Only the first caller of a queue does this, so that more waiting callers send no more commands. The wait
+        times out only between two script calls: abandoning a running call could leak a reservation.
         """
         keys, limits = _split(counters)
         while True:
@@ -190,16 +190,17 @@ class Attempts:
             await asyncio.sleep(self.retry_delay_seconds)
 
     async def settle(self, *groups: Sequence[Counter], passed: bool) -> None:
+        """Release the reserved attempts if the check passed, or else count them as failed."""
         for counters in groups:
             keys, limits = _split(counters)
             await self._redis.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
 
 
 class _Queue:
-    """The callers of this worker that wait for room on one counter."""
+    """The callers of this worker that wait for one counter to fall below its limit."""
 
     def __init__(self) -> None:
-        self.head = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.length = 0
 
 

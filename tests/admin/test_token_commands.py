@@ -39,12 +39,12 @@ async def test_an_access_token_is_told_with_its_session(admin: Admin, http: http
 
 async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
     first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
-    assert await explain(admin, first) == "Live: generation 1 is the head, the session's only live refresh token."
+    assert await explain(admin, first) == "Live: generation 1 is the newest refresh token of its session."
 
     second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
 
     assert "it is still answered with generation 2" in await explain(admin, first)
-    assert await explain(admin, second) == "Live: generation 2 is the head, the session's only live refresh token."
+    assert await explain(admin, second) == "Live: generation 2 is the newest refresh token of its session."
     clock.advance(301)
     assert "its use ends the session (now generation 2)" in await explain(admin, first)
 

@@ -170,7 +170,7 @@ def _explain_generation(generation: Generation, number: int, head: str, now_ms: 
     spent = f"It was spent {format_when(generation.spent_at_ms, now_ms)}" if generation.spent_at_ms else "It is spent"
     grace = format_span(max(0, (generation.grace_ends_at_ms or now_ms) - now_ms))
     return {
-        "head": f"Live: generation {number} is the head, the session's only live refresh token.",
+        "head": f"Live: generation {number} is the newest refresh token of its session.",
         "spent": f"{spent}; for another {grace} it is still answered with {head}.",
         "spent_long_ago": f"{spent}, and its grace is over: its use ends the session (now {head}).",
         "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be accepted.",

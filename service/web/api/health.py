@@ -28,8 +28,8 @@ from service.web.request.state import ENDING
 
 REMEMBERED_SECONDS: Final = 0.5
 
-_NOBODYS_TOKEN: Final = make_access_token("000").text
-_NOBODYS_CLIENT_ID: Final = ""
+_UNKNOWN_TOKEN: Final = make_access_token("000").text
+_UNKNOWN_CLIENT_ID: Final = ""
 """A client_id that does not exist, like the token above. The readiness probe looks both up.
 
 Token lookups and reads of the registry have connections of their own, which are probed in this way.
@@ -47,7 +47,7 @@ class HealthEndpoint:
     _is_seed_in_force: Callable[[], Awaitable[bool]]
     remembered_seconds: float = REMEMBERED_SECONDS
     _remembered_until: float = field(default=0.0, init=False)
-    _look: asyncio.Task[str] | None = field(default=None, init=False)
+    _check: asyncio.Task[str] | None = field(default=None, init=False)
     _last_reason: str = field(default="", init=False)
 
     async def live(self, _: Request) -> Response:
@@ -56,21 +56,21 @@ class HealthEndpoint:
     async def ready(self, request: Request) -> Response:
         if ENDING.get(request.scope.get("state", {}), False):
             return _render(503, "this instance is about to end")
-        obstacle = await self._share_look()
+        obstacle = await self._share_check()
         return _render(503, obstacle) if obstacle else _render(200, "ready")
 
-    async def _share_look(self) -> str:
+    async def _share_check(self) -> str:
         """Return the result of a check of Redis that is running, or began less than `remembered_seconds` ago.
 
         Otherwise start a new check. A cancelled probe does not cancel the check, because other probes may wait for it.
         """
         now = time.monotonic()
-        if self._look is None or (self._look.done() and now >= self._remembered_until):
+        if self._check is None or (self._check.done() and now >= self._remembered_until):
             self._remembered_until = now + self.remembered_seconds
-            self._look = asyncio.create_task(self._look_at_redis())
-        return await asyncio.shield(self._look)
+            self._check = asyncio.create_task(self._run_check())
+        return await asyncio.shield(self._check)
 
-    async def _look_at_redis(self) -> str:
+    async def _run_check(self) -> str:
         obstacle, reason = await self._describe_obstacle()
         self._log_change(reason)
         return obstacle
@@ -85,8 +85,8 @@ class HealthEndpoint:
             found, is_seed_in_force, *_ = await asyncio.gather(
                 with_own_budget(find_obstacle(self._redis)),
                 with_own_budget(self._is_seed_in_force()),
-                with_own_budget(self._bearer.lookup(_NOBODYS_TOKEN)),
-                with_own_budget(self._clients.find(_NOBODYS_CLIENT_ID)),
+                with_own_budget(self._bearer.lookup(_UNKNOWN_TOKEN)),
+                with_own_budget(self._clients.find(_UNKNOWN_CLIENT_ID)),
             )
         except StoreUnavailable as error:
             return "the store does not answer or cannot serve", str(error)

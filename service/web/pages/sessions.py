@@ -27,8 +27,8 @@ from service.web.request.security_events import record_request_event
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
 MAX_SHOWN: Final = 100
 
-Leaving = Literal["signed_out_here", "signed_out_everywhere"]
-_FORCES_LOGIN: Final = (*get_args(Leaving), "login_not_admitted")
+SignOutNotice = Literal["signed_out_here", "signed_out_everywhere"]
+_FORCES_LOGIN: Final = (*get_args(SignOutNotice), "login_not_admitted")
 """The notices after which a login is forced.
 
 Otherwise an identity provider could log the next person in as the last one.
@@ -69,7 +69,7 @@ class SessionsEndpoint(PageEndpoint):
             name=session.shown_name,
             sessions=sessions,
             more=more,
-            now=_read_moment(await self.families.read_clock_ms()),
+            now=_to_datetime(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
             end_action=f"{path}/end",
             end_all_action=f"{path}/end-all",
@@ -123,7 +123,7 @@ class SessionsEndpoint(PageEndpoint):
         record_request_event(request, "signed_out", username=session.username, realm=session.realm)
         return self._redirect_to_login(request, "signed_out_here")
 
-    def _redirect_to_login(self, request: Request, notice: Leaving) -> Response:
+    def _redirect_to_login(self, request: Request, notice: SignOutNotice) -> Response:
         response = self.pages.redirect(self.browsers.make_notice(request, "/sessions/", notice))
         self.browsers.remove_session_cookie(response)
         return response
@@ -149,9 +149,9 @@ class SessionsEndpoint(PageEndpoint):
     async def _show(self, digest: str, family: FamilyRecord) -> ShownSession:
         client = await self.clients.find(family.client_id)
         name = (client.client_name if client else "") or family.client_id
-        since, last_used = _read_moment(family.created_ms), _read_moment(family.used_ms)
+        since, last_used = _to_datetime(family.created_ms), _to_datetime(family.used_ms)
         return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
 
 
-def _read_moment(ms: int) -> datetime:
+def _to_datetime(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
