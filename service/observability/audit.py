@@ -64,8 +64,9 @@ LIMIT_600: Final = 600
 
 _SESSION: Final = ("client_id", "username", "realm", "family", "address")
 _SCOPE: Final = (*_SESSION, "scope")
-_REGISTRY_CLIENT: Final = ("client_id", "actor")
-_REGISTRY_USER: Final = ("username", "realm", "actor")
+_REGISTRY_REALM: Final = ("realm", "actor", "reason")
+_REGISTRY_CLIENT: Final = ("client_id", "actor", "reason")
+_REGISTRY_USER: Final = ("username", "realm", "actor", "reason")
 
 KINDS: Final[Mapping[str, EventKind]] = {
     "code_issued": EventKind(INFO, LOG_ONLY, ("client_id", "username", "realm", "scope", "address")),
@@ -91,12 +92,14 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "client_authentication_failed": EventKind(WARNING, LIMIT_10, ("client_id", "reason", "address")),
     "client_throttled": EventKind(WARNING, LIMIT_10, ("client_id", "address")),
     "seed_applied": EventKind(INFO, LIMIT_600, ("added", "updated", "removed", "actor")),
-    "realm_created": EventKind(INFO, LIMIT_600, ("realm", "actor")),
-    "realm_updated": EventKind(INFO, LIMIT_600, ("realm", "actor")),
-    "realm_deleted": EventKind(INFO, LIMIT_600, ("realm", "actor")),
+    "realm_created": EventKind(INFO, LIMIT_600, _REGISTRY_REALM),
+    "realm_updated": EventKind(INFO, LIMIT_600, _REGISTRY_REALM),
+    "realm_deleted": EventKind(INFO, LIMIT_600, _REGISTRY_REALM),
     "client_created": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_updated": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_secret_rotated": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "client_disabled": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "client_enabled": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_deleted": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "user_created": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
     "user_updated": EventKind(INFO, LIMIT_600, _REGISTRY_USER),

@@ -27,6 +27,8 @@ Narrowing = Literal["refresh", "grant_or_scope"]
 class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The registration record. Fields that RFC 7591 defines have its names. A client without a secret hash is public.
 
+    A disabled client is refused as an unknown one.
+
     After a rotation, the previous secret stays valid until `previous_secret_until_ms`, in milliseconds since 1970 by
     the clock of Redis. `has_short_secret` is recorded when the secret is hashed, because a hash hides the length.
     """
@@ -40,6 +42,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     default_scope: str = ""
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
+    disabled: bool = False
     has_short_secret: bool = False
     previous_secret_hash: str | None = None
     previous_secret_until_ms: int = 0
@@ -106,8 +109,11 @@ def check_introspection(client: Client) -> None:
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:
     """Return the kind of right that the old registration has and the new one lacks, or None.
 
-    "refresh" has priority over "grant_or_scope": its loss ends every session of the client.
+    "refresh" has priority over "grant_or_scope": its loss ends every session of the client. A client that was disabled
+    lost it too.
     """
+    if new.disabled and not old.disabled:
+        return "refresh"
     if REFRESH_TOKEN in old.grant_types and REFRESH_TOKEN not in new.grant_types:
         return "refresh"
     grants_stay = set(old.grant_types) <= set(new.grant_types)
@@ -119,6 +125,6 @@ def may_keep_session(client: Client | None, loss: Narrowing, grant_type: str, sc
 
     `client` is None if the client was deleted.
     """
-    if client is None or loss == "refresh":
+    if client is None or client.disabled or loss == "refresh":
         return False
     return grant_type in client.grant_types and client.allowed_scope.covers(scope)

@@ -30,7 +30,7 @@ from service.redis_client.router import Router
 from service.redis_client.slots import get_slot
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
 from service.redis_client.url import RedisUrl
-from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
+from service.store.registry import ENABLED_CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
 MAX_ENTRIES: Final = 10_000
 """The bound for each kind of record. The records that were not used for longest are dropped first."""
@@ -154,7 +154,7 @@ class RegistryCaches:
         self._clock_offset_ms = clock_offset_ms
         self._router: Router | None = None
         find_router = self._get_router
-        self.clients = ClientCache(CLIENTS, find_router, CacheCounts("clients"), max_entries=max_entries)
+        self.clients = ClientCache(ENABLED_CLIENTS, find_router, CacheCounts("clients"), max_entries=max_entries)
         self.origins = OriginCache(ORIGINS, find_router, CacheCounts("origins"), max_entries=max_entries)
         self.realms = RealmCache(REALMS, find_router, CacheCounts("realms"), max_entries=max_entries)
         self.users = UserCache(

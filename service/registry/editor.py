@@ -1,7 +1,8 @@
 """Changes to single clients and users from the console, with the end of the sessions that each change requires.
 
-Changes are made under the registry's lock, so a seed that is being applied cannot overwrite one. An entry of a seed
-file is not applied again until the entry changes. So the next start does not undo a change that was made here.
+Changes are made under the registry's lock, so a seed that is being applied cannot overwrite one. A field of a seed
+file is not applied again until that field changes in the file. So the next start does not undo a change that was made
+here.
 
 Clauses: SPEC §2.3, §3, §6
 """

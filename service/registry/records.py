@@ -34,24 +34,36 @@ def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(origins))
 
 
-def make_client(entry: ClientEntry, old: Client | None) -> Client:
-    """Make the record of a client. An unchanged secret keeps its hash, so that workers need not verify it again."""
+def make_client(entry: ClientEntry, old: Client | None, *, with_secret: bool = True) -> Client:
+    """Make the record of a client. A secret that the old record has already keeps its hash.
+
+    So workers need not verify it again. Without `with_secret` the record gets no secret, because the caller uses the
+    other fields only.
+    """
+    client = msgspec.convert(msgspec.to_builtins(entry), Client)
+    if not with_secret:
+        return client
     secret_hash, is_short = entry.client_secret_hash, is_short_secret(entry.client_secret)
     if entry.client_secret is not None:
         secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
     elif old is not None and old.client_secret_hash == secret_hash:
         is_short = old.has_short_secret
-    client = msgspec.convert(entry, Client, from_attributes=True)
     return msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
 
 
-def make_user(entry: UserEntry, old: User | None) -> User:
+def make_user(entry: UserEntry, old: User | None, *, with_password: bool = True) -> User:
+    """Make the record of a user. A password that the old record has already keeps its hash.
+
+    Without `with_password` the record gets no password, because the caller uses the other fields only.
+    """
+    user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
     password_hash, upgraded_from = entry.password_hash, None
-    if entry.password is not None:
+    if not with_password:
+        password_hash = None
+    elif entry.password is not None:
         password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
     elif old is not None and old.upgraded_from == entry.password_hash:
         password_hash, upgraded_from = old.password_hash, old.upgraded_from
-    user = msgspec.convert(entry, User, from_attributes=True)
     return msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=upgraded_from)
 
 
@@ -77,5 +89,5 @@ def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, ke
     sealed = old.sealed_secret if old else ""
     if not keyring.is_sealed(sealed, entry.client_secret, f"realm:{name}"):
         sealed = keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
-    provider = msgspec.convert(entry, IdentityProvider, from_attributes=True)
+    provider = msgspec.convert(msgspec.to_builtins(entry), IdentityProvider)
     return msgspec.structs.replace(provider, sealed_secret=sealed)

@@ -67,9 +67,17 @@ def _parse_user(fields: Sequence[bytes | None]) -> User | None:
     return msgspec.structs.replace(read_json(_read_user, record, "a user"), revision=revision.decode())
 
 
+def _drop_disabled_client(record: bytes | None) -> Client | None:
+    client = _parse_client(record)
+    return None if client is None or client.disabled else client
+
+
 CLIENTS: Final = RecordKind[str, Client | None](
     lambda client_id: ("GET", registry_key("client", client_id)), _parse_client
 )
+ENABLED_CLIENTS: Final = RecordKind[str, Client | None](CLIENTS.command, _drop_disabled_client)
+"""Clients as requests see them: a disabled client is an unknown one."""
+
 ORIGINS: Final = RecordKind[str, bool](lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
 """Web origins. The record is True if some client has a redirect URI at the origin."""
 
@@ -177,7 +185,7 @@ class RegistryStore:
         await self._redis.write("HDEL", registry_key("owed_sweeps"), *client_ids)
 
     async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
-        """Return the digest of each user's seed entry as last applied, or None for a user without one."""
+        """Return the digests of each user's seed entry as last applied, or None for a user without an entry."""
         commands: list[Command] = [("HGET", user_seed_key(identity.shard), identity.subject) for identity in identities]
         return [_decode(digest) for digest in await self._redis.read_many(commands)]
 
@@ -187,7 +195,7 @@ class RegistryStore:
         )
 
     async def find_seed(self, name: str) -> str | None:
-        """Return the digest of what was last applied under the name, or None.
+        """Return the digests of what was last applied under the name, or None.
 
         Names are `file`, `client:<id>` and `realm:<name>`.
         """
@@ -215,14 +223,17 @@ class RegistryStore:
         fields = await self._redis.read("HGETALL", registry_key("seed"))
         return {name.decode(): digest.decode() for name, digest in fields.items()}
 
-    async def list_seeded_users(self, shards: Sequence[str]) -> list[UserIdentity]:
-        """Return the users of these shards whose entries a seed applied.
+    async def list_seeded_users(self, shards: Sequence[str]) -> list[tuple[UserIdentity, str]]:
+        """Return the users of these shards whose entries a seed applied, with the digests of the entry.
 
         Only shard and subject are set, because the store keeps no user name for a seed entry.
         """
-        answers = await self._redis.read_many([("HKEYS", user_seed_key(shard)) for shard in shards])
-        found = zip(shards, answers, strict=True)
-        return [UserIdentity("", "", subject.decode(), shard) for shard, subjects in found for subject in subjects]
+        answers = await self._redis.read_many([("HGETALL", user_seed_key(shard)) for shard in shards])
+        return [
+            (UserIdentity("", "", subject.decode(), shard), digests.decode())
+            for shard, fields in zip(shards, answers, strict=True)
+            for subject, digests in fields.items()
+        ]
 
     async def forget_seed(self, name: str) -> None:
         await self._redis.write("HDEL", registry_key("seed"), name)

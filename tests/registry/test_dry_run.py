@@ -160,20 +160,6 @@ async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worke
     assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
 
 
-@pytest.mark.clause("decided-seed-entry-decides")
-async def test_an_entry_that_changed_decides_over_all_of_its_record(worker: Worker, seeding: Seeding) -> None:
-    """The changed entry is newer: it ends an overlap, enables a disabled user and brings back a deleted one."""
-    text = FIRST.text.replace("role:enduser", "role:enduser role:partner").replace("[enduser]", "[enduser, partner]")
-    await seeding.apply(FIRST.seed)
-    await change_at_the_console(worker)
-    outcome = await seeding.apply(parse_seed(text.replace("name: Alice", "name: Another").encode()))
-    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
-
-    assert (shop.client_secret_hash, shop.previous_secret_hash, shop.previous_secret_until_ms) == (SECRET_HASH, None, 0)
-    assert (alice.name, alice.disabled) == ("Another", False)
-    assert outcome.users == Counts(added=1, updated=1)
-
-
 @pytest.mark.clause("decided-seed-keeps-console-changes", "decided-seed-deleted-stays-deleted")
 async def test_neither_an_old_file_nor_a_second_instance_brings_back_what_the_console_changed(
     worker: Worker, seeding: Seeding

@@ -87,17 +87,6 @@ async def test_what_was_changed_elsewhere_survives_a_restart(worker: Worker, see
     assert rotated == await find_client(worker, "web-shop")
 
 
-@pytest.mark.clause("decided-seed-keeps-console-changes")
-async def test_a_change_of_the_entry_itself_overrules_what_was_changed_elsewhere(
-    worker: Worker, seeding: Seeding
-) -> None:
-    await seeding.apply(SeedText().seed)
-    await worker.registry.put_users([msgspec.structs.replace(await find_alice(worker), disabled=True)])
-    await seeding.apply(SeedText().but(name="Back").seed)
-
-    assert not (await find_alice(worker)).disabled
-
-
 @pytest.mark.clause("decided-seed-deleted-stays-deleted")
 async def test_what_was_deleted_elsewhere_stays_deleted(worker: Worker, seeding: Seeding, store: redis.Redis) -> None:
     await seeding.apply(SeedText().seed)

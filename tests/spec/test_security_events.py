@@ -22,6 +22,7 @@ from tests.conftest import SEED, Clock, MakeSettings, http_client_for, make_code
 from tests.support.browser import SESSIONS, Browser, Page, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
+    BOB,
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
@@ -459,8 +460,8 @@ async def test_a_seed_says_what_it_changed(worker: Worker, json_logs: io.StringI
     await worker.seeding.apply(changed, actor="root")
 
     assert recorded == [
-        ("client_updated", {"client_id": PHONE_APP.client_id, "actor": "root"}),
-        ("user_created", {"username": "new@example.com", "realm": "main", "actor": "root"}),
+        ("client_updated", {"client_id": PHONE_APP.client_id, "actor": "root", "reason": "seed"}),
+        ("user_created", {"username": "new@example.com", "realm": "main", "actor": "root", "reason": "seed"}),
         ("seed_applied", {"added": 1, "updated": 1, "removed": 0, "actor": "root"}),
     ]
     assert not events_of(json_logs)
@@ -473,3 +474,29 @@ async def test_of_many_new_users_the_first_and_their_number_are_told(worker: Wor
 
     assert [name for name, _ in recorded] == ["user_created"] * 100 + ["seed_applied"]
     assert recorded[-1][1] == {"added": 600, "updated": 0, "removed": 0, "actor": "service"}
+
+
+async def test_a_seed_says_what_happened_to_each_entry(worker: Worker, json_logs: io.StringIO) -> None:
+    """A new secret, a new password and `disabled` have events of their own, beside which nothing was updated."""
+    text = SEED.read_text()
+    edited = parse_seed(
+        text.replace("client_secret: web-shop-secret", "client_secret: another-web-shop-secret")
+        .replace("password: hunter2 hunter2", "disabled: true\n    password: hunter3 hunter3")
+        .replace("client_name: Phone App", "client_name: Another name\n    disabled: true")
+        .encode()
+    )
+    worker.pending_revocations.scan_delay_seconds = 0  # no request is under way
+    await worker.seeding.apply(edited, actor="root")
+    recorded = [(name, fields.get("client_id") or fields.get("username")) for name, fields in events_of(json_logs)]
+
+    assert recorded == [
+        ("client_secret_rotated", WEB_SHOP.client_id),
+        ("client_disabled", PHONE_APP.client_id),
+        ("client_updated", PHONE_APP.client_id),
+        ("user_password_set", BOB.username),
+        ("user_disabled", BOB.username),
+        ("seed_applied", None),
+    ]
+    await worker.seeding.apply(parse_seed(text.encode()), actor="root", force=True)
+    forced = {name: fields.get("reason") for name, fields in events_of(json_logs)}
+    assert forced["user_enabled"] == forced["client_enabled"] == "seed_forced"

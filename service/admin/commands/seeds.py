@@ -72,6 +72,8 @@ def _show_difference(output: Output, difference: Difference) -> None:
     for change in difference.first:
         _, style = _MARKS[change.act]
         output.line({}, _word(change), style)
+        for field in change.fields:
+            output.line({}, f"    {field}", style)
     if difference.unnamed:
         output.note(f"… and {difference.unnamed} more")
     if difference.staying_clients or difference.staying_users:
@@ -87,10 +89,9 @@ def _show_difference(output: Output, difference: Difference) -> None:
 def _word(change: Change) -> str:
     mark, _ = _MARKS[change.act]
     realm = f" of realm {change.realm}" if change.realm else ""
-    fields = "".join(f"\n    {field}" for field in change.fields)
     undoes = "  (undoes what the console did)" if change.act == "restore" else ""
     ends = "  (ends sessions)" if change.ends_sessions else ""
-    return f"{mark} {change.kind} {change.name}{realm}{undoes}{ends}{fields}"
+    return f"{mark} {change.kind} {change.name}{realm}{undoes}{ends}"
 
 
 def _sum_up(outcome: Outcome) -> str:

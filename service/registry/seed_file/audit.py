@@ -6,10 +6,11 @@ Clauses: SPEC §6
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from service.observability.audit import record_event
-from service.registry.seed_file.plan import Act, EntryKind
+from service.registry.seed_file.plan import SECRET_FIELDS, Act, EntryKind, Planned, list_changed_fields
 
 MAX_REPORTED: Final = 100
 """The number of entries that get an event of their own. Further entries count only in the totals."""
@@ -25,6 +26,22 @@ _EVENTS: Final[dict[tuple[EntryKind, Act], str]] = {
     ("user", "update"): "user_updated",
     ("user", "remove"): "user_deleted",
 }
+_SECRET_EVENTS: Final[dict[str, str]] = {
+    "client_secret_hash": "client_secret_rotated",
+    "password_hash": "user_password_set",
+}
+_DISABLED_EVENTS: Final[dict[tuple[EntryKind, bool], str]] = {
+    ("client", True): "client_disabled",
+    ("client", False): "client_enabled",
+    ("user", True): "user_disabled",
+    ("user", False): "user_enabled",
+}
+_REASONS: Final[dict[Act, str]] = {
+    "add": "seed",
+    "update": "seed",
+    "restore": "seed_forced",
+    "remove": "seed_pruned",
+}
 
 
 class SeedEvents:
@@ -34,19 +51,20 @@ class SeedEvents:
         self._actor = actor
         self._acts: Counter[Act] = Counter()
 
-    def note(self, kind: EntryKind, act: Act, name: str, realm: str = "") -> None:
-        """Record one entry that was written; a restored one as an update. `realm` is the realm of a user."""
-        act = "update" if act == "restore" else act
-        self._acts[act] += 1
+    def note(self, planned: Planned) -> None:
+        """Record one entry that was written, with an event for each thing that happened to it."""
+        self._acts["update" if planned.act == "restore" else planned.act] += 1
         if self._acts.total() > MAX_REPORTED:
             return
-        record_event(
-            _EVENTS[kind, act],
-            client_id=name if kind == "client" else "",
-            username=name if kind == "user" else "",
-            realm=name if kind == "realm" else realm,
-            actor=self._actor,
-        )
+        for event in _list_events(planned):
+            record_event(
+                event,
+                client_id=planned.name if planned.kind == "client" else "",
+                username=planned.name if planned.kind == "user" else "",
+                realm=planned.name if planned.kind == "realm" else planned.realm,
+                actor=self._actor,
+                reason=_REASONS[planned.act],
+            )
 
     def record_all(self) -> None:
         """Record one event with the totals of the seed, if the seed changed anything."""
@@ -58,3 +76,17 @@ class SeedEvents:
                 removed=self._acts["remove"],
                 actor=self._actor,
             )
+
+
+def _list_events(planned: Planned) -> Iterator[str]:
+    """Yield the names of the events of one change. A new secret and `disabled` have events of their own."""
+    if planned.old is None or planned.new is None:
+        yield _EVENTS[planned.kind, "add" if planned.old is None else "remove"]
+        return
+    changed = list_changed_fields(planned.old, planned.new)
+    yield from (_SECRET_EVENTS[name] for name in changed if name in _SECRET_EVENTS)
+    if "disabled" in changed:
+        is_disabled = getattr(planned.new, "disabled", False)
+        yield _DISABLED_EVENTS[planned.kind, is_disabled]
+    if planned.kind == "realm" or not changed or not set(changed) <= {"disabled", *SECRET_FIELDS}:
+        yield _EVENTS[planned.kind, "update"]

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from service.protocol.user import User
 from service.redis_client.lock import RedisLock
 from service.registry.seed_file.plan import Planned
 from service.store.registry import LOCK_SECONDS
@@ -23,12 +22,16 @@ async def write_nothing(_: RedisLock) -> None:
 
 
 class Batch(NamedTuple):
-    """Entries of one kind after their comparison with Redis. `entries` counts those that are in the file."""
+    """Entries of one kind after their comparison with Redis. `entries` counts those that are in the file.
+
+    `unclear` are changes that are only reported, because it is not known which fields of the entry were edited.
+    """
 
     entries: int
     planned: tuple[Planned, ...] = ()
     write: Callable[[RedisLock], Awaitable[None]] = write_nothing
     plain_passwords: int = 0
+    unclear: tuple[Planned, ...] = ()
 
 
 class ApplyOptions(NamedTuple):
@@ -37,12 +40,6 @@ class ApplyOptions(NamedTuple):
     force: bool
     prune: bool
     renew: Renew
-
-
-class UserPlan(NamedTuple):
-    planned: Planned
-    user: User
-    digest: str
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -5,20 +5,22 @@ A dry run shows the changes in advance, and the application of a seed counts the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
+from service.registry.seed_file.field_digests import CLIENT_SECRET, LETTERS, PASSWORD, Comparison
 
 EntryKind = Literal["realm", "client", "user"]
 Act = Literal["add", "update", "restore", "remove"]
 Record = IdentityProvider | Client | User
+RecordT = TypeVar("RecordT", IdentityProvider, Client, User)
 
-_SECRET_FIELDS: Final = {
+SECRET_FIELDS: Final = {
     "client_secret_hash": "client_secret",
     "has_short_secret": "client_secret",
     "previous_secret_hash": "previous_secret",
@@ -27,6 +29,14 @@ _SECRET_FIELDS: Final = {
     "password_hash": "password",
     "upgraded_from": "password",
 }
+"""The fields of records that hold a secret or belong to one, with the names under which they are shown."""
+
+_RECORD_FIELDS: Final[Mapping[str, Collection[str]]] = {
+    **{letter: [name for name in LETTERS if LETTERS[name] == letter] for letter in LETTERS.values()},
+    CLIENT_SECRET: [name for name, shown in SECRET_FIELDS.items() if shown in ("client_secret", "previous_secret")],
+    PASSWORD: [name for name, shown in SECRET_FIELDS.items() if shown == "password"],
+}
+"""The fields of records that come from the fields of an entry with this letter."""
 
 
 class FieldChange(msgspec.Struct, frozen=True):
@@ -45,7 +55,7 @@ class FieldChange(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The change of one entry. A realm is named by its name, a client by its client_id, a user by realm and user name.
 
-    The act `restore` means that the text is the one last applied, but the record was changed or deleted elsewhere.
+    The act `restore` means that the change undoes what was changed or deleted elsewhere.
     """
 
     kind: EntryKind
@@ -112,24 +122,55 @@ class Planned(NamedTuple):
     realm: str = ""
 
 
+def is_deleted(comparison: Comparison, old: Record | None, *, force: bool) -> bool:
+    """Return True if the record was deleted elsewhere and the seed leaves it deleted."""
+    return old is None and not (comparison.may_add or force)
+
+
+def is_whole(comparison: Comparison, old: Record | None, *, force: bool) -> bool:
+    """Return True if the seed decides over the whole record, and False if only over the changed fields.
+
+    An unclear comparison concerns the whole record, but its result is only reported.
+    """
+    return old is None or force or comparison.is_unclear
+
+
+def plan_record(comparison: Comparison, old: RecordT | None, made: RecordT, *, force: bool) -> RecordT:
+    """Return the record that the seed would write. `made` is the record of the whole entry."""
+    if old is None or is_whole(comparison, old, force=force):
+        return made
+    return _merge(old, made, comparison.changed)
+
+
 def plan_change(
     kind: EntryKind,
     name: str,
-    old: Record | None,
-    new: Record,
-    is_changed: bool,
-    force: bool,
+    comparison: Comparison,
+    old: RecordT | None,
+    made: RecordT,
+    new: RecordT,
+    *,
     ends_sessions: bool,
     realm: str = "",
-) -> tuple[Planned, ...]:
-    """Return the change of an entry, or nothing.
+) -> Planned | None:
+    """Return the change of an entry from `old` to `new`, or None if there is nothing to write.
 
-    An entry with unchanged text is only applied again by `force`, and only if the record differs.
+    The change restores the record if it goes beyond what was edited in the file.
     """
-    act: Act = "restore" if not is_changed else "update" if old is not None else "add"
-    if not is_changed and not (force and not is_same(old, new)):
-        return ()
-    return (Planned(kind, name, act, old, new, ends_sessions, realm),)
+    if is_same(old, new) and not comparison.is_pending:
+        return None
+    act: Act = "update"
+    if old is None:
+        act = "add" if comparison.may_add else "restore"
+    elif not is_same(_merge(old, made, comparison.changed), new):
+        act = "restore"
+    return Planned(kind, name, act, old, new, ends_sessions, realm)
+
+
+def _merge(old: RecordT, made: RecordT, letters: Collection[str]) -> RecordT:
+    """Return the old record with the fields of these letters, and no others, taken from the other record."""
+    names = {name for letter in letters for name in _RECORD_FIELDS[letter]}
+    return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names & set(old.__struct_fields__)})
 
 
 def describe(planned: Planned) -> Change:
@@ -145,17 +186,20 @@ def describe(planned: Planned) -> Change:
 
 
 def is_same(old: Record | None, new: Record) -> bool:
-    """Return True if both records are equal but for `revision`, which is new after each write."""
-    return old is not None and not any(_compare(old, new))
+    return old is not None and not list_changed_fields(old, new)
+
+
+def list_changed_fields(old: Record, new: Record) -> list[str]:
+    """Return the names of the fields that differ, but for `revision`, which is new after each write."""
+    return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
 
 
 def _compare(old: Record, new: Record) -> Iterator[FieldChange]:
-    for name in old.__struct_fields__:
-        before, after = getattr(old, name), getattr(new, name)
-        if name in _SECRET_FIELDS and before != after:
-            yield FieldChange(_SECRET_FIELDS[name])
-        elif before != after and name != "revision":
-            yield FieldChange(name, before, after)
+    for name in list_changed_fields(old, new):
+        if name in SECRET_FIELDS:
+            yield FieldChange(SECRET_FIELDS[name])
+        else:
+            yield FieldChange(name, getattr(old, name), getattr(new, name))
 
 
 def _show(value: Any) -> str:

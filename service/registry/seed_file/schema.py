@@ -28,8 +28,9 @@ Introspect = bool | Literal["all"]
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The base of all entries.
 
-    Redis stores a digest of the entry as JSON. A field with its default value is omitted from the JSON, so that a field
-    which a later version adds does not change the digest.
+    A field with its default value counts as one that the file does not have.
+
+    In a user and a client, `disabled` is None if the file does not say it. Then the record is left as it is.
     """
 
 
@@ -62,6 +63,7 @@ class ClientEntry(_Entry, frozen=True, kw_only=True):
     default_scope: str = ""
     require_pkce: bool = False
     introspect: Introspect = False
+    disabled: bool | None = None
 
 
 class UserEntry(_Entry, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class UserEntry(_Entry, frozen=True, kw_only=True):
     password_hash: str | None = None
     roles: tuple[Role, ...] = ()
     name: str = ""
+    disabled: bool | None = None
 
 
 read_user_entry: Final = msgspec.json.Decoder(UserEntry).decode

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.provider import list_identity_risks
 from service.registry.seed_file.batch import Batch
-from service.registry.seed_file.plan import Act, Counts, EntryKind, Outcome
+from service.registry.seed_file.plan import Act, Counts, EntryKind, Outcome, Planned, describe
 from service.registry.seed_file.schema import Seed
 
 MAX_PLAIN_PASSWORDS: Final = 100
@@ -26,12 +26,14 @@ class Tally:
     def __init__(self, seed: Seed, *, is_key_strange: bool) -> None:
         self._seed = seed
         self._is_key_strange = is_key_strange
+        self._unclear = list[Planned]()
         self._acts = Counter[tuple[EntryKind, Act]]()
         self._plain_passwords = 0
 
     def add(self, batch: Batch) -> None:
         self._acts.update((each.kind, each.act) for each in batch.planned)
         self._plain_passwords += batch.plain_passwords
+        self._unclear += batch.unclear
 
     @property
     def outcome(self) -> Outcome:
@@ -55,11 +57,25 @@ class Tally:
                 "the seed was last applied with a secret key that is none of ours, so it is unknown what was edited "
                 "since: the clients and users that it brought are left as they are; seed --force applies all"
             )
+        yield from _list_unclear(self._unclear)
         if self._plain_passwords > MAX_PLAIN_PASSWORDS:
             yield (
                 f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
                 "hash-secret --file makes hashes that a seed file can have instead"
             )
+
+
+def _list_unclear(unclear: Sequence[Planned]) -> Iterator[str]:
+    """Yield a line for each entry that was edited before this version stored a digest of each field, up to a bound."""
+    for change in map(describe, unclear[:_MAX_NAMED]):
+        realm = f" of realm {change.realm}" if change.realm else ""
+        fields = ", ".join(dict.fromkeys(field.field for field in change.fields))
+        yield (
+            f"{change.kind} {change.name}{realm} differs from the file in {fields}, and it is unknown whether the file "
+            "or the console changed it: nothing of it was changed; seed --force applies the file"
+        )
+    if len(unclear) > _MAX_NAMED:
+        yield f"{len(unclear) - _MAX_NAMED} more entries differ in the same way; seed --dry-run --force shows them"
 
 
 def _list_seed_warnings(seed: Seed) -> Iterator[str]:

@@ -1,0 +1,340 @@
+"""A seed writes the fields that were edited in the file, and never what the console changed in other fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+import redis
+
+from service.crypto.keyring import Keyring
+from service.protocol.client import Client
+from service.protocol.user import User, identify_user
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.field_digests import LETTERS, PENDING, compare_entry
+from service.registry.seed_file.plan import Counts, FieldChange
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
+from service.worker import Worker
+from tests.conftest import MakeSettings
+from tests.registry.contents import IDENTITY, everything, find_alice, find_client
+from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.store.interruptions import BreakingConnection
+from tests.store.sessions import Sessions
+
+FIRST = SeedText()
+EDITED = FIRST.text.replace("name: Alice", "name: Another").replace(
+    "web-shop, client_secret_hash", "web-shop, client_name: Another, client_secret_hash"
+)
+"""The first file with another name of the user and of the client, and no other edit."""
+
+
+async def change_at_the_console(worker: Worker) -> None:
+    """Rotate a secret with an overlap, and set a password of a user, who is disabled and gets another role."""
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+    rotated = msgspec.structs.replace(
+        shop,
+        client_secret_hash=OTHER_HASH,
+        previous_secret_hash=SECRET_HASH,
+        previous_secret_until_ms=2**50,
+        disabled=True,
+        scope="realm:main role:partner",
+    )
+    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    changed = msgspec.structs.replace(alice, disabled=True, password_hash=OTHER_HASH, roles=("partner",))
+    await worker.registry.put_users([changed])
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes")
+@pytest.mark.parametrize("restarts", [1, 2])
+async def test_an_edited_name_undoes_nothing_that_the_console_changed(
+    worker: Worker, seeding: Seeding, restarts: int
+) -> None:
+    await seeding.apply(FIRST.seed)
+    await change_at_the_console(worker)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+    outcomes = [await seeding.apply(parse_seed(EDITED.encode())) for _ in range(restarts)]
+
+    assert (outcomes[0].clients.updated, outcomes[0].users.updated) == (1, 1)
+    assert msgspec.structs.replace(shop, client_name="Another") == await find_client(worker, "web-shop")
+    after = await find_alice(worker)
+    assert msgspec.structs.replace(alice, name="Another", revision=after.revision) == after
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An edit of the first file, and the fields of the records that it decides over."""
+
+    before: str
+    after: str
+    alice: dict[str, object]
+    shop: dict[str, object]
+
+
+EDITS = {
+    "password": Edit(
+        f'{PASSWORD_HASH}", roles: [enduser, organisation]',
+        f'{SECRET_HASH}", roles: [enduser, organisation]',
+        {"password_hash": SECRET_HASH},
+        {},
+    ),
+    "roles": Edit("roles: [enduser, organisation]", "roles: [enduser]", {"roles": ("enduser",)}, {}),
+    "secret": Edit(
+        SECRET_HASH,
+        PASSWORD_HASH,
+        {},
+        {"client_secret_hash": PASSWORD_HASH, "previous_secret_hash": None, "previous_secret_until_ms": 0},
+    ),
+    "scope": Edit('"realm:main role:enduser"}', '"realm:main role:admin"}', {}, {"scope": "realm:main role:admin"}),
+    "disabled user": Edit("name: Alice}", "name: Alice, disabled: false}", {"disabled": False}, {}),
+    "disabled client": Edit(
+        "web-shop, client_secret_hash", "web-shop, disabled: false, client_secret_hash", {}, {"disabled": False}
+    ),
+}
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes", "decided-seed-adds-and-updates")
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+async def test_an_edited_field_decides_over_that_field_alone(worker: Worker, seeding: Seeding, edit: Edit) -> None:
+    await seeding.apply(FIRST.seed)
+    await change_at_the_console(worker)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+    assert edit.before in FIRST.text
+    await seeding.apply(parse_seed(FIRST.text.replace(edit.before, edit.after).encode()))
+
+    after = await find_alice(worker)
+    assert msgspec.structs.replace(alice, revision=after.revision, **edit.alice) == after
+    assert msgspec.structs.replace(shop, **edit.shop) == await find_client(worker, "web-shop")
+
+
+@pytest.mark.clause("decided-seed-disabled", "decided-user-change-ends-tokens", "decided-seed-ends-sessions")
+async def test_disabled_in_the_file_ends_sessions_and_without_it_the_console_decides(
+    sessions: Sessions, seeding: Seeding
+) -> None:
+    disabled = FIRST.text.replace("phone-app,", "phone-app, disabled: true,")
+    disabled = disabled.replace("bob@example.com,", "bob@example.com, disabled: true,")
+    await seeding.apply(FIRST.seed)
+    session = await sessions.start()
+    difference = await seeding.compare(parse_seed(disabled.encode()))
+    await seeding.apply(parse_seed(disabled.encode()))
+
+    assert [(change.name, list(map(str, change.fields)), change.ends_sessions) for change in difference.first] == [
+        ("phone-app", ["disabled: false → true"], True),
+        ("bob@example.com", ["disabled: false → true"], True),
+    ]
+    assert sessions.live(session) == [False]
+    bob = await sessions.worker.registry.find_user(identify_user("main", "bob@example.com"))
+    assert bob is not None
+    assert bob.disabled
+    assert (await find_client(sessions.worker)).disabled
+
+    await seeding.apply(FIRST.seed)  # no longer in the file
+    assert (await find_client(sessions.worker)).disabled
+    await seeding.apply(parse_seed(disabled.replace("disabled: true", "disabled: false").encode()))
+    assert not (await find_client(sessions.worker)).disabled
+
+
+@pytest.mark.clause("decided-seed-deleted-stays-deleted")
+async def test_an_edited_entry_does_not_bring_back_what_the_console_deleted(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST.seed)
+    store.delete("client:{registry}:web-shop", f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}")
+    outcome = await seeding.apply(parse_seed(EDITED.encode()))
+
+    assert outcome.changes == 0
+    assert await worker.registry.find_client("web-shop") is None
+    assert await worker.registry.find_user(IDENTITY) is None
+    forced = await seeding.apply(parse_seed(EDITED.encode()), force=True)
+    assert (forced.clients, forced.users) == (Counts(restored=1, unchanged=1), Counts(restored=1, unchanged=1))
+    assert ((await find_client(worker, "web-shop")).client_name, (await find_alice(worker)).name) == ("Another",) * 2
+
+
+async def test_edits_that_were_made_while_a_record_was_deleted_count_as_applied(
+    worker: Worker, seeding: Seeding
+) -> None:
+    """The console makes the user again later, and the file does not change that user."""
+    await seeding.apply(FIRST.seed)
+    await worker.registry.delete_users([IDENTITY])
+    await seeding.apply(FIRST.but(name="Another").seed)
+    again = User(realm="main", username="alice@example.com", name="By the console")
+    await worker.registry.put_users([again])
+
+    assert (await seeding.apply(FIRST.but(name="Another").seed, force=False)).changes == 0
+    assert (await find_alice(worker)).name == "By the console"
+
+
+async def test_an_entry_for_a_record_that_the_console_made_decides_over_the_fields_that_it_has(
+    worker: Worker, seeding: Seeding
+) -> None:
+    made = Client(client_id="web-shop", client_name="Shop", introspect=True, client_secret_hash=OTHER_HASH)
+    await worker.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
+    await seeding.apply(FIRST.seed)
+
+    shop = await find_client(worker, "web-shop")
+    assert (shop.client_name, shop.introspect, shop.client_secret_hash) == ("Shop", True, SECRET_HASH)
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
+async def test_an_interrupted_edit_undoes_nothing_and_is_finished_or_taken_back(
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis
+) -> None:
+    """The write breaks off at each call. The next start has the new file, or the one of before."""
+    for text, name in ((EDITED, "Another"), (FIRST.text, "Alice")):
+        calls, is_broken = 0, True
+        while is_broken:
+            store.flushall()
+            await seeding.apply(FIRST.seed)
+            await change_at_the_console(worker)
+            shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+            connection = BreakingConnection(make_settings(), calls=calls)
+            try:
+                await make_seeding(connection).apply(parse_seed(EDITED.encode()))
+                is_broken = False
+            except Exception:  # whatever broke off
+                pass
+            finally:
+                await connection.close()
+            await seeding.apply(parse_seed(text.encode()))
+
+            after = await find_alice(worker)
+            assert msgspec.structs.replace(alice, name=name, revision=after.revision) == after, calls
+            client_name = "Another" if text == EDITED else ""
+            assert msgspec.structs.replace(shop, client_name=client_name) == await find_client(worker, "web-shop")
+            assert not [value for key in store.keys("seed:*") for value in store.hvals(key) if PENDING in str(value)]
+            calls += 1
+        assert calls > 10
+
+
+def downgrade(store: redis.Redis, text: str) -> None:
+    """Store what an earlier version stored: one digest of each whole entry."""
+    keyring, seed = Keyring([KEY_ONE]), parse_seed(text.encode())
+    for client in seed.clients:
+        digest = keyring.digest_seed(msgspec.json.encode(client))
+        store.hset("seed:{registry}", f"client:{client.client_id}", digest)
+    for user in seed.users:
+        identity = identify_user(user.realm, user.username)
+        digest = keyring.digest_seed(msgspec.json.encode(user))
+        store.hset(f"seed:{{{identity.shard}}}", identity.subject, digest)
+    store.hset("seed:{registry}", "file", keyring.digest_seed(seed.fingerprint))
+
+
+@pytest.mark.clause("decided-seed-digests-of-entries")
+async def test_digests_of_whole_entries_that_match_count_for_all_fields(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
+    """The first start after the upgrade has the same file. A later edit changes only its own field."""
+    await seeding.apply(FIRST.seed)
+    await change_at_the_console(worker)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+    expected = {key: store.hgetall(key) for key in store.keys("seed:*")}
+    downgrade(store, FIRST.text)
+    outcome = await seeding.apply(FIRST.seed)
+
+    assert (outcome.changes, outcome.warnings) == (0, ())
+    assert expected == {key: store.hgetall(key) for key in store.keys("seed:*")}
+    await seeding.apply(parse_seed(EDITED.encode()))
+    after = await find_alice(worker)
+    assert msgspec.structs.replace(alice, name="Another", revision=after.revision) == after
+    assert msgspec.structs.replace(shop, client_name="Another") == await find_client(worker, "web-shop")
+
+
+@pytest.mark.clause("decided-seed-digests-of-entries")
+async def test_of_an_entry_that_was_edited_before_its_fields_were_known_nothing_is_changed_without_force(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST.seed)
+    await change_at_the_console(worker)
+    downgrade(store, FIRST.text)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+    seed = parse_seed(EDITED.encode())
+    outcomes = [await seeding.compare(seed), await seeding.apply(seed), await seeding.apply(seed, prune=True)]
+
+    for outcome in outcomes:
+        assert outcome.changes == 0
+        named = [warning.partition(" differs from the file in ")[0] for warning in outcome.warnings]
+        assert named == ["client web-shop", "user alice@example.com of realm main"]
+        assert "password, roles, name, disabled" in outcome.warnings[1]
+        assert "seed --force" in outcome.warnings[1]
+    assert (shop, alice) == (await find_client(worker, "web-shop"), await find_alice(worker))
+    forced = await seeding.apply(seed, force=True)
+    assert (forced.clients.restored, forced.users.restored, forced.warnings) == (1, 1, ())
+    assert not (await find_alice(worker)).disabled
+    assert (await seeding.apply(seed, prune=True)).warnings == ()
+
+
+@pytest.mark.clause("decided-seed-digests-of-entries")
+async def test_a_whole_entry_that_equals_its_record_is_settled_without_a_word(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
+    """The file was brought in line with what the console had done."""
+    await seeding.apply(FIRST.seed)
+    downgrade(store, FIRST.text)
+    await worker.registry.put_users([msgspec.structs.replace(await find_alice(worker), name="Another")])
+    outcome = await seeding.apply(FIRST.but(name="Another").seed)
+
+    assert (outcome.changes, outcome.warnings) == (0, ())
+
+
+@pytest.mark.clause("decided-seed-digests-of-entries", "decided-seed-interrupted")
+async def test_an_entry_that_an_earlier_version_left_half_written_is_written_again(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST.seed)
+    store.hset("seed:{registry}", mapping={"client:web-shop": "under way", "file": "under way"})
+    store.hset(f"seed:{{{IDENTITY.shard}}}", IDENTITY.subject, "under way")
+    await change_at_the_console(worker)
+    await worker.registry.delete_users([IDENTITY])
+    await seeding.apply(parse_seed(EDITED.encode()))
+
+    alice, shop = await find_alice(worker), await find_client(worker, "web-shop")
+    assert (alice.name, alice.password_hash) == ("Another", PASSWORD_HASH)
+    assert (shop.client_name, shop.client_secret_hash, shop.previous_secret_hash) == ("Another", SECRET_HASH, None)
+    assert shop.disabled  # the file does not say it
+
+
+@pytest.mark.clause("decided-secret-key-rotation", "decided-seed-digest-keyed")
+async def test_an_edit_is_recognised_through_every_step_of_a_key_change(worker: Worker) -> None:
+    await make_seeding(worker.redis, KEY_ONE).apply(FIRST.seed)
+    await change_at_the_console(worker)
+    for step, keys in enumerate([(KEY_ONE, KEY_TWO), (KEY_TWO, KEY_ONE), (KEY_TWO,)]):
+        text = FIRST.but(name=f"Name {step}")
+        outcome = await make_seeding(worker.redis, *keys).apply(text.seed)
+
+        assert (outcome.users.updated, outcome.warnings) == (1, ())
+        alice = await find_alice(worker)
+        assert (alice.name, alice.disabled, alice.roles) == (f"Name {step}", True, ("partner",))
+
+
+@pytest.mark.clause("decided-seed-digest-keyed")
+def test_equal_passwords_of_two_users_have_different_digests() -> None:
+    keyring = Keyring([KEY_ONE])
+    digests = {
+        compare_entry(keyring, f"user:{name}", UserEntry(username="u", password="the same"), None).applied
+        for name in ("one", "two")
+    }
+
+    assert len(digests) == 2
+
+
+def test_each_field_of_an_entry_has_a_letter_of_its_own() -> None:
+    """A secret and its hash share one, since the file has one of them."""
+    for kind in (RealmEntry, ClientEntry, UserEntry):
+        names = [name for name in kind.__struct_fields__ if name not in ("client_secret_hash", "password_hash")]
+        assert len({LETTERS[name] for name in names}) == len(names), kind
+
+
+async def test_what_is_stored_of_a_user_fits_redis_compact_hashes(worker: Worker, store: redis.Redis) -> None:
+    """Redis keeps a hash compact while no value has more than 64 bytes (hash-max-listpack-value)."""
+    text = "users: [{username: a@example.com, password: 'long enough', roles: [enduser], name: A, disabled: true}]"
+    await make_seeding(worker.redis).apply(parse_seed(text.encode()))
+    (key,) = store.scan_iter("seed:{???}")
+    (value,) = store.hvals(key)
+
+    assert len(value) <= 64
+    assert not [key for key, dump in everything(store).items() if b"long enough" in (dump or b"")]
+
+
+def test_a_change_of_disabled_is_shown_as_any_other() -> None:
+    assert str(FieldChange("disabled", False, True)) == "disabled: false → true"
