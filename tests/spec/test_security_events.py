@@ -490,9 +490,9 @@ async def test_a_seed_says_what_happened_to_each_entry(worker: Worker, json_logs
     recorded = [(name, fields.get("client_id") or fields.get("username")) for name, fields in events_of(json_logs)]
 
     assert recorded == [
-        ("client_secret_rotated", WEB_SHOP.client_id),
         ("client_disabled", PHONE_APP.client_id),
         ("client_updated", PHONE_APP.client_id),
+        ("client_secret_rotated", WEB_SHOP.client_id),
         ("user_password_set", BOB.username),
         ("user_disabled", BOB.username),
         ("seed_applied", None),
