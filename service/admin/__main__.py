@@ -11,7 +11,19 @@ import click
 
 from service.admin.command import console
 
-SUBJECTS = ("seeds", "clients", "users", "tokens", "revocations", "events", "stats", "doctor", "hashing")
+SUBJECTS = (
+    "seeds",
+    "clients",
+    "users",
+    "sessions",
+    "realms",
+    "tokens",
+    "revocations",
+    "events",
+    "stats",
+    "doctor",
+    "hashing",
+)
 
 
 def load_console() -> click.Group:

@@ -7,9 +7,10 @@ from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from service.config.settings import Settings, unknown_variables
-from service.protocol.client import AUTHORIZATION_CODE, MIN_SECRET_CHARACTERS, PASSWORD, Client
+from service.protocol.client import MIN_SECRET_CHARACTERS, PASSWORD, Client
 from service.protocol.uri import is_loopback
 from service.redis_client.url import RedisUrl
+from service.registry.warnings import list_client_warnings
 
 Level = Literal["good", "note", "warning", "trouble"]
 
@@ -85,17 +86,13 @@ def look_at_store_address(url: RedisUrl) -> Iterator[Finding]:
 def look_at_clients(clients: Sequence[Client], now_ms: int) -> Iterator[Finding]:
     for client in clients:
         subject = f"client {client.client_id}"
-        if client.is_public and AUTHORIZATION_CODE in client.grant_types and not client.require_pkce:
-            yield Finding("warning", subject, "public and without require_pkce: a stolen code could be exchanged")
+        for warning in list_client_warnings(client):
+            yield Finding("warning", subject, warning)
         if PASSWORD in client.grant_types:
             yield Finding("note", subject, "may use the password grant, which is for first-party apps only")
         if client.has_short_secret:
             says = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters and can be guessed"
             yield Finding("warning", subject, f"{says}; client rotate-secret makes a long one")
-        for redirect_uri in client.redirect_uris:
-            parts = urlsplit(redirect_uri)
-            if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-                yield Finding("warning", subject, f"codes travel in the clear to {redirect_uri}")
         if client.previous_secret_until_ms > now_ms:
             yield Finding("note", subject, "its secret was rotated, and the old one is good for a while yet")
 
@@ -110,7 +107,11 @@ def look_at_servers(
             says = f"maxmemory-policy is {policy}: sessions and marks of revocation may be dropped; expected noeviction"
             yield Finding("trouble", "Redis", says)
         if not server.get("maxmemory"):
-            yield Finding("warning", "Redis", "no maxmemory: when memory runs out the system ends Redis, not one write")
+            yield Finding(
+                "warning",
+                "Redis",
+                "no maxmemory: if memory runs out, the kernel may end Redis. Set maxmemory below the free memory",
+            )
     for server in persistence:
         if not server.get("aof_enabled"):
             says = "appendonly is off: a restart loses every session, or brings revoked tokens back"

@@ -7,28 +7,47 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
+import msgspec
 
+from service import __version__
 from service.admin.context import AdminContext, explaining, open_context
 from service.admin.output import Output, WrongInput
 from service.admin.prompts import ask_secret, read_stdin
-from service.observability.logs import configure_logging
-
-COMMON: Final = (
-    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs."),
-    click.Option(["--yes"], is_flag=True, help="Answer every question with yes."),
-)
+from service.observability.logs import configure_logging, escape_json
 
 Work = Callable[..., Awaitable[None]]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Console(click.Group):
+    """The root of all commands. With `--json` its errors are JSON as well."""
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
+        """Run the command that the arguments name, and exit with its status."""
+        words = sys.argv[1:] if args is None else list(args)
+        try:
+            sys.exit(super().main(words, *others, **extra | {"standalone_mode": False}))
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            sys.exit(1)
+        except click.ClickException as error:
+            if "--json" in words:
+                told = {"error": error.format_message(), "status": error.exit_code}
+                click.echo(escape_json(msgspec.json.encode(told).decode()), err=True)
+            else:
+                error.show()
+            sys.exit(error.exit_code)
+
+
+@click.group(cls=Console, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="token-service %(version)s")
 def console() -> None:
     """Manage the token service: clients, users, sessions, and the state of the store.
 
@@ -39,45 +58,69 @@ def console() -> None:
     """
     is_debugging = os.environ.get("LOG_LEVEL", "").lower() == "debug"
     configure_logging("debug" if is_debugging else "warning", "console")
+    if not is_debugging:
+        logging.getLogger("service.store").setLevel(logging.ERROR)  # each command reports an outage itself
 
 
-def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
+def make_common_options(*, asks: bool) -> list[click.Parameter]:
+    """Return the options of every command. The help shows --yes if the command asks questions."""
+    return [
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs. Errors are JSON as well."),
+        click.Option(["--yes"], is_flag=True, hidden=not asks, help="Confirm without being asked."),
+    ]
+
+
+def command(
+    group: click.Group, name: str, *, asks: bool = False, examples: Sequence[str] = ()
+) -> Callable[[Work], click.Command]:
     """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
     The coroutine is called with the context, the output and its own parameters. A caller of the console may pass
-    another function than `open_context` as the object of click's context.
+    another function than `open_context` as the object of click's context. The help ends with the examples, which are
+    the words after the name of the console.
     """
 
     def decorate(work: Work) -> click.Command:
-        @group.command(name)
+        @group.command(name, epilog=_format_examples(examples))
         @functools.wraps(work)
         def run(as_json: bool, yes: bool, **parameters: Any) -> None:
             with explaining():
                 asyncio.run(_run_in_context(work, Output(as_json=as_json, always_yes=yes), parameters))
 
-        run.params += COMMON
+        run.params += make_common_options(asks=asks)
         return run
 
     return decorate
+
+
+def _format_examples(examples: Sequence[str]) -> str | None:
+    """Return the examples as a paragraph whose lines click does not join."""
+    if not examples:
+        return None
+    return "\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
 
 
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:
     make_context: Callable[[], AdminContext] = click.get_current_context().obj or open_context
     context = make_context()
     context.open()
+    output.store = context.store_name
     try:
         await work(context, output, **parameters)
     finally:
         await context.close()
 
 
-def read_secret(prompt: str, file: str | None, *, twice: bool = False) -> str:
-    """Read a secret of one line: from the file, from the terminal without echo, or else from stdin."""
+def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: bool = False) -> str:
+    """Read a secret of one line: from the file, from the terminal without echo, or else from stdin.
+
+    `what` names the secret in messages.
+    """
     if file is not None:
-        return _first_line(_read_file(file), name_file(file))
+        return _first_line(_read_file(file), name_file(file), what)
     if sys.stdin.isatty():
         return ask_secret(prompt, twice=twice)
-    return _first_line(read_stdin(), "stdin")
+    return _first_line(read_stdin(), "stdin", what)
 
 
 def read_lines(file: str) -> list[str]:
@@ -102,10 +145,11 @@ def name_file(file: str) -> str:
     return "stdin" if file == "-" else file
 
 
-def _first_line(text: str, place: str) -> str:
+def _first_line(text: str, place: str, what: str) -> str:
     lines = text.splitlines()
     if len(lines) != 1 or not lines[0]:
-        raise WrongInput(f"{place}: expected one line with the secret")
+        hint = "Type it at a terminal, or pipe it in" if place == "stdin" else "The file has it in its only line"
+        raise WrongInput(f"{place}: expected one line with the {what}. {hint}")
     return lines[0]
 
 

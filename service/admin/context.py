@@ -22,11 +22,13 @@ from service.observability.audit_stream import AuditStream
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import UserIdentity, identify_user, normalize_username
 from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.url import without_password
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
+from service.store.attempts import Attempts
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.families import Families
@@ -49,6 +51,7 @@ class AdminContext:
         self.keyring = Keyring(settings.secret_keys)
         self.registry = RegistryStore(self.redis)
         self.access_tokens = AccessTokens(self.redis)
+        self.attempts = Attempts(self.redis)
         lifetimes = make_lifetimes(settings)
         self.families = Families(self.redis, lifetimes)
         self.inspection = TokenInspection(self.redis, lifetimes)
@@ -62,6 +65,13 @@ class AdminContext:
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
         )
+
+    @property
+    def store_name(self) -> str:
+        """The address of the store without its password, or the folder of the embedded store."""
+        if self.settings.redis_url is None:
+            return f"the embedded store in {self.settings.data_dir}"
+        return without_password(self.settings.redis_url)
 
     def open(self) -> None:
         """Start to send security events to the stream. Call this in the task that uses the context."""

@@ -49,8 +49,11 @@ class Advance(Protocol):
 
 
 class Output:
-    def __init__(self, *, as_json: bool, always_yes: bool) -> None:
+    """The output of one command. `store` names the store that it works on, for its questions."""
+
+    def __init__(self, *, as_json: bool, always_yes: bool, store: str = "") -> None:
         self.as_json = as_json
+        self.store = store
         self._always_yes = always_yes
         width = None if sys.stdout.isatty() else UNBOUNDED
         self._people = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
@@ -113,7 +116,7 @@ class Output:
         if self._always_yes:
             return
         try:
-            agreed = ask_yes_or_no(make_printable(question))
+            agreed = ask_yes_or_no(make_printable(f"On {self.store}: {question}"))
         except click.Abort:
             click.echo(err=True)
             raise CommandRefused(
@@ -121,6 +124,11 @@ class Output:
             ) from None
         if not agreed:
             raise CommandRefused("nothing was changed")
+
+    def ask_at_terminal(self, question: str) -> None:
+        """Ask a question if stdin is a terminal. A program that calls the console is not asked."""
+        if sys.stdin.isatty():
+            self.ask(question)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Advance]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import re
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -16,6 +17,22 @@ from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import BadSeed, ClientEntry, UserEntry
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
+
+_SOURCES: Final = {
+    "client_id": "ID",
+    "client_name": "--name",
+    "default_scope": "--default-scope",
+    "grant_types": "--grant-type",
+    "introspect": "--introspect",
+    "name": "--name",
+    "redirect_uris": "--redirect-uri",
+    "roles": "--role",
+    "scope": "--scope",
+    "username": "NAME",
+}
+"""The argument or option of the console behind each field of an entry."""
+
+_PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
 
 
 def validate_client(**fields: Any) -> Client:
@@ -40,8 +57,16 @@ def _check(section: str, fields: dict[str, Any], kind: type[Entry], min_password
     except BadSeed as refusal:
         if refusal.mistakes[0].startswith("the file: "):  # YAML permits no control characters anywhere
             raise WrongInput("expected text without control characters") from None
-        mistakes = (mistake.removeprefix(f"{section}[0].") for mistake in refusal.mistakes)
+        mistakes = (_name_source(mistake.removeprefix(f"{section}[0].")) for mistake in refusal.mistakes)
         raise WrongInput("\n".join(mistakes)) from None
     (entry,) = getattr(seed, section)
     assert isinstance(entry, kind)
     return entry
+
+
+def _name_source(mistake: str) -> str:
+    """Return the mistake with the console's option in place of the field of the seed file."""
+    place = _PLACE.match(mistake)
+    if place is None or place[1] not in _SOURCES:
+        return mistake
+    return f"{_SOURCES[place[1]]}: {mistake[place.end() :]}"

@@ -21,9 +21,9 @@ from service.observability.logs import EventLog
 class Fields(TypedDict, total=False):
     """The fields of an event. A field whose value is unknown is left out.
 
-    `reason` is a fixed word. `actor` is the person at the console, or the program that acted instead. `count` is the
-    number of objects concerned. In an entry of the stream without other fields, `count` is the number of further events
-    of that name.
+    `reason` is a fixed word. `issued_before` is a time by ISO 8601. `actor` is the person at the console, or the
+    program that acted instead. `count` is the number of objects concerned. In an entry of the stream without other
+    fields, `count` is the number of further events of that name.
     """
 
     client_id: str
@@ -33,6 +33,7 @@ class Fields(TypedDict, total=False):
     scope: str
     grant_type: str
     reason: str
+    issued_before: str
     address: str
     actor: str
     count: int
@@ -106,9 +107,12 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "user_password_set": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
     "user_disabled": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
     "user_enabled": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "user_unlocked": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
     "user_deleted": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
     "token_revoked_by_console": EventKind(INFO, LIMIT_600, ("client_id", "username", "realm", "family", "actor")),
-    "revoke_all_by_console": EventKind(INFO, LIMIT_600, ("client_id", "username", "realm", "reason", "count", "actor")),
+    "revoke_all_by_console": EventKind(
+        INFO, LIMIT_600, ("client_id", "username", "realm", "reason", "issued_before", "count", "actor")
+    ),
     "events_lost": EventKind(WARNING, LOG_ONLY, ("count", "reason")),
 }
 

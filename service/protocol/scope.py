@@ -17,8 +17,10 @@ MAIN_REALM: Final = "main"
 REALMS: Final = (MAIN_REALM, "cep")
 ROLES: Final = ("enduser", "organisation", "admin", "partner", "device", "orderer")
 
-_ITEMS: Final = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
-_MAX_ITEMS: Final = len(_ITEMS)
+SCOPE_ITEMS: Final = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
+"""All items that a scope can have, in the order of the canonical text."""
+
+_MAX_ITEMS: Final = len(SCOPE_ITEMS)
 """A scope with more items repeats one or has an unknown one."""
 
 
@@ -28,7 +30,7 @@ class Scope(msgspec.Struct, frozen=True):
     items: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return " ".join(item for item in _ITEMS if item in self.items)
+        return " ".join(item for item in SCOPE_ITEMS if item in self.items)
 
     @property
     def realms(self) -> tuple[str, ...]:
@@ -42,7 +44,9 @@ class Scope(msgspec.Struct, frozen=True):
         return other.items <= self.items
 
     def _named(self, prefix: str) -> tuple[str, ...]:
-        return tuple(item.removeprefix(prefix) for item in _ITEMS if item in self.items and item.startswith(prefix))
+        return tuple(
+            item.removeprefix(prefix) for item in SCOPE_ITEMS if item in self.items and item.startswith(prefix)
+        )
 
 
 def parse_scope(text: str) -> Scope:
@@ -56,7 +60,7 @@ def parse_scope(text: str) -> Scope:
     for item in items[:_MAX_ITEMS]:
         if not SCOPE_TOKEN.fullmatch(item):
             raise InvalidScope("scope_malformed")
-        if item not in _ITEMS:
+        if item not in SCOPE_ITEMS:
             raise InvalidScope("scope_item_unknown")
     if len(set(items)) < len(items) or len(items) > _MAX_ITEMS:
         raise InvalidScope("scope_item_repeated")
@@ -71,7 +75,7 @@ def parse_realm(granted: str) -> str:
 
 def has_known_items(text: str) -> bool:
     """Return True if every item is in the vocabulary. No token can have any other item."""
-    return all(item in _ITEMS for item in text.split(" "))
+    return all(item in SCOPE_ITEMS for item in text.split(" "))
 
 
 def check_one_realm_one_role(scope: Scope) -> None:

@@ -14,7 +14,7 @@ from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import MAX_USERNAME_CHARACTERS, User, identify_user
+from service.protocol.user import MAX_USERNAME_CHARACTERS, User, UserIdentity, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
@@ -90,7 +90,7 @@ class Logins:
             yield
             return
         of_address = make_address_counters("refused", prefixes, self._settings.login_attempts_per_address, realm)
-        identity = identify_user(realm, _fold(username))
+        identity = identify_for_throttle(realm, username)
         of_user = [Counter(login_key(identity, "refused"), *self._settings.login_attempts_per_user)]
         try:
             async with AsyncExitStack() as checking:
@@ -115,7 +115,7 @@ class Logins:
         counters, so that a slow identity provider delays no login of another realm. Spellings that an identity provider
         may treat as one name count as one.
         """
-        identity = identify_user(realm, username if realm == MAIN_REALM else _fold(username))
+        identity = identify_for_throttle(realm, username)
         most, window_ms = self._settings.login_attempts
         places, everywhere = prefixes, ""
         if device:
@@ -125,6 +125,11 @@ class Logins:
             [*here, Counter(login_key(identity, everywhere), *self._settings.login_attempts_per_user)],
             make_address_counters("login", prefixes, self._settings.login_attempts_per_address, realm),
         )
+
+
+def identify_for_throttle(realm: str, username: str) -> UserIdentity:
+    """Return the identity whose counters limit the logins with this user name, as it was typed."""
+    return identify_user(realm, username if realm == MAIN_REALM else _fold(username))
 
 
 def _fold(username: str) -> str:

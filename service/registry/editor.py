@@ -17,7 +17,7 @@ from typing import Unpack
 import msgspec
 
 from service.observability.audit import Fields, record_event
-from service.protocol.client import Client
+from service.protocol.client import Client, find_narrowing
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity
 from service.registry.pending_revocations import PendingRevocations
@@ -46,7 +46,9 @@ class RegistryEditor:
         async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
                 raise ChangeRefused(f"there is a client {client.client_id} already")
-            await self._put_client(client)
+            await self._registry.put_client(
+                client, old_origins=(), new_origins=list_origins(client.redirect_uris), narrowing=None
+            )
 
     async def rotate_secret(self, client_id: str, secret_hash: str, previous_until_ms: int) -> None:
         """Replace the client's secret.
@@ -57,15 +59,33 @@ class RegistryEditor:
             client = await self._get_client(client_id)
             if client.is_public:
                 raise ChangeRefused(f"the client {client_id} is public: it has no secret")
-            await self._put_client(
-                msgspec.structs.replace(
-                    client,
-                    client_secret_hash=secret_hash,
-                    has_short_secret=False,
-                    previous_secret_hash=client.client_secret_hash if previous_until_ms else None,
-                    previous_secret_until_ms=previous_until_ms,
-                ),
+            rotated = msgspec.structs.replace(
+                client,
+                client_secret_hash=secret_hash,
+                has_short_secret=False,
+                previous_secret_hash=client.client_secret_hash if previous_until_ms else None,
+                previous_secret_until_ms=previous_until_ms,
             )
+            await self._replace_client(client, rotated)
+
+    async def update_client(self, old: Client, new: Client) -> None:
+        """Replace the record of a client. Sessions that depended on something that the new record lacks end.
+
+        Raises ChangeRefused if the record is no longer `old`.
+        """
+        async with self._changing("client_updated", client_id=old.client_id):
+            await self._replace_client(old, new)
+
+    async def disable_client(self, client_id: str) -> None:
+        """Disable the client: it is refused as an unknown one, and on return its sessions have ended."""
+        async with self._changing("client_disabled", client_id=client_id):
+            client = await self._get_client(client_id)
+            await self._replace_client(client, msgspec.structs.replace(client, disabled=True))
+
+    async def enable_client(self, client_id: str) -> None:
+        async with self._changing("client_enabled", client_id=client_id):
+            client = await self._get_client(client_id)
+            await self._replace_client(client, msgspec.structs.replace(client, disabled=False))
 
     async def delete_client(self, client_id: str) -> None:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
@@ -84,6 +104,16 @@ class RegistryEditor:
                 raise ChangeRefused(f"there is a user {user.username} in realm {user.realm} already")
             unlisted = await self._find_unlisted(user.identity)
             await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
+
+    async def update_user(self, old: User, new: User) -> None:
+        """Replace the record of a user. If the new one lacks a role, the user's sessions end.
+
+        Raises ChangeRefused if the record is no longer `old`.
+        """
+        async with self._changing("user_updated", username=old.username, realm=old.realm):
+            if await self._get_user(old.identity) != old:
+                raise ChangeRefused(f"the user {old.username} was changed meanwhile; repeat the command")
+            await self._put_user(new, ends_sessions=is_narrowed(old, new))
 
     async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
         if identity.realm != MAIN_REALM:
@@ -123,7 +153,7 @@ class RegistryEditor:
         async with self._registry.make_lock(self._on_wait) as lock:
             try:
                 yield
-                fields["actor"] = self._actor
+                fields |= {"actor": self._actor, "reason": "console"}
                 record_event(event, **fields)
             finally:
                 await self._pending_revocations.run_all(lock)
@@ -134,10 +164,16 @@ class RegistryEditor:
             raise ChangeRefused(f"there is no client {client_id}")
         return client
 
-    async def _put_client(self, client: Client) -> None:
-        """Write the client. The console changes no redirect URIs, grants or scopes of an existing client."""
-        origins = list_origins(client.redirect_uris)
-        await self._registry.put_client(client, old_origins=origins, new_origins=origins, narrowing=None)
+    async def _replace_client(self, old: Client, new: Client) -> None:
+        """Write the client. Raises ChangeRefused if the record in the store is not `old`."""
+        if await self._get_client(old.client_id) != old:
+            raise ChangeRefused(f"the client {old.client_id} was changed meanwhile; repeat the command")
+        await self._registry.put_client(
+            new,
+            old_origins=list_origins(old.redirect_uris),
+            new_origins=list_origins(new.redirect_uris),
+            narrowing=find_narrowing(old, new),
+        )
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.

@@ -23,9 +23,10 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
+from service.protocol.user import UserIdentity
 from service.redis_client.deadline import StoreUnavailable, charge_wait
 from service.store.client import StoreClient
-from service.store.keys import address_key
+from service.store.keys import address_key, login_key
 from service.store.scripts import load_script
 
 QUEUE_TIMEOUT_SECONDS: Final = 1.5
@@ -131,6 +132,16 @@ class Attempts:
         """Count one event that is limited regardless of its outcome. Raises Exhausted if a limit is reached."""
         await self.reserve(counters)
         await self.settle(counters, passed=False)
+
+    async def clear_user(self, identity: UserIdentity) -> int:
+        """Delete the counters of a user name, of all origins. Returns their number. All keys are scanned."""
+        cleared = 0
+        key = login_key(identity)
+        async for keys in self._redis.scan(f"{key}*"):
+            own = [each for each in keys if each == key or each.startswith(f"{key}:")]
+            await self._redis.write_many([("DEL", each) for each in own])
+            cleared += len(own)
+        return cleared
 
     async def _give_back(self, counters: Sequence[Counter]) -> None:
         with suppress(StoreUnavailable):

@@ -13,6 +13,7 @@ from service.gateway.access_record import access_key
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
+from service.redis_client.connection import Command
 from service.store.client import StoreClient
 from service.store.keys import family_key, index_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
@@ -44,6 +45,8 @@ _SUCCESSES: Final = frozenset(get_args(Success))
 _REFUSALS: Final = frozenset(get_args(SpendRefusal))
 
 MEMBERS_AT_ONCE: Final = 500
+SHARDS: Final = 4096
+SHARDS_AT_ONCE: Final = 256
 
 _START: Final = load_script("start_family")
 _SPEND: Final = load_script("spend_refresh_token")
@@ -178,6 +181,19 @@ class Families:
         """Return the family, or None. A record may outlive its `expires_ms`, while an access token of it lives."""
         fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
         return parse_capped_family(fields, self._lifetimes) if fields else None
+
+    async def find_shard(self, family_digest: str) -> tuple[str, FamilyRecord] | None:
+        """Return the shard and the record of a family of which only the digest is known, or None.
+
+        All shards are asked, in batches. No client request uses this.
+        """
+        for first in range(0, SHARDS, SHARDS_AT_ONCE):
+            shards = [f"{number:03x}" for number in range(first, first + SHARDS_AT_ONCE)]
+            commands: list[Command] = [("HGETALL", family_key(shard, family_digest)) for shard in shards]
+            for shard, fields in zip(shards, await self._redis.read_many(commands), strict=True):
+                if fields:
+                    return shard, parse_capped_family(fields, self._lifetimes)
+        return None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyRecord | None:
         """Return the family if it is live and the token is its current refresh token, or None.

@@ -79,7 +79,7 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
     assert refused.status == 2
     assert refused.output == ""
     places = {line.removeprefix("Error: ").split(":")[0] for line in refused.aside.splitlines()}
-    assert places == {"redirect_uris[0]", "scope", "introspect"}
+    assert places == {"--redirect-uri", "--scope", "--introspect"}
     assert not store.exists("client:{registry}:shop")
 
 
@@ -145,7 +145,7 @@ async def test_the_old_secret_stays_good_for_the_overlap_and_no_longer(
 async def test_without_an_overlap_the_old_secret_ends_at_once(admin: Admin, http: httpx2.AsyncClient) -> None:
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
 
-    rotated = await admin("client", "rotate-secret", "web-shop", "--json")
+    rotated = await admin("client", "rotate-secret", "web-shop", "--json", "--yes")
 
     new = OAuthClient("web-shop", rotated.json["client_secret"])
     assert rotated.json["previous_secret_until"] is None

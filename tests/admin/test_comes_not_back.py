@@ -46,10 +46,10 @@ async def log_in_statuses(http: httpx2.AsyncClient, new_secret: str) -> list[int
 async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_what_the_console_did(
     admin: Admin, make_settings: MakeSettings, clock: Clock, later_seed_file: str
 ) -> None:
-    rotated = await admin("client", "rotate-secret", "web-shop", "--json")
+    rotated = await admin("client", "rotate-secret", "web-shop", "--json", "--yes")
     await admin("client", "delete", "made-secret", "--yes")
-    await admin("user", "disable", BOB.username)
-    await admin("user", "set-password", ALICE.username, typed=NEW_PASSWORD.password + "\n")
+    await admin("user", "disable", BOB.username, "--yes")
+    await admin("user", "set-password", ALICE.username, "--yes", typed=NEW_PASSWORD.password + "\n")
     secret, expected = rotated.json["client_secret"], [401, 200, 401, 400, 400, 200]
 
     for file in (str(SEED), later_seed_file, str(SEED)):
@@ -63,7 +63,7 @@ async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_wh
 async def test_a_console_with_another_key_applies_no_seed_by_mistake(
     admin: Admin, environment: dict[str, str], store: redis.Redis
 ) -> None:
-    await admin("user", "disable", BOB.username)
+    await admin("user", "disable", BOB.username, "--yes")
     before = store.hgetall("seed:{registry}")
     environment["TOKEN_SERVICE_SECRET_KEY"] = "another secret key of 32 bytes or more"
 
@@ -118,7 +118,7 @@ async def test_force_undoes_it(
     admin: Admin, http: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
 ) -> None:
     await admin("client", "delete", "web-shop", "--yes")
-    await admin("user", "disable", ALICE.username)
+    await admin("user", "disable", ALICE.username, "--yes")
     assert (await admin("seed", str(SEED))).status == 0
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 401
 

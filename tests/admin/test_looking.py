@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import pwd
+import shlex
 import signal
 import sys
 from pathlib import Path
 
+import click
 import httpx2
 import pytest
 import redis
@@ -30,8 +32,8 @@ class TestEvents:
         self, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("LOGNAME", "somebody-else")
-        await admin("user", "disable", BOB.username)
-        await admin("client", "rotate-secret", "web-shop")
+        await admin("user", "disable", BOB.username, "--yes")
+        await admin("client", "rotate-secret", "web-shop", "--yes")
 
         report = (await admin("events", "--json")).lines
 
@@ -49,13 +51,13 @@ class TestEvents:
         identity = identify_user("main", BOB.username)
         store.set(index_key(identity.shard, identity.subject), "no index, so that nothing can be ended")
 
-        assert (await admin("user", "disable", BOB.username)).status == 1
+        assert (await admin("user", "disable", BOB.username, "--yes")).status == 1
         assert [event["event"] for event in (await admin("events", "--json")).lines] == ["user_disabled"]
 
     async def test_they_can_be_narrowed_to_a_user_and_to_a_client(self, admin: Admin) -> None:
-        await admin("user", "disable", BOB.username)
+        await admin("user", "disable", BOB.username, "--yes")
         await admin("user", "enable", BOB.username)
-        await admin("client", "rotate-secret", "web-shop")
+        await admin("client", "rotate-secret", "web-shop", "--yes")
 
         for words, count in ((("--user", "Bob@example.com"), 2), (("--client", "web-shop"), 1), (("--user", "x"), 0)):
             assert len((await admin("events", *words, "--json")).lines) == count
@@ -111,7 +113,7 @@ class TestEvents:
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
         store.set("realm:{registry}:cep", '{"client_id":"us"}')
         await worker.registry.put_users([eve])
-        await admin("user", "disable", eve.username, "--realm", "cep")
+        await admin("user", "disable", eve.username, "--realm", "cep", "--yes")
 
         for words in (
             ("user", "list", "--realm", "cep"),
@@ -136,7 +138,7 @@ class TestStats:
         report = (await admin("stats", "--json")).json
 
         assert (report["sessions"], report["access_tokens"], report["users"], report["clients"]) == (2, 3, 3, 6)
-        assert report["users_with_something_live"] == 2
+        assert report["users_with_sessions"] == 2
         assert 300 < report["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output
 
@@ -234,7 +236,7 @@ class TestDoctor:
     async def test_a_short_client_secret_is_warned_of_until_it_is_replaced(self, admin: Admin) -> None:
         assert "fewer than 20 characters" in (await self.read_findings(admin))["warning", "client web-shop"]
 
-        await admin("client", "rotate-secret", "web-shop", "--json")
+        await admin("client", "rotate-secret", "web-shop", "--json", "--yes")
 
         assert ("warning", "client web-shop") not in await self.read_findings(admin)
 
@@ -315,8 +317,18 @@ def test_there_are_the_commands_that_were_promised() -> None:
 
     assert words == {
         "seed",
-        *(f"client {verb}" for verb in ("list", "show", "create", "rotate-secret", "delete")),
-        *(f"user {verb}" for verb in ("list", "show", "create", "set-password", "disable", "enable", "delete")),
+        *(
+            f"client {verb}"
+            for verb in ("list", "show", "create", "update", "rotate-secret", "disable", "enable", "delete")
+        ),
+        *(
+            f"user {verb}"
+            for verb in (
+                *("list", "show", "create", "update", "set-password"),
+                *("disable", "enable", "unlock", "delete"),
+            )
+        ),
+        *("session list", "session end", "realm list", "realm show"),
         *("token inspect", "token revoke", "revoke-all", "events", "stats", "doctor", "hash-secret"),
     }
 
@@ -326,12 +338,30 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
     answer = type_in(*words, "--help", environment={})
 
     assert answer.status == 0
-    assert {"--json", "--yes", "--help"} <= set(answer.output.split())
+    assert {"--json", "--help"} <= set(answer.output.split())
+
+
+@pytest.mark.parametrize("words", [words for words in every_command() if words != ("hash-secret",)], ids=" ".join)
+def test_the_examples_of_a_command_can_be_parsed(words: tuple[str, ...]) -> None:
+    answer = type_in(*words, "--help", environment={})
+    _, _, examples = answer.output.partition("Examples:\n")
+
+    for line in examples.splitlines():
+        given = shlex.split(line.partition(" < ")[0])
+        command = CONSOLE.commands[given[1]]
+        rest = given[2:]
+        if isinstance(command, click.Group):
+            command, rest = command.commands[given[2]], given[3:]
+        assert given[0] == "./scripts/admin"
+        command.make_context(" ".join(given), rest, resilient_parsing=False)
 
 
 ARGUMENTS = {
     "seed": ("examples/seed.yaml",),
     "show": ("web-shop",),
+    "update": ("web-shop", "--name", "Another"),
+    "unlock": ("alice@example.com",),
+    "end": ("A" * 22,),
     "create": ("new",),
     "rotate-secret": ("web-shop",),
     "delete": ("web-shop",),
@@ -342,7 +372,11 @@ ARGUMENTS = {
     "revoke": ("tsat1_000" + "A" * 44,),
     "revoke-all": ("--everything", "--yes"),
 }
-WORDS_AT_STORE = [(*words, *ARGUMENTS.get(words[-1], ())) for words in every_command() if words != ("hash-secret",)]
+WORDS_AT_STORE = [
+    (*words, *(("--user", "alice@example.com") if words == ("session", "list") else ARGUMENTS.get(words[-1], ())))
+    for words in every_command()
+    if words != ("hash-secret",)
+]
 
 
 @pytest.mark.parametrize("words", WORDS_AT_STORE, ids=" ".join)
@@ -350,7 +384,8 @@ def test_where_redis_is_away_every_command_says_so(environment: dict[str, str], 
     answer = type_in(*words, environment=environment | {"REDIS_URL": "redis://127.0.0.1:1"}, typed="secret\n")
 
     assert (answer.status, answer.output) == (1, "")
-    assert "the store does not answer or cannot serve" in answer.aside
+    assert answer.aside.startswith("Error: the store does not answer or cannot serve: ")
+    assert len(answer.aside.splitlines()) == 1
 
 
 def test_bad_settings_are_named_and_no_password_is_shown(environment: dict[str, str]) -> None:
@@ -374,7 +409,7 @@ def test_an_embedded_store_that_does_not_run_is_told(tmp_path: Path) -> None:
 async def test_what_was_done_counts_even_where_it_cannot_be_written_down(admin: Admin, store: redis.Redis) -> None:
     store.set("events:{registry}", "no stream")
 
-    answer = await admin("user", "disable", BOB.username)
+    answer = await admin("user", "disable", BOB.username, "--yes")
 
     assert answer.status == 0
     assert "events_lost" in answer.aside

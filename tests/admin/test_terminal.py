@@ -152,7 +152,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
     ("words", "status", "message"),
     [
         (("user", "delete", "alice@example.com"), 1, "no answer to the question; nothing was changed"),
-        (("token", "inspect"), 2, "stdin: expected one line with the secret"),
+        (("token", "inspect"), 2, "stdin: expected one line with the token. Type it at a terminal, or pipe it in"),
         (("hash-secret", "--file", "-"), 2, "stdin: expected one secret a line, and no empty lines"),
     ],
 )
@@ -206,7 +206,13 @@ def test_the_other_name_is_the_same_console(environment: dict[str, str], registr
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        (("",), ["client", "doctor", "events", "hash-secret", "revoke-all", "seed", "stats", "token", "user"]),
+        (
+            ("",),
+            [
+                *("client", "doctor", "events", "hash-secret", "realm", "revoke-all"),
+                *("seed", "session", "stats", "token", "user"),
+            ],
+        ),
         (("client", "rotate-secret", "w"), ["web-shop"]),
         (("client", "create", "x", "--grant-type", "p"), ["password"]),
     ],

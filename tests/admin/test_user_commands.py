@@ -40,15 +40,15 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
 @pytest.mark.parametrize(
     ("words", "typed", "status", "message"),
     [
-        (CREATE, "", 2, "stdin: expected one line with the secret"),
-        (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the secret"),
+        (CREATE, "", 2, "stdin: expected one line with the password"),
+        (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the password"),
         ((*CREATE, "--password-file", "/nowhere"), None, 2, "/nowhere cannot be read: No such file or directory"),
         (CREATE, "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
         (("user", "set-password", BOB.username), "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
         ((*CREATE, "--role", "king"), None, 2, "'king' is not one of"),
         (("user", "create", "alice@example.com"), "x\n", 1, "there is a user alice@example.com in realm main already"),
         (("user", "create", "Alice@Example.com"), "x\n", 1, "there is a user"),
-        (("user", "create", "x\ny"), "x\n", 2, "username: expected 1 to 255 characters in one line"),
+        (("user", "create", "x\ny"), "x\n", 2, "NAME: expected 1 to 255 characters in one line"),
         (("user", "create", "x\x9b31m"), "x\n", 2, "expected text without control characters"),
         (("user", "create", "x\udc9b"), "x\n", 2, "expected arguments in UTF-8"),
         (("user", "create", "x", "--realm", "cep"), None, 1, "there is no realm cep"),
@@ -75,7 +75,7 @@ async def test_what_cannot_be_done_is_told_in_a_line(
 
 
 @pytest.mark.clause("decided-console-ends-sessions")
-@pytest.mark.parametrize("words", [("disable",), ("delete", "--yes"), ("set-password",)])
+@pytest.mark.parametrize("words", [("disable", "--yes"), ("delete", "--yes"), ("set-password", "--yes")])
 async def test_what_a_user_had_ends_at_once(admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...]) -> None:
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     verb, *options = words
@@ -101,7 +101,7 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
 
 
 async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http: httpx2.AsyncClient) -> None:
-    await admin("user", "disable", ALICE.username)
+    await admin("user", "disable", ALICE.username, "--yes")
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
 
     assert (await admin("user", "enable", ALICE.username)).status == 0
@@ -110,7 +110,7 @@ async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http:
 
 
 async def test_the_list_shows_all_users_of_the_realm_and_no_hash(admin: Admin) -> None:
-    await admin("user", "disable", BOB.username)
+    await admin("user", "disable", BOB.username, "--yes")
 
     listed, table = await admin("user", "list", "--json"), await admin("user", "list")
 
@@ -146,7 +146,7 @@ class TestExternalUsers:
     async def test_somebody_who_is_not_listed_can_be_disabled_and_let_in_again(self, admin: Admin, cep: None) -> None:
         assert (await self.show(admin)).status == 1
 
-        assert (await admin("user", "disable", "carol", "--realm", "cep")).status == 0
+        assert (await admin("user", "disable", "carol", "--realm", "cep", "--yes")).status == 0
 
         shown = (await self.show(admin)).json
         assert (shown["disabled"], shown["roles"]) == (True, ["enduser", "partner"])
@@ -160,7 +160,7 @@ class TestExternalUsers:
         store.set("realm:{registry}:cep", '{"client_id":"us","username_claim":"email","default_roles":["enduser"]}')
         subjects = set()
         for name in ("Carol@Coop.example", "carol@coop.example"):
-            assert (await admin("user", "disable", name, "--realm", "cep")).status == 0
+            assert (await admin("user", "disable", name, "--realm", "cep", "--yes")).status == 0
             user = (await admin("user", "show", name, "--realm", "cep", "--json")).json
             subjects.add(user["subject"])
             assert (user["username"], user["disabled"]) == ("carol@coop.example", True)

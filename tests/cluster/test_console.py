@@ -63,7 +63,7 @@ async def test_a_deleted_client_and_a_disabled_user_lose_all_that_they_had(
     alices = (await PHONE_APP.log_in(cluster_http, ALICE)).json()
 
     await admin("client", "delete", "web-shop", "--yes")
-    await admin("user", "disable", ALICE.username)
+    await admin("user", "disable", ALICE.username, "--yes")
 
     assert {is_known(cluster, tokens) for tokens in (*shops, alices)} == {(False, False)}
     assert (await PHONE_APP.log_in(cluster_http, ALICE)).status_code == 400

@@ -198,7 +198,9 @@ async def test_past_a_hundred_plain_passwords_a_warning_names_the_command(
     seeding: Seeding, plain: int, warnings: int
 ) -> None:
     """Each takes a slow hash, here a quick one."""
-    text = "users:" + "".join(f"\n- {{username: u{number}, password: twelve chars}}" for number in range(plain))
+    text = "users:" + "".join(
+        f"\n- {{username: u{number}@example.com, password: twelve chars, roles: [enduser]}}" for number in range(plain)
+    )
     outcome = await seeding.apply(parse_seed(text.encode()))
 
     assert len(outcome.warnings) == warnings

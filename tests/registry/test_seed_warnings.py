@@ -14,7 +14,10 @@ REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"
 
 def clients(**fields: str) -> bytes:
     """Return a seed with one client for each name, whose entry has this field as well."""
-    return ("clients:" + "".join(f"\n- {{client_id: {name}, {field}}}" for name, field in fields.items())).encode()
+    return (
+        "clients:"
+        + "".join(f"\n- {{client_id: {name}, grant_types: [refresh_token], {field}}}" for name, field in fields.items())
+    ).encode()
 
 
 @pytest.mark.clause("decided-short-secret-warned")
@@ -74,3 +77,29 @@ async def test_claims_that_another_user_may_come_by_are_warned_of(
     warnings = (await seeding.apply(parse_seed((REALM % fields).encode()))).warnings
 
     assert [warning.startswith(begin) for warning, begin in zip(warnings, warned, strict=True)] == [True] * len(warned)
+
+
+async def test_records_that_cannot_work_are_warned_of_once_and_taken(seeding: Seeding) -> None:
+    """The warnings come when an entry is applied, and not at each start."""
+    seed = parse_seed(
+        b"""
+realms: {foo: {client_id: us, issuer: 'https://a.example'}}
+clients:
+- {client_id: idle}
+- {client_id: mute, grant_types: [password]}
+- {client_id: open, grant_types: [authorization_code], scope: 'realm:main', redirect_uris: ['http://shop.example/']}
+users:
+- {username: dave, password: long enough, roles: [enduser]}
+- {username: erin@example.com, password: long enough}
+"""
+    )
+
+    assert (await seeding.apply(seed)).warnings == (
+        "foo: no scope can name this realm: those that can be named are main, cep",
+        "idle: it has no grant type and may not introspect, so it can do nothing",
+        "mute: it has no scope, so every request of it is refused",
+        "open: codes travel in the clear to http://shop.example/",
+        "dave: the user name is no e-mail address, as the user names of realm main are",
+        "erin@example.com: the user has no role, and cannot log in without one",
+    )
+    assert (await seeding.apply(seed, force=True)).warnings == ()

@@ -1,12 +1,12 @@
-"""The commands `client list`, `show`, `create`, `rotate-secret` and `delete`."""
+"""The commands `client list`, `show`, `create`, `update`, `rotate-secret`, `disable`, `enable` and `delete`."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -15,12 +15,15 @@ from click.shell_completion import CompletionItem
 from service.admin.command import Parsed, Work, command, console
 from service.admin.context import AdminContext, explaining, open_context
 from service.admin.formatting import format_time, format_when
-from service.admin.output import CommandRefused, Output
+from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
 from service.crypto.password_hashing import GENERATED_SECRET_PREFIX, hash_generated_secret
-from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client
+from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing
 from service.protocol.grammar import make_printable
+from service.registry.warnings import list_client_warnings
+
+_KEPT_WITH_SECRET: Final = ("has_short_secret", "previous_secret_hash", "previous_secret_until_ms")
 
 
 @console.group("client")
@@ -60,6 +63,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
         "client_id": "CLIENT ID",
         "client_name": "NAME",
         "secret": "SECRET",
+        "disabled": "DISABLED",
         "grant_types": "GRANTS",
         "scope": "SCOPE",
     }
@@ -70,13 +74,17 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @_client_id()
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client but its hashes."""
-    client = await context.registry.find_client(client_id)
-    if client is None:
-        raise CommandRefused(f"there is no client {client_id}")
-    output.facts(_describe(client))
+    output.facts(_describe(await _get_client(context, client_id)))
 
 
-@command(clients, "create")
+@command(
+    clients,
+    "create",
+    examples=(
+        'client create shop --redirect-uri https://shop.example/cb --scope "realm:main role:enduser"',
+        "client create api-gateway --introspect",
+    ),
+)
 @click.argument("client_id", metavar="ID")
 @click.option("--name", default="", help="The name that the consent page shows.")
 @click.option("--redirect-uri", "redirect_uris", multiple=True, help="A redirect URI of the client. May be repeated.")
@@ -121,21 +129,96 @@ async def create_client(
     )
     await context.editor.create_client(client)
     _show_secret(output, f"The client {client_id} is registered.", client, secret)
+    _warn(output, client)
 
 
-@command(clients, "rotate-secret")
+@command(
+    clients,
+    "update",
+    asks=True,
+    examples=(
+        "client update shop --add-redirect-uri https://shop.example/cb2",
+        'client update shop --add-scope role:partner --name "Example Shop"',
+    ),
+)
+@_client_id()
+@click.option("--name", help="The name that the consent page shows.")
+@click.option("--redirect-uri", "redirect_uris", multiple=True, help="Replace all redirect URIs. May be repeated.")
+@click.option("--add-redirect-uri", "added_uris", multiple=True, help="May be repeated.")
+@click.option("--remove-redirect-uri", "removed_uris", multiple=True, help="May be repeated.")
+@click.option(
+    "--grant-type", "grant_types", multiple=True, type=click.Choice(GRANT_TYPES), help="Replace all. May be repeated."
+)
+@click.option("--add-grant-type", "added_grants", multiple=True, type=click.Choice(GRANT_TYPES))
+@click.option("--remove-grant-type", "removed_grants", multiple=True, type=click.Choice(GRANT_TYPES))
+@click.option("--scope", help="Replace the scope that the client may request.")
+@click.option("--add-scope", "added_scope", multiple=True, help='Such as "role:partner". May be repeated.')
+@click.option("--remove-scope", "removed_scope", multiple=True, help="May be repeated.")
+@click.option("--default-scope", help="The scope of authorization requests without one.")
+@click.option("--public", is_flag=True, help="Make it a public client: remove its secret.")
+@click.option("--require-pkce/--no-require-pkce", default=None, help="Refuse authorization requests without PKCE.")
+@click.option("--introspect/--no-introspect", default=None, help="Let the client introspect access tokens.")
+@click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens.")
+async def update_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
+    """Change what is named, and nothing else.
+
+    Sessions that depended on a removed grant type or scope end.
+    """
+    old = await _get_client(context, client_id)
+    new = _change(old, options)
+    if new == old:
+        raise CommandRefused("nothing was changed: no option names anything new (see --help)")
+    if find_narrowing(old, new) is not None:
+        output.ask(f"Take these rights from the client {client_id}, and end the sessions that rest on them?")
+    elif new.is_public and not old.is_public:
+        output.ask(f"Remove the secret of {client_id}? Sessions that it began with the secret cannot be refreshed.")
+    with output.progress(f"Ending the sessions that {client_id} may no longer have"):
+        await context.editor.update_client(old, new)
+    output.done(f"The client {client_id} is changed.", **_describe(new))
+    _warn(output, new)
+
+
+@command(clients, "disable", asks=True, examples=("client disable shop",))
+@_client_id()
+async def disable_client(context: AdminContext, output: Output, client_id: str) -> None:
+    """Refuse a client like an unknown one, and end all of its sessions.
+
+    `client enable` undoes it, but for the sessions.
+    """
+    await _get_client(context, client_id)
+    output.ask(f"Disable the client {client_id}, and end all of its sessions?")
+    with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
+        await context.editor.disable_client(client_id)
+    sentence = f"The client {client_id} is disabled, and its sessions have ended."
+    output.done(sentence, client_id=client_id, disabled=True)
+
+
+@command(clients, "enable", examples=("client enable shop",))
+@_client_id()
+async def enable_client(context: AdminContext, output: Output, client_id: str) -> None:
+    """Accept a disabled client again."""
+    await context.editor.enable_client(client_id)
+    output.done(f"The client {client_id} is enabled.", client_id=client_id, disabled=False)
+
+
+@command(clients, "rotate-secret", asks=True, examples=("client rotate-secret shop --overlap 24h",))
 @_client_id()
 @click.option(
     "--overlap",
     "overlap_ms",
     type=Parsed("span", parse_duration_or_zero_ms),
-    default="0",
     metavar="SPAN",
-    help="How long the old secret stays valid, such as 24h or 30m. [default: 0]",
+    help="How long the old secret stays valid, such as 24h or 30m. Without it the old one fails at once.",
 )
-async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int) -> None:
+async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int | None) -> None:
     """Give a client a new secret, which is shown once."""
+    old = await _get_client(context, client_id)
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
+    if overlap_ms is None and not old.is_public:
+        output.ask(f"Replace the secret of {client_id}, so that the old one fails at once? (--overlap 24h keeps it)")
+    elif old.previous_secret_until_ms > now_ms:
+        still = format_when(old.previous_secret_until_ms, now_ms)
+        output.ask(f"The secret before the last rotation of {client_id} is valid until {still}. End it now?")
     until_ms = now_ms + overlap_ms if overlap_ms else 0
     await context.editor.rotate_secret(client_id, hash_generated_secret(secret), until_ms)
     client = await context.registry.find_client(client_id)
@@ -143,15 +226,67 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
     _show_secret(output, f"The client {client_id} has a new secret; the old one {until}.", client, secret)
 
 
-@command(clients, "delete")
+@command(clients, "delete", asks=True, examples=("client delete shop",))
 @_client_id()
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
     if await context.registry.find_client(client_id) is not None:
         output.ask(f"Delete the client {client_id}, and end all of its sessions?")
-    with output.progress(f"Ending the sessions of {client_id}"):
+    with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
         await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
+
+
+async def _get_client(context: AdminContext, client_id: str) -> Client:
+    client = await context.registry.find_client(client_id)
+    if client is None:
+        raise CommandRefused(f"there is no client {client_id}")
+    return client
+
+
+def _change(old: Client, options: Mapping[str, Any]) -> Client:
+    """Return the client with the options of `client update`. Raises WrongInput with every mistake."""
+    introspect = "all" if options["introspect_all"] else options["introspect"]
+    new = validate_client(
+        client_id=old.client_id,
+        client_secret_hash=None if options["public"] else old.client_secret_hash,
+        client_name=_choose(options["name"], old.client_name),
+        redirect_uris=_change_list(
+            options["redirect_uris"] or old.redirect_uris, options["added_uris"], options["removed_uris"]
+        ),
+        grant_types=_change_list(
+            options["grant_types"] or old.grant_types, options["added_grants"], options["removed_grants"]
+        ),
+        scope=" ".join(
+            _change_list(
+                _choose(options["scope"], old.scope).split(),
+                " ".join(options["added_scope"]).split(),
+                " ".join(options["removed_scope"]).split(),
+            )
+        ),
+        default_scope=_choose(options["default_scope"], old.default_scope),
+        require_pkce=_choose(options["require_pkce"], old.require_pkce),
+        introspect=_choose(introspect, old.introspect),
+    )
+    kept = ("disabled", *(() if options["public"] else _KEPT_WITH_SECRET))
+    return msgspec.structs.replace(new, **{name: getattr(old, name) for name in kept})
+
+
+def _choose(given: Any, old: Any) -> Any:
+    return old if given is None else given
+
+
+def _change_list(items: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
+    """Return the items with additions at the end. Raises WrongInput if a removed item is not there."""
+    for item in removed:
+        if item not in items:
+            raise WrongInput(f"{item}: cannot be removed, because the client does not have it")
+    return [item for item in dict.fromkeys((*items, *added)) if item not in removed]
+
+
+def _warn(output: Output, client: Client) -> None:
+    for warning in list_client_warnings(client):
+        output.note(f"warning: {warning}", style="yellow")
 
 
 def _make_secret() -> str:

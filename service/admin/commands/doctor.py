@@ -34,7 +34,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
 }
 
 
-@command(console, "doctor")
+@command(console, "doctor", examples=("doctor", "doctor --json"))
 async def doctor(context: AdminContext, output: Output) -> None:
     """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
     with output.progress("Looking through all keys") as advance:
@@ -47,7 +47,7 @@ async def doctor(context: AdminContext, output: Output) -> None:
         output.table([finding._asdict() for finding in findings], {}, "")
     troubles = sum(finding.level == "trouble" for finding in findings)
     if troubles:
-        raise CommandRefused(f"problems: {troubles}")
+        raise CommandRefused("1 problem was found" if troubles == 1 else f"{troubles} problems were found")
 
 
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
@@ -78,7 +78,7 @@ async def _look_at_service(context: AdminContext) -> Finding:
     obstacle = await find_obstacle(context.redis)
     if obstacle:
         return Finding("trouble", "Redis", obstacle)
-    return Finding("good", "Redis", "answers, takes writes and runs the service's scripts")
+    return Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
 
 
 async def _look_at_durability(context: AdminContext, durability: Durability) -> Finding:

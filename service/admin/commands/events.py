@@ -10,9 +10,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from service.admin.command import command, console
+from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time
+from service.admin.formatting import Since, format_time, read_since
 from service.admin.output import Output
 from service.observability.audit import KINDS
 from service.redis_client.deadline import StoreUnavailable
@@ -20,15 +20,30 @@ from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent,
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
-"""The number of earlier events that `--follow` prints first, if there is no filter."""
+"""The number of earlier events that `--follow` prints first, if no option selects them."""
 
 
-@command(console, "events")
+@command(
+    console, "events", examples=("events --since 24h", "events --user carol@example.com --limit 20", "events --follow")
+)
 @click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option("--user", "username", metavar="NAME", help="Only events about this user.")
 @click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
+@click.option(
+    "--since",
+    type=Parsed("time", read_since),
+    metavar="TIME",
+    help="Only events since this time (ISO 8601), or since so long ago, such as 90m or 24h.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the last N of the events.")
 async def events(
-    context: AdminContext, output: Output, follow: bool, username: str | None, client_id: str | None
+    context: AdminContext,
+    output: Output,
+    follow: bool,
+    username: str | None,
+    client_id: str | None,
+    since: Since | None,
+    limit: int | None,
 ) -> None:
     """Print security events, oldest first.
 
@@ -38,10 +53,13 @@ async def events(
     """
     stream = context.events
     wanted = {"username": username, "client_id": client_id}
-    most = SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MAX_EVENTS
-    latest = await stream.read_latest(most)
-    shown = _print(output, latest[-SHOWN_FIRST:] if most == SHOWN_FIRST else latest, wanted)
-    if not (shown or follow):
+    since_ms = 0 if since is None else since.get_ms(await context.redis.read_clock_ms())
+    if limit is None and follow and not any((username, client_id, since)):
+        limit = SHOWN_FIRST
+    latest = await stream.read_latest(2 * MAX_EVENTS)
+    found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
+    _print(output, found[-limit:] if limit else found)
+    if not (found or follow):
         output.note("There are no such events.")
     if follow:
         with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
@@ -63,17 +81,19 @@ async def _follow(stream: EventStream, output: Output, after: Position, wanted: 
         if is_away:
             output.note("the store answers again")
         is_away = False
-        _print(output, news, wanted)
+        _print(output, _select(news, wanted))
         after = get_position(news, after)
 
 
-def _print(output: Output, entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> int:
-    """Print the events that were asked for, and return their number."""
+def _select(entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> list[dict[str, Any]]:
+    """Return the fields of the events that were asked for."""
     found = [{"at": format_time(entry.order[0]), "id": entry.id} | msgspec.json.decode(entry.text) for entry in entries]
-    meant = [event for event in found if _is_about(event, wanted)]
-    for event in meant:
+    return [event for event in found if _is_about(event, wanted)]
+
+
+def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
+    for event in events:
         output.line(event, _word(event), _choose_style(event["event"]))
-    return len(meant)
 
 
 def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:

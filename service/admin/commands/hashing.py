@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from service.admin.command import COMMON, console, name_file, read_lines, read_secret
+from service.admin.command import console, make_common_options, name_file, read_lines, read_secret
 from service.admin.context import explaining
 from service.admin.output import Output, WrongInput
 from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, hash_password
@@ -37,7 +37,7 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
             output.line({"hash": hashed}, hashed)
 
 
-hash_secret.params += COMMON
+hash_secret.params += make_common_options(asks=False)
 
 
 def _warn_of_short(output: Output, secrets: list[str]) -> None:

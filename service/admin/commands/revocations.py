@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from service.admin.command import Parsed, command, console
@@ -11,8 +13,20 @@ from service.admin.output import CommandRefused, Output, WrongInput
 from service.protocol.scope import MAIN_REALM
 from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
 
+MAX_COUNTED: Final = 10_000
+"""The number of sessions of one user that are counted before they end."""
 
-@command(console, "revoke-all")
+
+@command(
+    console,
+    "revoke-all",
+    asks=True,
+    examples=(
+        "revoke-all --user carol@example.com",
+        "revoke-all --client shop",
+        "revoke-all --issued-before 2026-11-21T08:30:00Z",
+    ),
+)
 @click.option("--user", "username", metavar="NAME", help="End all sessions of this user.")
 @click.option("--realm", help=f"The realm of --user.  [default: {MAIN_REALM}]")
 @click.option("--client", "client_id", metavar="ID", help="End all sessions with this client.")
@@ -54,9 +68,12 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
         raise CommandRefused(f"there is no user {username} in realm {realm}")
     await context.check_realm(realm)
     output.ask(f"End all sessions of {username} in realm {realm}?")
+    families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
     await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")
-    context.record("revoke_all_by_console", username=username, realm=realm)
-    output.done(f"All sessions of {username} have ended.", username=username, realm=realm)
+    ended = len(families)
+    context.record("revoke_all_by_console", username=username, realm=realm, reason="user", count=ended)
+    number = f"{ended} or more" if is_cut else ended
+    output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
 
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
@@ -68,8 +85,8 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
         ended = await context.session_scan.end_sessions(
             [client_id], lambda _: False, after_batch=_nothing, reason="console"
         )
-    context.record("revoke_all_by_console", client_id=client_id)
-    output.done(f"Sessions and codes that ended: {ended}.", client_id=client_id, ended=ended)
+    context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
+    output.done(f"All sessions with {client_id} have ended, codes included: {ended}.", client_id=client_id, ended=ended)
 
 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
@@ -92,8 +109,12 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
                     advance(users)
                 await lock.renew()
             await context.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
-    context.record("revoke_all_by_console")
-    output.done(f"Users whose sessions were looked at: {users}. All sessions{before} have ended.", users=users)
+    if before_ms is None:
+        context.record("revoke_all_by_console", reason="everything", count=users)
+    else:
+        issued_before = format_time(before_ms)
+        context.record("revoke_all_by_console", reason="issued_before", issued_before=issued_before, count=users)
+    output.done(f"All sessions{before} of all users have ended. Users who had any: {users}.", users=users)
 
 
 async def _nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -24,20 +25,23 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 }
 
 
-@command(console, "seed")
+@command(console, "seed", asks=True, examples=("seed registry.yaml --dry-run", "seed registry.yaml --prune"))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--prune", is_flag=True, help="Remove what a seed once brought and this file no longer has.")
 @click.option("--force", is_flag=True, help="Also over what was changed at the console.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 async def seed(context: AdminContext, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
-    """Add and update realms, clients and users. Running workers see the changes within a second."""
+    """Add and update realms, clients and users. Running workers see the changes within a second.
+
+    Only fields that were edited in the file are changed. What the console changed in other fields stays.
+    """
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
     if not (force or await context.seeding.is_key_known()):
         raise CommandRefused(
             "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
             "If the other one is gone for good, --force applies every entry, over changes of the console too"
         )
-    if dry_run or prune or force:
+    if dry_run or prune or force or sys.stdin.isatty():
         with output.progress("Holding the file against what is there"):
             difference = await context.seeding.compare(parsed, prune=prune, force=force, most_changes=_MAX_SHOWN)
         if dry_run:
@@ -54,13 +58,15 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
 
 
 def _ask(output: Output, difference: Difference) -> None:
-    """Ask before entries are removed or changes of the console are undone. Only additions can be taken back."""
+    """Ask before entries are removed, or changes of the console are undone. A terminal is asked if sessions end."""
     kinds = (difference.realms, difference.clients, difference.users)
     removed, restored = sum(kind.removed for kind in kinds), sum(kind.restored for kind in kinds)
     if removed:
         output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
     if restored:
         output.ask(f"Undo what the console did to {restored} entries?")
+    if difference.ending and not (removed or restored):
+        output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
 
 
 def _show_difference(output: Output, difference: Difference) -> None:

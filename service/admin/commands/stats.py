@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
@@ -26,20 +26,21 @@ async def stats(context: AdminContext, output: Output) -> None:
     sessions = counts.keys.get("family", 0)
     taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in _OF_SESSIONS)
     memory = await context.redis.read_info("memory")
-    facts = {
+    facts: dict[str, Any] = {
+        "store": context.store_name,
         "sessions": sessions,
         "access_tokens": counts.keys.get("access", 0),
         "browser_sessions": counts.keys.get("browser", 0),
-        "users_with_something_live": counts.keys.get("index", 0),
+        "users_with_sessions": counts.keys.get("index", 0),
         "users": counts.keys.get("user", 0),
         "clients": counts.keys.get("client", 0),
         "bytes_per_session": round(taken / sessions) if sessions else None,
         "keys": sum(counts.keys.values()),
         "used_memory": sum(server["used_memory"] for server in memory) if memory else None,
-        "most_memory": sum(server["maxmemory"] for server in memory) if memory else None,
+        "memory_limit": sum(server["maxmemory"] for server in memory) if memory else None,
         "masters": len(memory) or None,
     }
     if not output.as_json and memory:
-        facts |= {name: format_bytes(facts[name] or 0) for name in ("used_memory", "most_memory")}
-        facts["most_memory"] = facts["most_memory"] if memory[0]["maxmemory"] else "no limit"
+        limit = format_bytes(facts["memory_limit"]) if facts["memory_limit"] else "none"
+        facts |= {"used_memory": format_bytes(facts["used_memory"]), "memory_limit": limit}
     output.facts(facts)

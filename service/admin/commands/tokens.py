@@ -42,10 +42,10 @@ def tokens() -> None:
 
 
 def _read_token(token: str | None) -> str:
-    return token if token not in (None, "-") else read_secret("Token", None)
+    return token if token not in (None, "-") else read_secret("Token", None, what="token")
 
 
-@command(tokens, "inspect")
+@command(tokens, "inspect", examples=("token inspect", "token inspect --json < token.txt"))
 @click.argument("token", required=False)
 async def inspect_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Explain a token.
@@ -64,29 +64,34 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
         facts = _explain_code(await context.inspection.inspect_code(code))
     else:
         raise CommandRefused(
-            "this is no token of this service: it does not have the form of an access token or of a code, and no key "
-            "of this service verifies it as a refresh token"
+            "not a token of this service: it does not have the form of an access token or code, and no configured key "
+            "signed it as a refresh token. Was it cut off when it was copied, or was its key removed?"
         )
     output.facts(facts)
 
 
-@command(tokens, "revoke")
+@command(tokens, "revoke", asks=True, examples=("token revoke < token.txt",))
 @click.argument("token", required=False)
 async def revoke_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Revoke an access token, or the session of a refresh token.
 
-    A refresh token may be of any generation of its session.
+    A refresh token may be of any generation of its session. A terminal is asked first; a program that pipes the token
+    in is not.
     """
     text = _read_token(token)
     access_token, refresh_token = parse_access_token(text), context.keyring.parse_refresh_token(text)
     if access_token is not None:
         grant = await context.access_tokens.find(access_token)
+        if grant is not None:
+            output.ask_at_terminal(f"Revoke this access token of {grant.username} with {grant.client_id}?")
         if grant is None or await context.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
             raise CommandRefused("the access token is unknown, expired or revoked")
         ended, client_id, username = "The access token", grant.client_id, grant.username
     elif refresh_token is not None:
         digest = refresh_token.family_digest
         family = await context.families.find(refresh_token.shard, digest)
+        if family is not None:
+            output.ask_at_terminal(f"End the session of {family.username} with {family.client_id}?")
         if family is None or not await context.families.end(
             refresh_token.shard, digest, client_id=family.client_id, reason="console"
         ):

@@ -1,24 +1,26 @@
-"""The commands `user list`, `show`, `create`, `set-password`, `disable`, `enable` and `delete`."""
+"""The commands `user list`, `show`, `create`, `update`, `set-password`, `disable`, `enable`, `unlock` and `delete`."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from service.admin.command import Work, command, console, read_secret
+from service.admin.commands.sessions import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_user
 from service.crypto.password_hashing import hash_password
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User
+from service.realms.login import identify_for_throttle
 from service.registry.records import make_user
-
-MAX_SESSIONS = 500
+from service.registry.warnings import list_user_warnings
 
 
 @console.group("user")
@@ -38,50 +40,45 @@ def _password_file() -> Callable[[Work], Work]:
     return click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
 
-@command(users, "list")
+@command(users, "list", examples=("user list", "user list --realm cep --json", "user list --match carol"))
 @_realm()
-async def list_users(context: AdminContext, output: Output, realm: str) -> None:
-    """List the users of a realm.
+@click.option("--match", default="", metavar="TEXT", help="Only users whose name or user name contains this text.")
+async def list_users(context: AdminContext, output: Output, realm: str, match: str) -> None:
+    """List the users of a realm that have a record here.
 
-    A user of an identity provider is listed only if there is a record that says more than the provider.
+    A user of an identity provider needs none.
     """
     await context.check_realm(realm)
-    rows = [_describe(user) for user in await context.registry.list_users(realm)]
+    wanted = match.lower()
+    rows = [
+        describe_user(user)
+        for user in await context.registry.list_users(realm)
+        if wanted in user.username.lower() or wanted in user.name.lower()
+    ]
     columns = {"username": "USER", "name": "NAME", "roles": "ROLES", "disabled": "DISABLED"}
-    output.table(rows, columns, f"No user of realm {realm} is listed.")
+    output.table(rows, columns, f"No user of realm {realm} has a record here.")
 
 
-@command(users, "show")
+@command(users, "show", examples=("user show carol@example.com",))
 @_username_and_realm
 async def show_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Show one user and their sessions."""
     await context.check_realm(realm)
     identity = await context.identify_user(realm, username)
     user = await context.registry.find_user(identity)
-    families, is_cut = await context.families.list_of_user(identity, MAX_SESSIONS)
-    if user is None and not families:
+    sessions, is_cut = await list_sessions(context, identity)
+    if user is None and not sessions:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
-    described = {"listed": user is not None} | _describe(user or User(realm=realm, username=username))
-    sessions = [
-        {
-            "family": digest,
-            "client_id": family.client_id,
-            "scope": family.scope,
-            "since": format_time(family.created_ms),
-            "last_used": format_time(family.used_ms),
-        }
-        for digest, family in families
-    ]
-    described |= {"subject": identity.subject, "sessions_cut_off": is_cut}
+    described = {"has_record": user is not None} | describe_user(user or User(realm=realm, username=username))
+    described |= {"subject": identity.subject, "list_truncated": is_cut}
     if output.as_json:
         output.facts(described | {"sessions": sessions})
         return
     output.facts(described)
-    columns = {"client_id": "SESSION WITH", "scope": "SCOPE", "since": "SINCE", "last_used": "LAST USED"}
-    output.table(sessions, columns, "No sessions.")
+    output.table(sessions, SESSION_COLUMNS, "No sessions.")
 
 
-@command(users, "create")
+@command(users, "create", examples=("user create carol@example.com --role enduser --name Carol",))
 @_username_and_realm
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
 @click.option("--name", default="", help="What people call them.")
@@ -107,29 +104,83 @@ async def create_user(
     identity = await context.identify_user(realm, username)
     if await context.registry.find_user(identity) is not None:
         raise CommandRefused(f"there is a user {username} in realm {realm} already")
-    password = read_secret(f"Password of {username}", password_file, twice=True) if realm == MAIN_REALM else None
+    password = _read_password(f"Password of {username}", password_file) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
     entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
     user = await asyncio.to_thread(make_user, entry, None)
     await context.editor.create_user(user)
-    output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
+    output.done(f"Created the user {username} in realm {realm}.", **describe_user(user))
+    _warn(output, user)
 
 
-@command(users, "set-password")
+@command(
+    users,
+    "update",
+    asks=True,
+    examples=(
+        "user update carol@example.com --add-role partner",
+        'user update carol@example.com --name "Carol Example"',
+    ),
+)
+@_username_and_realm
+@click.option("--name", help="What people call them.")
+@click.option("--add-role", "added", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
+@click.option("--remove-role", "removed", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
+async def update_user(
+    context: AdminContext,
+    output: Output,
+    username: str,
+    realm: str,
+    name: str | None,
+    added: Sequence[str],
+    removed: Sequence[str],
+) -> None:
+    """Change what is named, and nothing else. If a role is removed, the user's sessions end."""
+    old = await context.registry.find_user(await context.identify_user(realm, username))
+    if old is None:
+        raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
+    for role in removed:
+        if role not in old.roles:
+            raise WrongInput(f"--remove-role: the user {username} does not have the role {role}")
+    roles = tuple(role for role in dict.fromkeys((*old.roles, *added)) if role not in removed)
+    shown_name = old.name if name is None else name
+    validate_user(realm, old.username, None, roles, shown_name, context.settings.min_password_characters)
+    new = msgspec.structs.replace(old, roles=roles, name=shown_name)
+    if new == old:
+        raise CommandRefused("nothing was changed: no option names anything new (see --help)")
+    if not set(old.roles) <= set(roles):
+        lost = ", ".join(sorted(set(old.roles) - set(roles)))
+        output.ask(f"Take {lost} from {username} of realm {realm}, and end all of their sessions?")
+    await context.editor.update_user(old, new)
+    output.done(f"The user {username} is changed.", **describe_user(new))
+    _warn(output, new)
+
+
+@command(
+    users,
+    "set-password",
+    asks=True,
+    examples=("user set-password carol@example.com", "user set-password carol@example.com --password-file p.txt --yes"),
+)
 @_username_and_realm
 @_password_file()
 @click.option("--keep-sessions", is_flag=True, help="Do not end the user's sessions.")
 async def set_password(
     context: AdminContext, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
 ) -> None:
-    """Give a user a new password, and end all of their sessions."""
+    """Give a user a new password, and end all of their sessions.
+
+    A password from a file or a pipe needs a confirmation, unless the sessions are kept.
+    """
     identity = await context.identify_user(realm, username)
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
     if await context.registry.find_user(identity) is None:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
-    password = read_secret(f"New password of {username}", password_file, twice=True)
+    password = _read_password(f"New password of {username}", password_file)
     validate_user(realm, username, password, (), "", context.settings.min_password_characters)
+    if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
+        output.ask(f"Replace the password of {username}, and end all of their sessions?")
     password_hash = await asyncio.to_thread(hash_password, password)
     await context.editor.set_password(identity, password_hash, keep_sessions=keep_sessions)
     ended = "go on" if keep_sessions else "have ended"
@@ -141,16 +192,21 @@ async def set_password(
     )
 
 
-@command(users, "disable")
+@command(users, "disable", asks=True, examples=("user disable carol@example.com",))
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Prevent a user from logging in, and end all of their sessions."""
-    await context.editor.disable_user(await context.identify_user(realm, username))
+    identity = await context.identify_user(realm, username)
+    await context.check_realm(realm)
+    if realm == MAIN_REALM and await context.registry.find_user(identity) is None:
+        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    output.ask(f"Disable the user {username} of realm {realm}, and end all of their sessions?")
+    await context.editor.disable_user(identity)
     sentence = f"The user {username} is disabled, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, disabled=True)
 
 
-@command(users, "enable")
+@command(users, "enable", examples=("user enable carol@example.com",))
 @_username_and_realm
 async def enable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Let a disabled user log in again."""
@@ -158,7 +214,22 @@ async def enable_user(context: AdminContext, output: Output, username: str, real
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
 
-@command(users, "delete")
+@command(users, "unlock", examples=("user unlock carol@example.com",))
+@_username_and_realm
+async def unlock_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
+    """Forget the failed logins of a user name, so that a login is tried again.
+
+    The limits of addresses stay. All keys are scanned for the counters of the name.
+    """
+    await context.check_realm(realm)
+    with output.progress("Looking for the failed logins"):
+        cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
+    context.record("user_unlocked", username=username, realm=realm, reason="console")
+    counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
+    output.done(f"The user {username} may try to log in: {counters}.", username=username, realm=realm, cleared=cleared)
+
+
+@command(users, "delete", asks=True, examples=("user delete carol@example.com",))
 @_username_and_realm
 async def delete_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Delete a user and end all of their sessions.
@@ -173,7 +244,16 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
     output.done(sentence, username=username, realm=realm, deleted=True)
 
 
-def _describe(user: User) -> dict[str, Any]:
+def _read_password(prompt: str, file: str | None) -> str:
+    return read_secret(prompt, file, what="password", twice=True)
+
+
+def _warn(output: Output, user: User) -> None:
+    for warning in list_user_warnings(user):
+        output.note(f"warning: {warning}", style="yellow")
+
+
+def describe_user(user: User) -> dict[str, Any]:
     """Return the fields of a user without the password hash."""
     shown = {field: getattr(user, field) for field in ("username", "realm", "name", "roles", "disabled")}
     return shown | {"has_password": user.password_hash is not None}

@@ -129,13 +129,15 @@ class Seeding:
         Writes nothing and takes no lock.
         """
         tally = Tally(seed, is_key_strange=not (force or await self.is_key_known()))
-        first = list[Change]()
+        first, ending = list[Change](), 0
         async for batch in self._judge(seed, ApplyOptions(force, prune, do_nothing)):
             tally.add(batch)
+            ending += sum(planned.ends_sessions for planned in batch.planned)
             first += map(describe, batch.planned[: most_changes - len(first)])
         return Difference(
             **msgspec.structs.asdict(tally.outcome),
             first=tuple(first),
+            ending=ending,
             staying_clients=await self._registry.count_unseeded_clients() if prune else 0,
             staying_users=await self._registry.count_unseeded_users() if prune else 0,
         )

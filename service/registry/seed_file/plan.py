@@ -96,11 +96,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(Outcome, frozen=True, kw_only=True):
     """The result of a dry run. `first` holds the first changes; further changes are only counted.
 
-    `staying_clients` and `staying_users` are the numbers of clients and users that were never in a seed. Pruning leaves
-    them alone.
+    `ending` is the number of changes that end sessions. `staying_clients` and `staying_users` are the numbers of
+    clients and users that were never in a seed. Pruning leaves them alone.
     """
 
     first: tuple[Change, ...] = ()
+    ending: int = 0
     staying_clients: int = 0
     staying_users: int = 0
 

@@ -21,7 +21,7 @@ from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, is_password
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
-from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
+from service.protocol.scope import MAIN_REALM, ROLES, SCOPE_ITEMS, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import (
     EMAIL_CLAIM,
@@ -331,7 +331,9 @@ class _Reader:
         try:
             return parse_scope(text) if text else Scope()
         except InvalidScope as error:
-            self.note(place, error.description)
+            unknown = [item for item in text.split(" ") if item and item not in SCOPE_ITEMS]
+            known = f"unknown item {unknown[0]!r}; known are {', '.join(SCOPE_ITEMS)}" if unknown else ""
+            self.note(place, known or error.description)
             return Scope()
 
     def _check_user(self, place: str, entry: UserEntry) -> None:

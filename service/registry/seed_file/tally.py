@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
-from service.protocol.provider import list_identity_risks
+from service.protocol.client import MIN_SECRET_CHARACTERS, Client, is_short_secret
+from service.protocol.provider import IdentityProvider, list_identity_risks
+from service.protocol.scope import REALMS
+from service.protocol.user import User
 from service.registry.seed_file.batch import Batch
 from service.registry.seed_file.plan import Act, Counts, EntryKind, Outcome, Planned, describe
 from service.registry.seed_file.schema import Seed
+from service.registry.warnings import list_client_mistakes, list_user_warnings
 
 MAX_PLAIN_PASSWORDS: Final = 100
 
@@ -27,6 +30,7 @@ class Tally:
         self._seed = seed
         self._is_key_strange = is_key_strange
         self._unclear = list[Planned]()
+        self._records = defaultdict[str, list[str]](list)
         self._acts = Counter[tuple[EntryKind, Act]]()
         self._plain_passwords = 0
 
@@ -34,6 +38,9 @@ class Tally:
         self._acts.update((each.kind, each.act) for each in batch.planned)
         self._plain_passwords += batch.plain_passwords
         self._unclear += batch.unclear
+        for change in batch.planned:
+            for warning in _list_record_warnings(change):
+                self._records[warning].append(change.name)
 
     @property
     def outcome(self) -> Outcome:
@@ -58,6 +65,8 @@ class Tally:
                 "since: the clients and users that it brought are left as they are; seed --force applies all"
             )
         yield from _list_unclear(self._unclear)
+        for warning, names in self._records.items():
+            yield f"{_name_some(names)}: {warning}"
         if self._plain_passwords > MAX_PLAIN_PASSWORDS:
             yield (
                 f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
@@ -85,6 +94,18 @@ def _list_seed_warnings(seed: Seed) -> Iterator[str]:
             yield f"realm {name}: {risk}"
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:
-        others = f" and {len(short) - _MAX_NAMED} more" if len(short) > _MAX_NAMED else ""
-        names = ", ".join(short[:_MAX_NAMED]) + others
-        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {names}"
+        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_name_some(short)}"
+
+
+def _list_record_warnings(change: Planned) -> Iterator[str]:
+    if isinstance(change.new, Client):
+        yield from list_client_mistakes(change.new)
+    if isinstance(change.new, User):
+        yield from list_user_warnings(change.new)
+    if isinstance(change.new, IdentityProvider) and change.name not in REALMS:
+        yield f"no scope can name this realm: those that can be named are {', '.join(REALMS)}"
+
+
+def _name_some(names: Sequence[str]) -> str:
+    others = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + others

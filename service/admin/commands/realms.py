@@ -1,0 +1,53 @@
+"""The commands `realm list` and `realm show`. Realms are changed by seed files only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from service.admin.command import command, console
+from service.admin.context import AdminContext
+from service.admin.output import CommandRefused, Output
+from service.protocol.provider import IdentityProvider
+from service.protocol.scope import MAIN_REALM, REALMS
+
+
+@console.group("realm")
+def realms() -> None:
+    """Show the realms as they are in force. A seed file changes them."""
+
+
+@command(realms, "list", examples=("realm list",))
+async def list_realms(context: AdminContext, output: Output) -> None:
+    """List the realms: main, and those of identity providers."""
+    providers = await context.registry.list_realms()
+    rows = [_describe_main(), *(_describe(name, provider) for name, provider in providers.items())]
+    columns = {"realm": "REALM", "name": "NAME", "issuer": "ISSUER", "default_roles": "DEFAULT ROLES"}
+    output.table(rows, columns, "")
+
+
+@command(realms, "show", examples=("realm show cep",))
+@click.argument("realm", metavar="NAME")
+async def show_realm(context: AdminContext, output: Output, realm: str) -> None:
+    """Show all fields of a realm but its secret."""
+    if realm == MAIN_REALM:
+        output.facts(_describe_main())
+        return
+    provider = await context.registry.find_realm(realm)
+    if provider is None:
+        raise CommandRefused(f"there is no realm {realm}")
+    callback = f"{context.settings.web_url}/authorization/callback"
+    output.facts(_describe(realm, provider) | {"redirect_uri_there": callback})
+
+
+def _describe_main() -> dict[str, Any]:
+    return {"realm": MAIN_REALM, "name": "users and passwords of this service", "issuer": "", "default_roles": ()}
+
+
+def _describe(name: str, provider: IdentityProvider) -> dict[str, Any]:
+    fields = {"issuer": "", "default_roles": ()} | msgspec.structs.asdict(provider)
+    del fields["sealed_secret"]
+    known = {"has_secret": bool(provider.sealed_secret), "can_be_asked_for": name in REALMS}
+    return {"realm": name} | fields | known

@@ -1,0 +1,98 @@
+"""The commands `session list` and `session end`. A session is named by its id, as in security events (`family`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import click
+
+from service.admin.command import command, console
+from service.admin.context import AdminContext
+from service.admin.formatting import format_time
+from service.admin.output import CommandRefused, Output, WrongInput
+from service.protocol.scope import MAIN_REALM, parse_realm
+from service.protocol.user import UserIdentity
+
+MAX_SESSIONS: Final = 500
+SESSION_COLUMNS: Final = {
+    "id": "SESSION",
+    "client_id": "CLIENT",
+    "scope": "SCOPE",
+    "since": "SINCE",
+    "last_used": "LAST USED",
+}
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+
+
+@console.group("session")
+def sessions() -> None:
+    """List or end the sessions of users. A session is a login of a user with a client."""
+
+
+async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[list[dict[str, Any]], bool]:
+    """Return the user's live sessions, the last used first, and True if there may be more than MAX_SESSIONS."""
+    families, is_cut = await context.families.list_of_user(identity, MAX_SESSIONS)
+    rows = [
+        {
+            "id": digest,
+            "client_id": family.client_id,
+            "scope": family.scope,
+            "since": format_time(family.created_ms),
+            "last_used": format_time(family.used_ms),
+            "expires": format_time(family.expires_ms),
+        }
+        for digest, family in families
+    ]
+    return rows, is_cut
+
+
+@command(sessions, "list", examples=("session list --user carol@example.com",))
+@click.option("--user", "username", required=True, metavar="NAME", help="The user whose sessions are listed.")
+@click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm of the user.")
+async def list_user_sessions(context: AdminContext, output: Output, username: str, realm: str) -> None:
+    """List the sessions of a user, the last used first."""
+    await context.check_realm(realm)
+    identity = await context.identify_user(realm, username)
+    rows, is_cut = await list_sessions(context, identity)
+    if not rows and realm == MAIN_REALM and await context.registry.find_user(identity) is None:
+        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    output.table(rows, SESSION_COLUMNS, f"The user {username} has no sessions.")
+    if is_cut:
+        output.note(f"There may be more; {MAX_SESSIONS} are shown.")
+
+
+@command(sessions, "end", asks=True, examples=("session end 0E64JM8HcFENZvoGuUu_1g",))
+@click.argument("session_id", metavar="ID")
+async def end_session(context: AdminContext, output: Output, session_id: str) -> None:
+    """End one session, with its access tokens.
+
+    The ID is shown by `session list` and `user show`, and stands as `family` in security events.
+    """
+    if _ID.fullmatch(session_id) is None:
+        raise WrongInput(f"{session_id}: expected the 22 characters that `session list` shows as SESSION")
+    found = await context.families.find_shard(session_id)
+    if found is None:
+        raise CommandRefused(f"there is no session {session_id}: it has ended, or never began")
+    shard, family = found
+    output.ask(f"End the session {session_id} of {family.username} with {family.client_id}?")
+    ended = await context.families.end(shard, session_id, client_id=family.client_id, reason="console")
+    if ended is None:
+        raise CommandRefused(f"the session {session_id} has ended meanwhile")
+    realm = parse_realm(family.scope)
+    context.record(
+        "token_revoked_by_console",
+        client_id=family.client_id,
+        username=family.username,
+        realm=realm,
+        family=session_id,
+    )
+    output.done(
+        f"The session {session_id} of {family.username} with {family.client_id} has ended.",
+        id=session_id,
+        client_id=family.client_id,
+        username=family.username,
+        realm=realm,
+        ended=True,
+    )

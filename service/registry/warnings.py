@@ -1,0 +1,41 @@
+"""Warnings about records that are allowed, but cannot work or look unsafe.
+
+Seeds, the console and `doctor` share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
+from service.protocol.scope import MAIN_REALM
+from service.protocol.uri import is_loopback
+from service.protocol.user import User
+
+
+def list_client_warnings(client: Client) -> Iterator[str]:
+    """Yield sentences about a client that cannot work, or whose codes could be stolen."""
+    yield from list_client_mistakes(client)
+    if client.is_public and AUTHORIZATION_CODE in client.grant_types and not client.require_pkce:
+        yield "public and without require_pkce: a stolen code could be exchanged"
+
+
+def list_client_mistakes(client: Client) -> Iterator[str]:
+    """Yield sentences about a client that cannot work, or whose codes travel in the clear."""
+    if not client.grant_types and not client.introspect:
+        yield "it has no grant type and may not introspect, so it can do nothing"
+    if {AUTHORIZATION_CODE, PASSWORD} & set(client.grant_types) and not client.scope:
+        yield "it has no scope, so every request of it is refused"
+    for redirect_uri in client.redirect_uris:
+        parts = urlsplit(redirect_uri)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield f"codes travel in the clear to {redirect_uri}"
+
+
+def list_user_warnings(user: User) -> Iterator[str]:
+    """Yield sentences about a user who cannot log in, or whose name is no e-mail address in realm main."""
+    if not user.roles:
+        yield "the user has no role, and cannot log in without one"
+    if user.realm == MAIN_REALM and "@" not in user.username:
+        yield "the user name is no e-mail address, as the user names of realm main are"
