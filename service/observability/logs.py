@@ -135,7 +135,7 @@ def configure_logging(level: str, log_format: str) -> None:
         handler.setFormatter(_ConsoleFormatter(has_colours=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
-    _quieten_http_client()
+    _quieten_libraries()
     _disable_unused_record_fields()
 
 
@@ -149,9 +149,14 @@ def _take_over_uvicorn() -> None:
     logging.getLogger("uvicorn.access").disabled = True
 
 
-def _quieten_http_client() -> None:
-    """Silence the HTTP client's lowest levels, which would log requests to identity providers and their responses."""
-    logging.getLogger("httpcore2").setLevel(logging.WARNING)
+def _quieten_libraries() -> None:
+    """Silence the lowest levels of two libraries.
+
+    `httpcore2` would log requests to identity providers and their responses. `python_multipart` would log each empty
+    field of a stranger's form.
+    """
+    for name in ("httpcore2", "python_multipart"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _disable_unused_record_fields() -> None:

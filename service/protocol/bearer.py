@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from .errors import BearerMissing, InsufficientScope, InvalidRequest, InvalidToken, MalformedBearer
+from .errors import BearerMissing, InsufficientScope, InvalidToken, MalformedBearer
 from .grammar import B64TOKEN, SCOPE_TOKEN
-from .parameters import parse_form
 from .scope import has_known_items, parse_realm
 
 MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
@@ -60,23 +59,6 @@ def parse_bearer(authorization: Sequence[str]) -> str:
     if not B64TOKEN.fullmatch(access_token):
         raise InvalidToken("access_token_unknown")
     return access_token
-
-
-def parse_needed_scope(query: bytes) -> str:
-    """Return the parameter `scope` of a query string, or an empty text if no scope is required.
-
-    Raises InsufficientScope if any part of the query cannot be parsed.
-
-    Clauses: RFC 6749 §3.1, Appendix B
-    """
-    if not query:
-        return ""
-    try:
-        return parse_form(query, {"scope"}).get("scope", "")
-    except InvalidRequest as error:
-        if error.reason == "parameters_too_many":
-            raise InsufficientScope("parameters_too_many") from None
-        raise InsufficientScope("needed_scope_malformed") from None
 
 
 def check_scope(grant: AccessGrant, scope: str) -> None:

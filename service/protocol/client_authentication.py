@@ -79,7 +79,7 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
 
 
 def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
-    client_id, client_secret = decode_field(raw.client_id), decode_field(raw.client_secret or "")
+    client_id, client_secret = decode_field(raw.client_id.encode()), decode_field((raw.client_secret or "").encode())
     if client_id is None or client_secret is None:
         return None
     return ClientCredentials(client_id, client_secret or None)

@@ -20,7 +20,7 @@ from service.crypto.keyring import Keyring, make_first_refresh_token, make_refre
 from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent, make_random_token
 from service.gateway.bearer import parse_required_scope
 from service.protocol.authorization import MAX_STATE_BYTES, ReturnAddress, is_registered, make_location, parse_query
-from service.protocol.bearer import parse_bearer, parse_needed_scope
+from service.protocol.bearer import parse_bearer
 from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, parse_basic, parse_client_credentials
 from service.protocol.errors import (
@@ -34,6 +34,7 @@ from service.protocol.errors import (
     MalformedBearer,
     OAuthError,
 )
+from service.protocol.needed_scope import parse_needed_scope
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
 from service.protocol.pkce import check_code_verifier, make_code_challenge
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
@@ -140,7 +141,7 @@ async def test_whatever_length_is_announced_the_body_is_read_or_refused(length: 
         await read_form(request, TOKEN_PARAMETERS)
 
 
-@pytest.mark.fuzzes("bearer.parse_needed_scope")
+@pytest.mark.fuzzes("needed_scope.parse_needed_scope")
 @given(bent_bytes(b"scope=realm%3Amain+role%3Aenduser&x=y"))
 def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None:
     with suppress(InsufficientScope):

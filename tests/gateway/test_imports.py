@@ -32,8 +32,8 @@ def loaded_with(module: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "forbidden"),
     [
-        ("service.gateway", (*HEAVY, "starlette")),
-        ("service.gateway.middleware", (*HEAVY, "starlette")),
+        ("service.gateway", (*HEAVY, "starlette", "python_multipart")),
+        ("service.gateway.middleware", (*HEAVY, "starlette", "python_multipart")),
         ("service.gateway.authentication", HEAVY),
     ],
 )

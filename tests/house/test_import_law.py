@@ -37,6 +37,7 @@ ORDER = (
 LIBRARIES = {
     "hiredis": {"redis_client"},
     "redis": {"redis_client.sentinels"},
+    "python_multipart": {"protocol.parameters"},
     "starlette": {"web", "app", "routes", "gateway.authentication"},
     "prometheus_client": {"observability"},
     "httpcore2": {"http_client"},
@@ -139,8 +140,8 @@ def test_elsewhere_imports_are_absolute() -> None:
     assert not relative
 
 
-def test_the_protocol_imports_the_standard_library_and_msgspec_only() -> None:
-    allowed = {*sys.stdlib_module_names, "msgspec", "service"}
+def test_the_protocol_imports_the_standard_library_and_two_parsers_only() -> None:
+    allowed = {*sys.stdlib_module_names, "msgspec", "python_multipart", "service"}
 
     assert not [
         name

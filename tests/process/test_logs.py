@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.observability.logs import RECORD_FIELDS, EventLog, configure_logging, shorten
+from service.protocol.parameters import parse_form
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,12 @@ def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) ->
 def test_uvicorns_own_access_log_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("debug", "json")
     logging.getLogger("uvicorn.access").info("GET /authorization/?code=secret")
+    assert capsys.readouterr().err == ""
+
+
+def test_empty_fields_of_a_form_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug", "json")
+    parse_form(b"&&&a=%41", {"a"})
     assert capsys.readouterr().err == ""
 
 

@@ -21,8 +21,9 @@ from starlette.types import Receive, Scope, Send
 from service.gateway.bearer import require_grant
 from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
-from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
+from service.protocol.bearer import AccessGrant, check_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
+from service.protocol.needed_scope import parse_needed_scope
 from service.redis_client.deadline import StoreUnavailable
 from service.web.request.headers import list_header_values
 from service.web.responses import RawResponse
