@@ -23,6 +23,7 @@ LEFT = {
     "conftest.py: password_hashing._argon2id": "hashes are quick in the whole process, also where a library makes them",
     "conftest.py: password_hashing.MEMORY_KIB": "likewise",
     "conftest.py: password_hashing.PASSES": "likewise",
+    "lua/fake_redis.py: module.time": "the modules are those of fakeredis, whose clock it is",
     "redis_client/settled_time.py: Connection.__init__": "notes each connection of the process, whoever opens it",
     "redis_client/settled_time.py: connection_module._connect_to": "likewise",
     "redis_client/test_handshake.py: connection_module._make_ssl_context": (

@@ -1,0 +1,272 @@
+"""One scenario for each Lua script, which makes the script return each of its words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from service.crypto.opaque_tokens import make_access_token
+from service.protocol.client import Client
+from service.redis_client.client import FENCE_LIFETIME_MS
+from service.redis_client.script import OWN_SCRIPTS
+from service.store.attempts import Counter
+from service.store.client import StoreClient
+from service.store.keys import fence_key, registry_key
+from service.store.registry import LOCK_SECONDS
+from service.store.reports.readiness import PROBE_TTL_MS
+from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
+from service.store.scripts import load_script
+from tests.lua.comparing import ComparingClient
+from tests.lua.nouns import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Nouns, Page
+from tests.store.sessions import DEFAULT_LIFETIMES
+
+GRACE_MS: Final = DEFAULT_LIFETIMES.refresh_grace_ms
+
+ONE: Final = Counter("login:{abc}:one", 2, 60_000)
+TWO: Final = Counter("login:{abc}:two", 50, 3_600_000)
+
+
+async def start_family(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    assert await nouns.start() is not None
+    comparing.real.set(MARK, await comparing.read_clock_ms() + 5_000, px=60_000)
+    assert await nouns.start() is not None
+    assert await nouns.start(CHANGED_USER) is None
+
+
+async def start_browser_session(comparing: ComparingClient) -> None:
+    nouns, page, next_page = Nouns(comparing), Page(), Page()
+    assert await nouns.sign_in(page)
+    assert await nouns.sign_in(next_page, former=page.browser)
+    assert not await nouns.sign_in(Page(), CHANGED_USER)
+
+
+async def end_browser_session(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    page = await nouns.open()
+    for _ in range(2):
+        await nouns.browser_sessions.end(page.browser)
+
+
+async def hold_consent(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    page = await nouns.open()
+    comparing.offset_ms += 3_000_000
+    assert await nouns.hold(Page(page.browser))
+    await nouns.browser_sessions.end(page.browser)
+    assert not await nouns.hold(page)
+
+
+async def allow_consent(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    page = await nouns.open()
+    assert await nouns.allow(page, CHANGED_USER) == "changed"
+    assert [await nouns.allow(page) for _ in range(2)] == ["issued", "repeated"]
+    await nouns.redeem(page.code_name)
+    assert await nouns.allow(page) == "answered"
+    await nouns.browser_sessions.end(page.browser)
+    assert await nouns.allow(page) == "signed_out"
+    assert await nouns.allow(Page()) == "unknown"
+
+
+async def deny_consent(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    page = await nouns.open()
+    assert [await nouns.deny(page) for _ in range(2)] == ["denied", "repeated"]
+    allowed = await nouns.open()
+    await nouns.allow(allowed)
+    assert await nouns.deny(allowed) == "answered"
+    await nouns.browser_sessions.end(page.browser)
+    assert [await nouns.deny(page), await nouns.deny(Page())] == ["signed_out", "unknown"]
+
+
+async def redeem_authorization_code(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    name = await nouns.issue_code()
+    assert [await nouns.redeem(name) for _ in range(2)] == [600_000, "repeated"]
+    late = await nouns.issue_code()
+    comparing.offset_ms += DEFAULT_LIFETIMES.code_ms
+    assert await nouns.redeem(late) == "unknown"
+    covered = await nouns.issue_code()
+    await mark(comparing)
+    assert await nouns.redeem(covered) == "revoked"
+
+
+async def spend_refresh_token(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    grant = await nouns.must_start()
+    refusals = [
+        await nouns.spend(grant, 1, client_id="another-app"),
+        await nouns.spend(grant, 1, allowed_scope=""),
+        await nouns.spend(grant, 1, wanted_scope="role:device"),
+    ]
+    assert [each.verdict for each in refusals] == ["foreign", "withdrawn", "beyond"]
+    with_secret = await nouns.must_start(secret_used=True)
+    assert (await nouns.spend(with_secret, 1)).verdict == "without_secret"
+    verdicts = [
+        (await nouns.spend(grant, generation, wanted_scope="role:organisation")).verdict for generation in (1, 1)
+    ]
+    assert [*verdicts, (await nouns.spend(grant, 9)).verdict] == ["rotated", "repeated", "recovered"]
+    comparing.offset_ms += GRACE_MS
+    assert [(await nouns.spend(grant, 1)).verdict for _ in range(2)] == ["replayed", "unknown"]
+
+
+async def end_family(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    grant = await nouns.must_start()
+    for generation in (1, 1, 2):
+        await nouns.spend(grant, generation)
+    digest = grant.first.family_digest
+    ended = [
+        await nouns.families.end(SHARD, digest, client_id=client_id, reason="revoked")
+        for client_id in ("another-app", "phone-app", "phone-app")
+    ]
+    assert ended == [None, USER.username, None]
+
+
+async def revoke_access_token(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    [access_token] = (await nouns.must_start()).access_tokens
+    tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
+    revoked = [await nouns.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
+    assert revoked == [None, USER.username, None]
+
+
+async def mark_revoked(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    grant = await nouns.must_start()
+    await nouns.open()
+    assert await mark(comparing, f"family:{grant.first.family_digest}") == "marked"
+    await nouns.must_start()
+    assert await mark(comparing) == "resumed"
+
+
+async def delete_revoked(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    kept, earlier = await nouns.must_start(), await nouns.must_start()
+    for generation in (1, 1, 2):
+        await nouns.spend(earlier, generation)
+    await nouns.issue_code()
+    await nouns.open()
+    revocations = Revocations(comparing, max_keys=2)
+    until_ms = await comparing.read_clock_ms()
+    comparing.offset_ms += 5_000
+    await nouns.must_start()
+    await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
+    await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
+
+
+async def reserve_attempt(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    for _ in range(2):
+        await nouns.attempts.reserve([ONE, TWO])
+    assert await reserve(comparing, ONE, TWO) == "busy"
+    await nouns.attempts.settle([ONE, TWO], [ONE, TWO], passed=False)
+    assert await reserve(comparing, ONE, TWO) == "exhausted"
+
+
+async def reserve(store_client: StoreClient, *counters: Counter) -> str:
+    """Run the script once. `Attempts.reserve` repeats it while checks are pending."""
+    limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
+    keys = [counter.key for counter in counters]
+    return str((await store_client.run(load_script("reserve_attempt"), keys, limits))[0])
+
+
+async def settle_attempt(comparing: ComparingClient) -> None:
+    nouns = Nouns(comparing)
+    for passed in (True, False, True, False):
+        await nouns.attempts.reserve([TWO])
+        await nouns.attempts.settle([TWO], passed=passed)
+    await nouns.attempts.reserve([ONE, TWO])
+    await nouns.attempts.reserve([TWO])
+    await nouns.attempts.settle([ONE, TWO], passed=False)
+
+
+CLIENT: Final = Client(client_id="c", redirect_uris=("https://a.example/callback",))
+ORIGINS: Final = ("https://a.example", "https://b.example")
+
+
+async def put_client(comparing: ComparingClient) -> None:
+    registry = Nouns(comparing).registry
+    await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
+    await registry.put_client(CLIENT, old_origins=ORIGINS, new_origins=ORIGINS[:1], narrowing="refresh")
+    await registry.put_client(CLIENT, old_origins=ORIGINS[:1], new_origins=(), narrowing="grant_or_scope")
+
+
+async def delete_client(comparing: ComparingClient) -> None:
+    registry = Nouns(comparing).registry
+    await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
+    await registry.delete_client(CLIENT, origins=ORIGINS)
+
+
+async def replace_password_hash(comparing: ComparingClient) -> None:
+    registry = Nouns(comparing).registry
+    await registry.put_users([USER])
+    user = await registry.find_user(USER.identity)
+    assert user is not None
+    await registry.replace_password_hash(msgspec.structs.replace(user, password_hash="stronger"))
+    await registry.replace_password_hash(CHANGED_USER)
+
+
+async def probe_store(comparing: ComparingClient) -> None:
+    for _ in range(2):
+        await probe(comparing)
+
+
+async def probe(store_client: StoreClient) -> None:
+    await store_client.run(load_script("probe_store"), [registry_key("probe")], [PROBE_TTL_MS])
+
+
+async def append_events(comparing: ComparingClient) -> None:
+    events = Nouns(comparing).events
+    await events.append([b'{"a": 1}', b'{"b": "\xc3\xa9"}'], [b"{}"])
+    await events.append([], [b'{"c": 3}'])
+
+
+async def take_lock(comparing: ComparingClient) -> None:
+    assert [await use_lock(comparing, "take", holder) for holder in ("a", "a", "b")] == ["taken", "taken", "held"]
+
+
+async def renew_lock(comparing: ComparingClient) -> None:
+    assert await use_lock(comparing, "take", "a") == "taken"
+    assert [await use_lock(comparing, "renew", holder) for holder in ("a", "b")] == ["renewed", "lost"]
+
+
+async def release_lock(comparing: ComparingClient) -> None:
+    assert await use_lock(comparing, "take", "a") == "taken"
+    assert [await use_lock(comparing, "release", holder) for holder in ("b", "a", "a")] == ["lost", "released", "lost"]
+
+
+async def use_lock(store_client: StoreClient, verb: str, holder: str) -> str:
+    """Take, renew or release the lock. `RedisLock` takes it again and again while it is held."""
+    lifetime: list[str | int] = [] if verb == "release" else [1000 * LOCK_SECONDS]
+    return str((await store_client.run(OWN_SCRIPTS[f"{verb}_lock"], [registry_key("lock")], [holder, *lifetime]))[0])
+
+
+async def leave_fence(comparing: ComparingClient) -> None:
+    for _ in range(2):
+        await fence(comparing)
+
+
+async def fence(store_client: StoreClient) -> None:
+    await store_client.run(OWN_SCRIPTS["leave_fence"], [fence_key(SHARD)], [FENCE_LIFETIME_MS])
+
+
+async def mark(store_client: StoreClient, kept_member: str = "") -> str:
+    """Run the script alone, as a revokeAll that is interrupted after it."""
+    arguments: list[str | int] = [kept_member, 0, MIN_MARK_LIFETIME_MS, store_client.clock_offset_ms()]
+    return str((await store_client.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
+
+
+SCENARIOS: Final[dict[str, Callable[[ComparingClient], Awaitable[None]]]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        *(start_family, start_browser_session, end_browser_session, hold_consent, allow_consent, deny_consent),
+        *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, mark_revoked),
+        *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, replace_password_hash),
+        *(probe_store, append_events, take_lock, renew_lock, release_lock, leave_fence),
+    )
+}
+"""The scenarios by the names of their scripts."""
