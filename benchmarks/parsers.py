@@ -32,6 +32,7 @@ from service.protocol.provider_responses import (
 )
 from service.protocol.scope import parse_scope
 from service.protocol.token_form import parse_access_token
+from service.protocol.trace_context import parse_traceparent
 from service.protocol.uri import find_server_mistake
 from service.protocol.user import identify_user
 from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, verify_id_token
@@ -61,6 +62,9 @@ _CLIENT = Client(
     redirect_uris=("https://shop.example:8443/other", "com.example.app:/callback", "http://[::1]:9000/callback"),
 )
 
+_LATER_TRACEPARENT = b"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-"
+"""A `traceparent` of a later version, which text of any length may follow."""
+
 _REQUEST_PIECES = (
     *("a", "a=b&", "&", "=", "%41", "%", "+", ",", ":", ";", ".", "~", "/", "@", "[", "]", " ", "\t", "\n", '"', "\\"),
     "::",
@@ -89,6 +93,7 @@ _REQUEST_PARSERS: dict[str, Callable[[Any], object]] = {
     "access token": parse_access_token,
     "refresh token": _KEYRING.parse_refresh_token,
     "content type": check_content_type,
+    "traceparent": lambda text: parse_traceparent(_LATER_TRACEPARENT + text.encode()),
     "server": find_server_mistake,
     "redirect_uri": lambda text: is_registered(_CLIENT, "http://[::1]:1/" + text),
     "cookies": lambda text: _BROWSERS.get_device(_make_request(b"ts_device=" + text.encode()), _ALICE, "r1"),

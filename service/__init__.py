@@ -10,7 +10,7 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     protocol/       the rules as plain values and functions: no await, clock, randomness, Redis or HTTP
     redis_client/   a Redis client: connections, Sentinel and Cluster, durable writes, a lock; knows no key of ours
     gateway/        what an API imports to judge bearer tokens by itself: lookups from memory or Redis, middleware
-    observability/  logs, security events and metrics
+    observability/  logs, security events, metrics, and the trace that a caller's request belongs to
     http_client/    requests to other systems, bounded in time and size
     crypto/         opaque tokens, the keyring, password hashes and their threads
     embedded/       the Redis server that the service starts itself

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpcore2
 
+from service.observability.traces import make_trace_headers
 from service.protocol.provider_responses import InvalidProviderResponse
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
@@ -104,7 +105,8 @@ class HttpClient:
         """
         try:
             pool = self._pool or await self._open_pool()
-            asking = pool.stream(method, address, headers=[*_USUAL, *headers.items()], content=content)
+            sent = [*_USUAL, *make_trace_headers().items(), *headers.items()]
+            asking = pool.stream(method, address, headers=sent, content=content)
             async with asking as response:
                 return HttpResponse(response.status, await _read_body(response))
         except _TROUBLES as error:

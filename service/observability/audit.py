@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypedDict, Unpack
 import msgspec
 
 from service.observability.logs import EventLog
+from service.observability.traces import find_trace_id
 
 
 class Fields(TypedDict, total=False):
@@ -23,7 +24,8 @@ class Fields(TypedDict, total=False):
 
     `reason` is a fixed word. `issued_before` is a time by ISO 8601. `actor` is the person at the console, or the
     program that acted instead. `count` is the number of objects concerned. In an entry of the stream without other
-    fields, `count` is the number of further events of that name.
+    fields, `count` is the number of further events of that name. `trace_id` is added by `record_event`
+    to any event that a request with a trace causes.
     """
 
     client_id: str
@@ -40,6 +42,7 @@ class Fields(TypedDict, total=False):
     added: int
     updated: int
     removed: int
+    trace_id: str
 
 
 class EventKind(NamedTuple):
@@ -139,7 +142,8 @@ def record_event(event: str, **fields: Unpack[Fields]) -> None:
     _log.write(kind.level, event, known)
     audit_stream = _audit_stream.get()
     if kind.entries_a_minute and audit_stream is not None:
-        audit_stream.take(event, known)
+        trace_id = find_trace_id()
+        audit_stream.take(event, known if trace_id is None else {**known, "trace_id": trace_id})
 
 
 def make_event(event: str, **fields: Unpack[Fields]) -> bytes:

@@ -1,4 +1,7 @@
-"""The log: one event a line on stderr, in one form for the service and for libraries."""
+"""The log: one event a line on stderr, in one form for the service and for libraries.
+
+A line that is written during a request with a trace has the `trace_id`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from typing import Final, TextIO
 
 import msgspec
 
+from service.observability.traces import find_trace_id
 from service.protocol.grammar import make_printable
 
 MAX_LINE_BYTES: Final = 1024
@@ -166,7 +170,7 @@ def _disable_unused_record_fields() -> None:
 
 
 def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
-    """Return the fields of the event, then its name, level, logger and time."""
+    """Return the fields of the event, then the trace id, if there is one, and its name, level, logger and time."""
     fields: Mapping[str, object] = getattr(record, RECORD_FIELDS, {})
     when = datetime.fromtimestamp(record.created, UTC)
     return {**fields, **_name_event(record.getMessage(), record.levelno, record.name, when)}
@@ -174,7 +178,10 @@ def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _name_event(event: str, level: int, logger: str, when: datetime) -> dict[str, object]:
     timestamp = f"{when.isoformat(timespec='microseconds')[:-6]}Z"
-    return {"event": event, "level": logging.getLevelName(level).lower(), "logger": logger, "timestamp": timestamp}
+    trace_id = find_trace_id()
+    named: dict[str, object] = {} if trace_id is None else {"trace_id": trace_id}
+    named |= {"event": event, "level": logging.getLevelName(level).lower(), "logger": logger, "timestamp": timestamp}
+    return named
 
 
 def _show(value: object) -> str:

@@ -170,6 +170,22 @@ async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.R
     assert (request["status"], request["reason"]) == (503, "store_unavailable")
 
 
+@pytest.mark.clause("decided-trace-id")
+async def test_a_pipelined_request_has_only_its_own_trace(service: ServiceProcess) -> None:
+    """The server starts the second request within the first, and so in a copy of its context."""
+    trace_ids = ["a" * 32, None, "b" * 32, None]
+    heads = [f"traceparent: 00-{trace_id}-{'c' * 16}-01\r\n" if trace_id else "" for trace_id in trace_ids]
+    heads[-1] += "Connection: close\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    for head in heads:
+        writer.write(f"POST {TOKEN} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n{head}\r\n".encode())
+    await reader.read()
+    writer.close()
+
+    lines = wait_for_requests(service.log, len(heads))
+    assert [line.get("trace_id") for line in lines] == trace_ids
+
+
 # Requests with very long texts
 
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,7 +68,8 @@ class HealthEndpoint:
         now = time.monotonic()
         if self._check is None or (self._check.done() and now >= self._remembered_until):
             self._remembered_until = now + self.remembered_seconds
-            self._check = asyncio.create_task(self._run_check())
+            # The check belongs to no request, so its log lines must not carry the trace of the first probe.
+            self._check = asyncio.create_task(self._run_check(), context=Context())
         return await asyncio.shield(self._check)
 
     async def _run_check(self) -> str:

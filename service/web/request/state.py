@@ -1,7 +1,7 @@
 """The values that the service keeps in the ASGI scope of a request, each with its type.
 
-All keys are defined here. Two context variables also belong to a request: the time budget for Redis in
-redis_client/deadline.py, and the audit stream in observability/audit.py.
+All keys are defined here. Three context variables also belong to a request: the time budget for Redis in
+redis_client/deadline.py, the audit stream in observability/audit.py, and the trace in observability/traces.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,142 @@
+"""The caller's traceparent over HTTP: its trace id is in every log line and security event of that request."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from service.worker import Worker
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredentials, login_form
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
+OTHER_TRACEPARENT = f"00-{'a' * 32}-00f067aa0ba902b7-01"
+WRONG_ALICE = UserCredentials(ALICE.username, "a wrong password")
+
+
+def read_lines(json_logs: io.StringIO, *loggers: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in json_logs.getvalue().splitlines()]
+    return [line for line in lines if line["logger"] in loggers]
+
+
+def read_requests(json_logs: io.StringIO) -> list[dict[str, Any]]:
+    """Return the security events and the lines of the access log."""
+    return read_lines(json_logs, "service.audit", "service.access")
+
+
+async def log_in(http: httpx2.AsyncClient, *traceparents: str, user: UserCredentials = ALICE) -> httpx2.Response:
+    headers = [("traceparent", value) for value in traceparents]
+    return await http.post(TOKEN, data=PHONE_APP.credentials | login_form(user), headers=headers)
+
+
+@pytest.mark.clause("decided-trace-id")
+async def test_each_line_of_a_request_has_its_trace_id(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
+    await log_in(http, TRACEPARENT)
+    await log_in(http, TRACEPARENT, user=WRONG_ALICE)
+    lines = read_requests(json_logs)
+
+    assert [line["event"] for line in lines] == [
+        *("login_succeeded", "tokens_issued", "request"),
+        *("login_failed", "request"),
+    ]
+    assert {line["trace_id"] for line in lines} == {TRACE_ID}
+
+
+@pytest.mark.clause("decided-trace-id")
+async def test_a_request_without_a_trace_gets_none(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
+    await log_in(http)
+    await log_in(http, TRACEPARENT)
+    await log_in(http)
+    traced = ["trace_id" in line for line in read_requests(json_logs)]
+
+    assert traced == [False] * 3 + [True] * 3 + [False] * 3
+
+
+@pytest.mark.clause("decided-trace-id")
+@pytest.mark.parametrize(
+    "traceparents",
+    [
+        [TRACEPARENT, OTHER_TRACEPARENT],
+        [TRACEPARENT, TRACEPARENT],
+        [f"{TRACEPARENT}, {TRACEPARENT}"],
+        [f"{TRACEPARENT}-more"],
+        [TRACEPARENT.upper()],
+        ["x" * 20_000],
+        [f"cc{TRACEPARENT[2:]}x"],
+        [""],
+    ],
+    ids=["two", "twice", "joined", "longer", "capitals", "long", "no dash", "empty"],
+)
+async def test_an_invalid_header_is_ignored(
+    http: httpx2.AsyncClient, json_logs: io.StringIO, traceparents: list[str]
+) -> None:
+    response = await log_in(http, *traceparents)
+    written = json_logs.getvalue()
+
+    assert response.status_code == 200
+    assert "trace_id" not in written
+    assert not [value for value in traceparents if value and value in written]
+
+
+@pytest.mark.clause("decided-trace-id")
+async def test_the_part_of_a_later_version_that_is_not_known_is_not_logged(
+    http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    await log_in(http, f"cc{TRACEPARENT[2:]}-tell-nobody")
+
+    assert {line["trace_id"] for line in read_requests(json_logs)} == {TRACE_ID}
+    assert "tell-nobody" not in json_logs.getvalue()
+
+
+@pytest.mark.clause("decided-trace-id")
+async def test_a_refusal_before_the_path_is_known_has_the_trace_id(
+    http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    await http.get("/", headers={"traceparent": TRACEPARENT, "cookie": "c" * 70_000})
+    (line,) = read_requests(json_logs)
+
+    assert (line["status"], line["trace_id"]) == (431, TRACE_ID)
+
+
+@pytest.mark.clause("decided-trace-id")
+async def test_an_event_in_the_stream_has_the_trace_id(http: httpx2.AsyncClient, http_worker: Worker) -> None:
+    await log_in(http, TRACEPARENT, user=WRONG_ALICE)
+    await log_in(http, user=WRONG_ALICE)
+    await http_worker.audit_stream.flush()
+    events = [json.loads(entry.text) for entry in await http_worker.event_stream.read()]
+
+    assert [(event["event"], event.get("trace_id")) for event in events] == [
+        ("login_failed", TRACE_ID),
+        ("login_failed", None),
+    ]
+
+
+async def test_a_shared_check_of_readiness_has_no_trace(
+    http: httpx2.AsyncClient, store: redis.Redis, json_logs: io.StringIO
+) -> None:
+    """The result is that of all probes, so its line must not blame the first."""
+    store.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        response = await http.get("/readyz", headers={"traceparent": TRACEPARENT})
+    finally:
+        store.config_set("maxmemory-policy", "noeviction")
+    (change,) = read_lines(json_logs, "service.health")
+    (request,) = read_lines(json_logs, "service.access")
+
+    assert response.status_code == 503
+    assert "trace_id" not in change
+    assert request["trace_id"] == TRACE_ID
+
+
+async def test_a_shared_connection_has_no_trace(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
+    """The first request that needs the connection opens it, and all later ones use it."""
+    await log_in(http, TRACEPARENT)
+    lines = read_lines(json_logs, "service.store")
+
+    assert [line for line in lines if str(line["event"]).startswith("connected")]
+    assert not [line for line in lines if "trace_id" in line]
