@@ -10,6 +10,7 @@ local TIMEOUT_MS = 5000
 local IDENTITY = {
   "x-auth-subject", "x-auth-realm", "x-auth-user", "x-auth-client", "x-auth-scope", "x-auth-expires-in",
 }
+local SENT = { "authorization", "traceparent" }
 local FORWARDED_HEADERS = { "www-authenticate", "content-type", "cache-control", "retry-after" }
 local REFUSALS = { [401] = true, [403] = true, [503] = true }
 
@@ -33,11 +34,14 @@ local function request_verification(txn, scope)
   if scope ~= "-" then
     address = address .. "?scope=" .. encode(scope)
   end
-  -- Only the header Authorization is sent to the service; other headers and the body are not.
+  -- Only the token and the trace are sent to the service; other headers and the body are not.
   local headers = {}
-  local authorization = values_of(txn.http:req_get_headers(), "authorization")
-  if #authorization > 0 then
-    headers["authorization"] = authorization
+  local received = txn.http:req_get_headers()
+  for _, name in ipairs(SENT) do
+    local values = values_of(received, name)
+    if #values > 0 then
+      headers[name] = values
+    end
   end
   -- Each request needs a client of its own.
   return core.httpclient():get({ url = address, headers = headers, timeout = TIMEOUT_MS })

@@ -46,6 +46,7 @@ class Application:
     """A server that records every request, and answers with a welcome page by default."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.other_site = f"http://localhost:{port}"
         """The address of the same server under a host name that browsers take for another site."""

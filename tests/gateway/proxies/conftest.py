@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import environment_of
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
+from tests.pages.application import Application, running_application
 from tests.support.clients_and_users import PHONE_APP, REVOKE, TOKEN, UserCredentials, login_form
 from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
@@ -35,12 +36,16 @@ def answer_as_live(_: Arrived) -> Reply:
 
 @dataclass
 class ProxyDeployment:
-    """`api` is behind all gateways; `stand_in` is asked by those in `before_stand_in`, the service by the others."""
+    """`api` is behind all gateways; `stand_in` is asked by those in `before_stand_in`, the service by the others.
+
+    All gateways let the origin of `application` call the API.
+    """
 
     redis: RedisServer
     service: ServiceProcess
     api: Recorder
     stand_in: Recorder
+    application: Application
     before_service: Mapping[str, Gateway]
     before_stand_in: Mapping[str, Gateway]
 
@@ -77,14 +82,16 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeploy
         environment = environment_of(redis, TOKEN_SERVICE_SEED_FILE=str(SEED))
         api = running.enter_context(Recorder(answer_as_api).running())
         stand_in = running.enter_context(Recorder(answer_as_live).running())
+        application = running.enter_context(running_application())
         service = running.enter_context(running_service(tmp_path_factory.mktemp("service"), environment))
 
         def start(name: str, port: int) -> Gateway:
-            return running.enter_context(running_gateway(name, tmp_path_factory.mktemp(name), port, api.port))
+            folder = tmp_path_factory.mktemp(name)
+            return running.enter_context(running_gateway(name, folder, port, api.port, application.port))
 
         before_service = {name: start(name, service.port) for name in NAMES}
         before_stand_in = {name: start(name, stand_in.port) for name in NAMES}
-        deployment = ProxyDeployment(redis, service, api, stand_in, before_service, before_stand_in)
+        deployment = ProxyDeployment(redis, service, api, stand_in, application, before_service, before_stand_in)
         yield deployment
         # Possibly another one than at first.
         stop(deployment.redis.process)

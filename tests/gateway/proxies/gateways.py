@@ -76,10 +76,12 @@ def bearer(token: str | None) -> Headers:
 
 
 @contextmanager
-def running_gateway(name: str, folder: Path, service_port: int, api_port: int) -> Iterator[Gateway]:
+def running_gateway(
+    name: str, folder: Path, service_port: int, api_port: int, application_port: int
+) -> Iterator[Gateway]:
     """A gateway with its example configuration, but for the ports; all its files are in the folder."""
     gateway = Gateway(name, free_port())
-    ports = {8000: service_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
+    ports = {8000: service_port, 9000: application_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
     for example in EXAMPLES.iterdir():
         (folder / example.name).write_text(_with_ports(example.read_text(), ports))
     program = shutil.which(COMMANDS[name][0], path=SEARCH_PATH)

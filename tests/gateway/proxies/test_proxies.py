@@ -355,6 +355,18 @@ def test_no_other_protocol_is_switched_to(gateway: Gateway, deployment: ProxyDep
 # Requests to the service.
 
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_the_trace_reaches_the_service_and_the_api(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
+    for target in ("/things", "/reports/x"):
+        assert before_stand_in.get(target, "t", [("traceparent", TRACEPARENT)]).status == 200
+    assert before_stand_in.get("/things", "t").status == 200
+
+    for arrived in (deployment.stand_in.arrived, deployment.api.arrived):
+        assert [one.header("traceparent") or None for one in arrived] == [TRACEPARENT, TRACEPARENT, None]
+
+
 def test_the_service_gets_the_token_and_nothing_else_of_the_request(
     before_stand_in: Gateway, deployment: ProxyDeployment
 ) -> None:

@@ -1,0 +1,155 @@
+"""All gateways of examples/gateways answer CORS preflights, and let known origins read answers and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.gateway.proxies.conftest import ProxyDeployment
+from tests.gateway.proxies.gateways import Answer, Gateway, Headers
+from tests.gateway.proxies.recorder import Reply
+from tests.pages.browser import running_browser
+
+pytestmark = pytest.mark.clause("decided-gateway-preflights")
+
+STRANGER = "https://stranger.example"
+
+
+@pytest.fixture(params=["of the application", "https://app.example"])
+def origin(request: pytest.FixtureRequest, deployment: ProxyDeployment) -> str:
+    """Each of the two origins that the gateways know."""
+    return deployment.application.url if request.param == "of the application" else str(request.param)
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with running_browser() as browser:
+        yield browser
+
+
+def preflight(origin: str, method: str = "POST") -> Headers:
+    return [
+        ("Origin", origin),
+        ("Access-Control-Request-Method", method),
+        ("Access-Control-Request-Headers", "authorization,content-type"),
+    ]
+
+
+def words_of(answer: Answer, name: str) -> set[str]:
+    """Return the items of a header, in lower case."""
+    return {word.strip().lower() for value in answer.headers.get_all(name, []) for word in value.split(",")}
+
+
+@pytest.mark.parametrize("target", ["/things", "/reports/x", "/public/x"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+def test_a_preflight_is_answered_without_the_service_and_the_api(
+    before_stand_in: Gateway, deployment: ProxyDeployment, origin: str, target: str, method: str
+) -> None:
+    answer = before_stand_in.ask("OPTIONS", target, preflight(origin, method))
+
+    assert answer.status in (200, 204)
+    assert answer.headers.get_all("Access-Control-Allow-Origin") == [origin]
+    assert method.lower() in words_of(answer, "Access-Control-Allow-Methods")
+    assert {"authorization", "content-type"} <= words_of(answer, "Access-Control-Allow-Headers")
+    assert answer.headers["Access-Control-Max-Age"] == "600"
+    assert answer.headers["Access-Control-Allow-Credentials"] is None
+    assert not deployment.stand_in.arrived
+    assert not deployment.api.arrived
+
+
+@pytest.mark.parametrize("form", ["https://stranger.example", "null", "*", "{}0", "{}.example", "{}/", "{}, null", ""])
+def test_a_preflight_of_another_origin_gets_no_permission(
+    gateway: Gateway, deployment: ProxyDeployment, origin: str, form: str
+) -> None:
+    answer = gateway.ask("OPTIONS", "/things", preflight(form.format(origin)))
+
+    assert answer.headers["Access-Control-Allow-Origin"] is None
+    assert not deployment.api.arrived
+
+
+def test_options_that_is_no_preflight_needs_a_token(gateway: Gateway, deployment: ProxyDeployment, origin: str) -> None:
+    for header in (("Origin", origin), ("Access-Control-Request-Method", "POST")):
+        assert gateway.ask("OPTIONS", "/things", [header]).status == 401
+    assert not deployment.api.arrived
+
+
+def test_an_application_of_a_known_origin_can_read_answers_and_refusals(
+    gateway: Gateway, deployment: ProxyDeployment, origin: str, enduser: str
+) -> None:
+    answers = [
+        gateway.get("/things", enduser, [("Origin", origin)]),
+        gateway.get("/public/x", None, [("Origin", origin)]),
+        gateway.get("/things", None, [("Origin", origin)]),
+        gateway.get("/things", "nonsense", [("Origin", origin)]),
+        gateway.get("/reports/x", enduser, [("Origin", origin)]),
+    ]
+
+    assert [answer.status for answer in answers] == [200, 200, 401, 401, 403]
+    for answer in answers:
+        assert answer.headers.get_all("Access-Control-Allow-Origin") == [origin]
+        assert {"www-authenticate", "retry-after"} <= words_of(answer, "Access-Control-Expose-Headers")
+        assert answer.headers["Access-Control-Allow-Credentials"] is None
+
+
+def test_an_application_of_a_known_origin_can_read_an_outage(
+    before_stand_in: Gateway, deployment: ProxyDeployment, origin: str
+) -> None:
+    with deployment.stand_in.answering(lambda _: Reply(503, {"Retry-After": "7"})):
+        answer = before_stand_in.get("/things", "t", [("Origin", origin)])
+
+    assert answer.status == 503
+    assert answer.headers.get_all("Access-Control-Allow-Origin") == [origin]
+    assert "retry-after" in words_of(answer, "Access-Control-Expose-Headers")
+
+
+@pytest.mark.parametrize("headers", [[("Origin", STRANGER)], []], ids=["another origin", "no origin"])
+def test_no_other_origin_gets_permission_to_read(
+    gateway: Gateway, deployment: ProxyDeployment, enduser: str, headers: Headers
+) -> None:
+    for token, status in ((enduser, 200), (None, 401)):
+        answer = gateway.get("/things", token, headers)
+
+        assert answer.status == status
+        assert answer.headers["Access-Control-Allow-Origin"] is None
+
+
+def test_no_cache_gives_one_origin_the_answer_to_another(
+    gateway: Gateway, deployment: ProxyDeployment, origin: str, enduser: str
+) -> None:
+    for each in (origin, STRANGER):
+        assert "origin" in words_of(gateway.get("/things", enduser, [("Origin", each)]), "Vary")
+
+
+CALL = """
+async ([url, token]) => {
+  const headers = {Authorization: `Bearer ${token}`, "Content-Type": "application/json"};
+  try {
+    const response = await fetch(url, {method: "PUT", headers, body: "{}"});
+    return [response.status, response.headers.get("WWW-Authenticate")];
+  } catch (error) {
+    return [error.name, null];
+  }
+}
+"""
+
+
+async def test_a_page_in_a_browser_calls_the_api_and_reads_a_refusal(
+    gateway: Gateway, deployment: ProxyDeployment, browser: Browser, enduser: str
+) -> None:
+    url = f"http://127.0.0.1:{gateway.port}/things"
+    page = await browser.new_page()
+    try:
+        await page.goto(deployment.application.url)
+        called, refused = [await page.evaluate(CALL, [url, token]) for token in (enduser, "nonsense")]
+        await page.goto(deployment.application.other_site)
+        elsewhere = await page.evaluate(CALL, [url, enduser])
+    finally:
+        await page.close()
+
+    assert called == [200, None]
+    assert refused[0] == 401
+    assert 'error="invalid_token"' in refused[1]
+    assert elsewhere == ["TypeError", None]
+    assert [arrived.method for arrived in deployment.api.arrived] == ["PUT"]
