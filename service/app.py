@@ -73,7 +73,8 @@ def list_middleware(worker: Worker, routes: Sequence[Route]) -> list[Middleware]
     500 that it makes must be logged and counted as well.
     """
     prefixes = list_prefixes(worker.settings)
-    methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
+    called_by_pages = ("token", "revoke", "revokeAll")
+    methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in called_by_pages}
     methods |= dict.fromkeys(metadata_paths(urlsplit(worker.settings.base_url).path), "GET")
     return [
         Middleware(RequestContext, worker.audit_stream),

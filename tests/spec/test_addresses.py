@@ -90,8 +90,9 @@ async def test_a_base_url_may_have_a_path(
         assert (await http.post(f"/login{REVOKE}", data=PHONE_APP.credentials | {"token": "x"})).status_code == 200
         assert (await http.post(f"/login{REVOKE_ALL}")).status_code == 401
         assert (await http.get("/login/healthz")).status_code == 200
-        preflight_response = await http.options(f"/login{TOKEN}", headers=preflight)
-        assert preflight_response.headers["access-control-allow-origin"] == "https://shop.example"
+        for address in (TOKEN, REVOKE, REVOKE_ALL):
+            preflight_response = await http.options(f"/login{address}", headers=preflight)
+            assert preflight_response.headers["access-control-allow-origin"] == "https://shop.example"
 
 
 async def test_a_proxy_may_have_taken_the_path_off(make_settings: MakeSettings, clock: Clock, registry: None) -> None:

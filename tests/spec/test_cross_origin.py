@@ -1,4 +1,4 @@
-"""CORS over HTTP: applications at registered origins may call token, revoke and metadata, without credentials."""
+"""CORS over HTTP: registered origins may call token, revoke, revokeAll and metadata, without credentials."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def preflight(origin: str) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-cors-preflight", "decided-cors-origins", "7009-2.3-cors")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL])
 @pytest.mark.parametrize("origin", [KNOWN, "https://shop.example:8443", "http://127.0.0.1:9000"])
 async def test_a_preflight_from_a_registered_origin_is_answered(
     http: httpx2.AsyncClient, address: str, origin: str
@@ -115,16 +115,37 @@ async def test_the_metadata_may_be_read_by_a_registered_origin(http: httpx2.Asyn
             assert "origin" in response.headers["vary"].lower()
 
 
-@pytest.mark.clause("decided-cors-not-at-revoke-all")
-async def test_revoke_all_has_no_cors(http: httpx2.AsyncClient) -> None:
+@pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
+async def test_a_registered_origin_may_end_all_sessions_of_a_user(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    preflight_response = await http.options(REVOKE_ALL, headers=preflight(KNOWN))
-    called = await http.post(REVOKE_ALL, headers=bearer(access_token) | {"Origin": KNOWN})
-    refused = await http.post(REVOKE_ALL, headers={"Origin": KNOWN})
+    headers = {"Origin": KNOWN}
+    responses = [
+        await http.post(REVOKE_ALL, headers=headers),
+        await http.post(REVOKE_ALL, headers=[*headers.items(), *bearer("a").items(), *bearer("b").items()]),
+        await http.get(REVOKE_ALL, headers=headers),
+        await http.post(REVOKE_ALL, headers=bearer(access_token) | headers),
+        await http.post(REVOKE_ALL, headers=bearer(access_token) | headers),
+    ]
 
-    assert [preflight_response.status_code, called.status_code, refused.status_code] == [405, 200, 401]
-    for response in (preflight_response, called, refused):
-        assert not [name for name in response.headers if name.startswith("access-control-")]
+    assert [response.status_code for response in responses] == [401, 400, 405, 200, 401]
+    for response in responses:
+        assert response.headers["access-control-allow-origin"] == KNOWN
+        assert "www-authenticate" in response.headers["access-control-expose-headers"].lower()
+        assert "access-control-allow-credentials" not in response.headers
+        assert "origin" in response.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
+async def test_another_origin_gets_no_permission_to_end_sessions(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    preflight_response = await http.options(REVOKE_ALL, headers=preflight(STRANGER))
+    refused = await http.post(REVOKE_ALL, headers={"Origin": STRANGER})
+    called = await http.post(REVOKE_ALL, headers=bearer(access_token) | {"Origin": STRANGER})
+
+    assert [preflight_response.status_code, refused.status_code, called.status_code] == [204, 401, 200]
+    for response in (preflight_response, refused, called):
+        assert "access-control-allow-origin" not in response.headers
+        assert "origin" in response.headers["vary"].lower()
 
 
 async def test_options_that_is_no_preflight_is_another_method(http: httpx2.AsyncClient) -> None:
