@@ -1,0 +1,277 @@
+"""The files for Kubernetes: kustomize renders them, the schemas of Kubernetes accept them, and their values agree.
+
+No cluster is used. The service and the console run with the environment that a rendered pod has.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import kubernetes_validate
+import pytest
+import redis
+import yaml
+
+from service import __version__
+from service.config.settings import load_settings, unknown_variables
+from service.routes import make_routes
+from service.serving.draining_server import DRAIN_SECONDS
+from service.worker import Worker
+from tests.conftest import SECRET_KEY, SEED
+from tests.support.clients_and_users import ALICE, TOKEN, login_form
+from tests.support.servers import CHECKOUT, RedisServer, free_port, running_service
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+KUBERNETES = CHECKOUT / "deployment" / "kubernetes"
+KUBECTL = Path(sys.executable).parent / "kubectl"
+OLDEST, NEWEST = "1.31", "1.37"
+SECRETS = ("redis_url", "secret_key", "seed.yaml")
+APP = {"app.kubernetes.io/name": "token-service"}
+MOUNT = "/run/secrets/token-service"
+PENDING_SECONDS, IDLE_SECONDS = 10, 3
+"""The time for pending requests and for idle connections at the end of an instance; see docs/operations/deploy.md."""
+
+Resource = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def secrets() -> dict[str, str]:
+    return {"redis_url": "redis://:password@redis:6379/0\n", "secret_key": f"{SECRET_KEY}\n", "seed.yaml": "{}\n"}
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory, secrets: dict[str, str]) -> list[Resource]:
+    """Return all resources, as `kubectl apply -k` sends them."""
+    folder = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
+    shutil.copytree(KUBERNETES, folder)
+    (folder / "secrets").mkdir()
+    for name, text in secrets.items():
+        (folder / "secrets" / name).write_text(text)
+    done = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def of_kind(rendered: list[Resource]) -> Mapping[str, Any]:
+    """Return the resource of each kind. There is one of each."""
+    kinds = [resource["kind"] for resource in rendered]
+    assert len(set(kinds)) == len(kinds)
+    return dict(zip(kinds, rendered, strict=True))
+
+
+@pytest.fixture(scope="module")
+def pod(of_kind: Mapping[str, Any]) -> Any:
+    return of_kind["Deployment"]["spec"]["template"]["spec"]
+
+
+@pytest.fixture(scope="module")
+def container(pod: Any) -> Any:
+    (container,) = pod["containers"]
+    return container
+
+
+@pytest.fixture(scope="module")
+def protected_api() -> list[Resource]:
+    return list(yaml.safe_load_all((KUBERNETES / "protected-api.yaml").read_text()))
+
+
+def read_environment(of_kind: Mapping[str, Any], container: Any) -> dict[str, str]:
+    """Return the environment of the container, without the variables of the image."""
+    (source,) = container["envFrom"]
+    assert source["configMapRef"]["name"] == of_kind["ConfigMap"]["metadata"]["name"]
+    return {**of_kind["ConfigMap"]["data"], **{entry["name"]: entry["value"] for entry in container["env"]}}
+
+
+def put_secrets(environment: Mapping[str, str], folder: Path, **secrets: str) -> dict[str, str]:
+    """Write the secrets as files, and return the environment with their places."""
+    for name, text in secrets.items():
+        (folder / name).write_text(text)
+    return {name: value.replace(MOUNT, str(folder)) for name, value in environment.items()}
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_schemas_accept_each_resource(
+    rendered: list[Resource], protected_api: list[Resource], version: str
+) -> None:
+    own = [resource for resource in protected_api if resource["kind"] == "Ingress"]
+    for resource in [*rendered, *own]:
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_the_schemas_refuse_a_misspelt_field(of_kind: Mapping[str, Any]) -> None:
+    service = of_kind["Service"] | {"spec": of_kind["Service"]["spec"] | {"selectors": APP}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(service, NEWEST, strict=True)
+
+
+def test_all_is_in_the_namespace_whose_pods_are_locked_down(rendered: list[Resource]) -> None:
+    namespace, *others = sorted(rendered, key=lambda resource: resource["kind"] != "Namespace")
+    assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+    assert {resource["metadata"]["namespace"] for resource in others} == {namespace["metadata"]["name"]}
+
+
+def test_the_pod_is_locked_down(pod: Any, container: Any) -> None:
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert f"USER {pod['securityContext']['runAsUser']}:" in (CHECKOUT / "deployment" / "Containerfile").read_text()
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+
+
+def test_the_image_has_the_version_of_the_checkout(container: Any) -> None:
+    assert container["image"] == f"token-service:{__version__}"
+
+
+def test_each_secret_is_a_file_that_only_the_service_reads(
+    of_kind: Mapping[str, Any], pod: Any, container: Any, secrets: dict[str, str]
+) -> None:
+    data = {name: base64.b64decode(value).decode() for name, value in of_kind["Secret"]["data"].items()}
+    assert data == secrets
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert volumes["secrets"]["secret"] == {
+        "secretName": of_kind["Secret"]["metadata"]["name"],
+        "defaultMode": 0o440,
+    }
+    assert mounts[MOUNT] == {"name": "secrets", "mountPath": MOUNT, "readOnly": True}
+    assert volumes[mounts["/tmp"]["name"]]["emptyDir"]["medium"] == "Memory"
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"]
+    environment = read_environment(of_kind, container)
+    assert {value for value in environment.values() if value.startswith(MOUNT)} == {
+        f"{MOUNT}/{name}" for name in SECRETS
+    }
+    assert "deployment/kubernetes/secrets/" in (CHECKOUT / ".gitignore").read_text().splitlines()
+
+
+def test_the_settings_are_accepted(
+    of_kind: Mapping[str, Any], container: Any, secrets: dict[str, str], tmp_path: Path
+) -> None:
+    environment = put_secrets(read_environment(of_kind, container), tmp_path, **secrets)
+    assert list(unknown_variables(environment)) == []
+    settings = load_settings(environment)
+    assert settings.base_url == "https://" + of_kind["Ingress"]["spec"]["rules"][0]["host"]
+    assert settings.trusted_proxies
+
+
+def test_kubernetes_adds_no_variable_that_looks_like_a_setting(of_kind: Mapping[str, Any], pod: Any) -> None:
+    """With service links each pod gets variables that begin with the name of each Service."""
+    name = of_kind["Service"]["metadata"]["name"].upper().replace("-", "_")
+    assert list(unknown_variables({f"{name}_PORT": "tcp://10.96.0.1:80"}))
+    assert pod["enableServiceLinks"] is False
+
+
+def test_every_selector_finds_the_pods(of_kind: Mapping[str, Any], pod: Any) -> None:
+    assert of_kind["Deployment"]["spec"]["template"]["metadata"]["labels"] == APP
+    assert of_kind["Deployment"]["spec"]["selector"] == {"matchLabels": APP}
+    assert of_kind["Service"]["spec"]["selector"] == APP
+    assert of_kind["PodDisruptionBudget"]["spec"]["selector"] == {"matchLabels": APP}
+    assert of_kind["NetworkPolicy"]["spec"]["podSelector"] == {"matchLabels": APP}
+    assert pod["topologySpreadConstraints"][0]["labelSelector"] == {"matchLabels": APP}
+
+
+def test_the_ports_agree(of_kind: Mapping[str, Any], container: Any) -> None:
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    admitted = [rule["ports"] for rule in of_kind["NetworkPolicy"]["spec"]["ingress"]]
+    assert f"PORT={ports['http']}" in (CHECKOUT / "deployment" / "Containerfile").read_text()
+    assert of_kind["ConfigMap"]["data"]["TOKEN_SERVICE_METRICS_ADDRESS"] == f"0.0.0.0:{ports['metrics']}"
+    assert [port["targetPort"] for port in of_kind["Service"]["spec"]["ports"]] == ["http"]
+    assert admitted == [[{"protocol": "TCP", "port": ports[name]}] for name in ("http", "metrics")]
+
+
+def test_a_node_can_be_drained_and_one_pod_stays(of_kind: Mapping[str, Any]) -> None:
+    replicas = of_kind["Deployment"]["spec"]["replicas"]
+    budget = of_kind["PodDisruptionBudget"]["spec"]
+    assert 0 < budget["maxUnavailable"] < replicas
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert of_kind["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_a_pod_that_ends_has_time_for_its_requests(pod: Any, container: Any) -> None:
+    _, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    needed = float(seconds) + DRAIN_SECONDS + IDLE_SECONDS + PENDING_SECONDS
+    assert pod["terminationGracePeriodSeconds"] > needed
+
+
+async def test_only_public_paths_are_public(of_kind: Mapping[str, Any], worker: Worker) -> None:
+    (rule,) = of_kind["Ingress"]["spec"]["rules"]
+    exact = {entry["path"] for entry in rule["http"]["paths"] if entry["pathType"] == "Exact"}
+    prefixes = {entry["path"].rstrip("/") for entry in rule["http"]["paths"] if entry["pathType"] == "Prefix"}
+    paths = {route.path for route in make_routes(worker)}
+    public = {path for path in paths if path in exact or any(f"{path}/".startswith(f"{each}/") for each in prefixes)}
+    assert paths - public == {"/healthz", "/readyz", "/metrics"}
+
+
+@pytest.fixture
+def environment(
+    of_kind: Mapping[str, Any], container: Any, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
+) -> dict[str, str]:
+    """The environment of a pod, with the Redis and the seed of the tests."""
+    secrets = {"redis_url": redis_server.url, "secret_key": SECRET_KEY, "seed.yaml": SEED.read_text()}
+    environment = put_secrets(read_environment(of_kind, container), tmp_path, **secrets)
+    return environment | {"TOKEN_SERVICE_METRICS_ADDRESS": f"127.0.0.1:{free_port()}"}
+
+
+def test_the_service_runs_as_in_a_pod_and_passes_its_probes(
+    environment: dict[str, str], container: Any, tmp_path: Path
+) -> None:
+    with (
+        running_service(tmp_path, environment) as service,
+        httpx2.Client(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http,
+    ):
+        probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+        statuses = [http.get(probe["path"]).status_code for probe in probes]
+        form = {"client_id": "phone-app"} | login_form(ALICE, "realm:main role:enduser")
+        granted = http.post(TOKEN, data=form)
+        metrics = http.get(f"http://{environment['TOKEN_SERVICE_METRICS_ADDRESS']}/metrics")
+
+    assert {probe["port"] for probe in probes} == {"http"}
+    assert statuses == [200, 200, 200]
+    assert (granted.status_code, metrics.status_code) == (200, 200)
+
+
+def test_the_console_of_the_image_reads_the_secrets_of_the_pod(environment: dict[str, str], tmp_path: Path) -> None:
+    """`kubectl exec` runs this script with the environment of the container."""
+    folders = (CHECKOUT / "deployment", Path(sys.executable).parent, *os.environ["PATH"].split(os.pathsep))
+    image = {"PATH": os.pathsep.join(map(str, folders)), "PYTHONPATH": str(CHECKOUT)}
+    script = CHECKOUT / "deployment" / "token-service-admin"
+
+    for arguments, shown in ((["seed", str(SEED)], "client"), (["client", "list"], "phone-app")):
+        done = subprocess.run(
+            [script, *arguments], env=environment | image, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert shown in done.stdout.lower()
+
+
+def test_the_protected_api_has_the_middlewares_that_are_tried(protected_api: list[Resource]) -> None:
+    tried = yaml.safe_load((CHECKOUT / "examples" / "gateways" / "traefik-routes.yaml").read_text())["http"]
+    specs = {one["metadata"]["name"]: one["spec"] for one in protected_api if one["kind"] == "Middleware"}
+    for spec in specs.values():
+        if "forwardAuth" in spec:
+            address = spec["forwardAuth"]["address"]
+            assert address.startswith("http://token-service.token-service.svc/")
+            spec["forwardAuth"]["address"] = address.replace("token-service.token-service.svc", "127.0.0.1:8000")
+    assert specs == tried["middlewares"]
+
+    for ingress in (one for one in protected_api if one["kind"] == "Ingress"):
+        router = tried["routers"][ingress["metadata"]["name"]]
+        (rule,) = ingress["spec"]["rules"]
+        (path,) = rule["http"]["paths"]
+        named = ingress["metadata"]["annotations"]["traefik.ingress.kubernetes.io/router.middlewares"]
+        assert router["rule"] == f"PathPrefix(`{path['path']}`)"
+        assert named == ",".join(f"api-{name}@kubernetescrd" for name in router["middlewares"])
