@@ -170,7 +170,7 @@ def _disable_unused_record_fields() -> None:
 
 
 def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
-    """Return the fields of the event, then the trace id, if there is one, and its name, level, logger and time."""
+    """Return the fields of the event, then its name, level, logger, time and trace id, if there is one."""
     fields: Mapping[str, object] = getattr(record, RECORD_FIELDS, {})
     when = datetime.fromtimestamp(record.created, UTC)
     return {**fields, **_name_event(record.getMessage(), record.levelno, record.name, when)}
@@ -178,9 +178,11 @@ def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _name_event(event: str, level: int, logger: str, when: datetime) -> dict[str, object]:
     timestamp = f"{when.isoformat(timespec='microseconds')[:-6]}Z"
+    name = logging.getLevelName(level).lower()
+    named: dict[str, object] = {"event": event, "level": name, "logger": logger, "timestamp": timestamp}
     trace_id = find_trace_id()
-    named: dict[str, object] = {} if trace_id is None else {"trace_id": trace_id}
-    named |= {"event": event, "level": logging.getLevelName(level).lower(), "logger": logger, "timestamp": timestamp}
+    if trace_id is not None:
+        named["trace_id"] = trace_id
     return named
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx2
 import pytest
 
@@ -9,6 +11,7 @@ from service.protocol.trace_context import TraceContext, parse_traceparent
 from tests.realms.login_steps import CEP_SCOPE
 from tests.support.clients_and_users import PHONE_APP, TOKEN, UserCredentials, login_form
 from tests.support.fake_provider import PASSWORD, USERNAME, FakeProvider
+from tests.support.fake_provider import TOKEN as PROVIDER_TOKEN
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT_ID = "00f067aa0ba902b7"
@@ -34,6 +37,23 @@ async def test_each_request_there_has_the_trace_id_and_a_new_parent_id(
     assert len(parent_ids) == len(sent)
     assert PARENT_ID not in parent_ids
     assert not [request for request in provider.requests if "tracestate" in request.headers]
+
+
+@pytest.mark.clause("decided-trace-to-providers")
+async def test_logins_at_the_same_time_keep_their_traces_apart(
+    cep: None, provider: FakeProvider, http: httpx2.AsyncClient
+) -> None:
+    trace_ids = {f"user{number}": f"{number:032x}" for number in range(1, 21)}
+
+    async def fail_to_log_in(username: str, trace_id: str) -> None:
+        form = PHONE_APP.credentials | login_form(UserCredentials(username, "wrong", realm="cep"), CEP_SCOPE)
+        headers = {"traceparent": f"00-{trace_id}-{PARENT_ID}-01"}
+        assert (await http.post(TOKEN, data=form, headers=headers)).status_code == 400
+
+    await asyncio.gather(*(fail_to_log_in(*each) for each in trace_ids.items()))
+
+    sent = {request.form["username"]: request.headers["traceparent"] for request in provider.calls(PROVIDER_TOKEN)}
+    assert {username: traceparent.split("-")[1] for username, traceparent in sent.items()} == trace_ids
 
 
 @pytest.mark.clause("decided-trace-to-providers")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+from collections import Counter
 from typing import Any
 
 import httpx2
@@ -55,6 +57,21 @@ async def test_a_request_without_a_trace_gets_none(http: httpx2.AsyncClient, jso
     traced = ["trace_id" in line for line in read_requests(json_logs)]
 
     assert traced == [False] * 3 + [True] * 3 + [False] * 3
+
+
+@pytest.mark.clause("decided-trace-id")
+async def test_requests_at_the_same_time_keep_their_traces_apart(
+    http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    trace_ids = [f"{number:032x}" for number in range(1, 51)]
+    traceparents = [f"00-{trace_id}-00f067aa0ba902b7-00" for trace_id in trace_ids]
+    responses = await asyncio.gather(*(log_in(http, traceparent) for traceparent in traceparents))
+    lines = read_requests(json_logs)
+    families = {line["family"]: line["trace_id"] for line in lines if "family" in line}
+
+    assert {response.status_code for response in responses} == {200}
+    assert Counter(line["trace_id"] for line in lines) == Counter(3 * trace_ids)
+    assert sorted(families.values()) == trace_ids
 
 
 @pytest.mark.clause("decided-trace-id")
