@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -16,6 +15,7 @@ from .durability import Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
 from .lock import Run
+from .log import log
 from .managed_connection import ManagedConnection
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from .router import Router
@@ -30,8 +30,6 @@ SCAN_RETRY_DELAY_SECONDS: Final = 0.5
 FENCE_LIFETIME_MS: Final = 86_400_000
 
 _LEAVE_FENCE: Final = OWN_SCRIPTS["leave_fence"]
-
-log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,6 @@ a blocked event loop cannot extend that.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
@@ -21,6 +20,7 @@ from .clock import read_clock
 from .connection import Command, Connection, decode_raw, gather_answers, make_failed, open_connection
 from .deadline import CONNECT_SECONDS, translate
 from .errors import ResponseError
+from .log import log
 from .options import ConnectionOptions
 from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
 from .trust import NO_CHECK, Check, Trust
@@ -33,8 +33,6 @@ MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_
 """The connection to a silent server is closed within this time, and its pending calls fail."""
 
 CLOSED: Final = "the store is closed"
-
-log = logging.getLogger("service.store")
 
 Value = TypeVar("Value")
 

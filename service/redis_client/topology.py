@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from .clock import read_clock
 from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import StoreUnavailable
 from .errors import ReadOnlyError, RedisError, ResponseError
+from .log import log
 from .managed_connection import CLOSED, ManagedConnection
 from .options import ConnectionOptions
 from .slots import SLOTS, get_slot
@@ -36,8 +36,6 @@ Changes spread within seconds. A node that reports an older map after this time 
 _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
 _EPOCH: Final = re.compile(rb"cluster_current_epoch:([0-9]{1,18})")
-
-log = logging.getLogger("service.store")
 
 
 def is_redirection(error: BaseException) -> bool:
