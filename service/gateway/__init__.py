@@ -5,7 +5,11 @@
     bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
     grant = await bearer.lookup(access_token)       # an AccessGrant, or None if the token is not live
 
-`middleware` is a plain ASGI middleware, and `authentication` is a backend for Starlette's AuthenticationMiddleware.
+`middleware` is a plain ASGI middleware, `authentication` is a backend for Starlette's AuthenticationMiddleware, and
+`fastapi_guard` is a dependency of FastAPI.
+
+APIs install this package as the distribution token-service-gateway, which distributions/gateway builds. There it is
+`token_service_gateway`.
 """
 
 from ..protocol.bearer import AccessGrant

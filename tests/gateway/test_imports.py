@@ -35,6 +35,7 @@ def loaded_with(module: str) -> set[str]:
         ("service.gateway", (*HEAVY, "starlette", "python_multipart")),
         ("service.gateway.middleware", (*HEAVY, "starlette", "python_multipart")),
         ("service.gateway.authentication", HEAVY),
+        ("service.gateway.fastapi_guard", HEAVY),
     ],
 )
 def test_the_gateway_loads_neither_the_service_nor_what_only_the_service_needs(

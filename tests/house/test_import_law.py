@@ -39,6 +39,7 @@ LIBRARIES = {
     "redis": {"redis_client.sentinels"},
     "python_multipart": {"protocol.parameters"},
     "starlette": {"web", "app", "routes", "gateway.authentication"},
+    "fastapi": {"gateway.fastapi_guard"},
     "prometheus_client": {"observability"},
     "httpcore2": {"http_client"},
     "joserfc": {"realms.provider"},

@@ -1,0 +1,215 @@
+"""The security dependency for FastAPI: what it lets through, how it refuses, and what OpenAPI says about it.
+
+The evaluation of annotations is not postponed, since FastAPI could not resolve those that name a local variable.
+"""
+
+from collections.abc import MutableMapping
+from typing import Annotated, Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI, Security, WebSocket
+
+from service.gateway import AccessGrant, BearerLookup
+from service.gateway.fastapi_guard import BearerGuard, TokenRefused, answer_token_refused
+from tests.conftest import Clock, http_client_for
+from tests.gateway.conftest import log_in
+from tests.support.clients_and_users import ALICE, WEB_SHOP, assert_error, bearer
+
+BASE_URL = "https://tokens.example/base"
+BARE_CHALLENGE = 'Bearer realm="token-service"'
+
+
+def make_api(lookup: BearerLookup, *, has_handler: bool = True) -> FastAPI:
+    guard = BearerGuard(lookup, BASE_URL, web_url="https://login.example/")
+    app = FastAPI(exception_handlers={TokenRefused: answer_token_refused} if has_handler else None)
+
+    async def say_hello() -> str:
+        return "hello"
+
+    async def show_me(grant: Annotated[AccessGrant, guard.requires()]) -> str:
+        return grant.username
+
+    async def show_prices(grant: Annotated[AccessGrant, guard.requires("role:organisation")], number: int = 0) -> str:
+        return grant.username
+
+    async def show_mistake(grant: Annotated[AccessGrant, Security(guard, scopes=["role:nobody"])]) -> str:
+        return grant.username
+
+    async def stream(websocket: WebSocket, grant: Annotated[AccessGrant, guard.requires()]) -> None:
+        await websocket.accept()
+        await websocket.send_text(grant.username)
+
+    app.get("/")(say_hello)
+    app.get("/me")(show_me)
+    app.get("/prices")(show_prices)
+    app.get("/mistake")(show_mistake)
+    app.websocket("/stream")(stream)
+    return app
+
+
+async def get(
+    app: FastAPI, path: str, headers: dict[str, str] | list[tuple[str, str]] | None = None
+) -> httpx2.Response:
+    async with http_client_for(app) as client:
+        return await client.get(path, headers=headers)
+
+
+@pytest.mark.clause("6750-2.1-authorization-header", "6750-5.2-scope-restricted")
+async def test_a_live_token_gives_the_handler_its_grant(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    app, headers = make_api(lookup), bearer(await log_in(http, "realm:main role:organisation"))
+
+    assert (await get(app, "/me", headers)).json() == ALICE.username
+    assert (await get(app, "/prices", headers)).json() == ALICE.username
+    assert (await get(app, "/")).json() == "hello"
+
+
+@pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials")
+@pytest.mark.parametrize("headers", [{}, WEB_SHOP.basic, {"Authorization": "Bearer"}])
+async def test_without_a_bearer_the_challenge_names_no_error(lookup: BearerLookup, headers: dict[str, str]) -> None:
+    response = await get(make_api(lookup), "/me", headers)
+
+    assert (response.status_code, response.content) == (401, b"")
+    assert response.headers["www-authenticate"] == BARE_CHALLENGE
+
+
+async def test_a_request_without_a_token_learns_nothing_of_parameters(lookup: BearerLookup) -> None:
+    assert (await get(make_api(lookup), "/prices?number=x")).status_code == 401
+
+
+@pytest.mark.clause("6750-3.1-invalid-token-401")
+async def test_an_invalid_token_is_refused(http: httpx2.AsyncClient, lookup: BearerLookup, clock: Clock) -> None:
+    expired = await log_in(http)
+    clock.advance(600)
+
+    for access_token in (expired, "x", "a b"):
+        response = await get(make_api(lookup), "/me", bearer(access_token))
+
+        assert_error(response, 401, "invalid_token")
+        assert response.headers["www-authenticate"].startswith(f'{BARE_CHALLENGE}, error="invalid_token"')
+
+
+@pytest.mark.clause("6750-3.1-invalid-request-400")
+async def test_two_headers_are_invalid_request(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    header = ("Authorization", f"Bearer {await log_in(http)}")
+
+    assert_error(await get(make_api(lookup), "/me", [header, header]), 400, "invalid_request")
+
+
+@pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute")
+async def test_a_token_without_the_scope_is_refused(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    response = await get(make_api(lookup), "/prices", bearer(await log_in(http)))
+
+    assert_error(response, 403, "insufficient_scope")
+    assert 'scope="role:organisation"' in response.headers["www-authenticate"]
+
+
+async def test_a_scope_that_no_token_has_refuses_every_token(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    """FastAPI's own `Security` does not check the items when the handler is defined."""
+    assert_error(await get(make_api(lookup), "/mistake", bearer(await log_in(http))), 403, "insufficient_scope")
+
+
+@pytest.mark.clause("decided-api-during-outage")
+async def test_an_outage_of_redis_is_503(lookup_without_redis: BearerLookup) -> None:
+    response = await get(make_api(lookup_without_redis), "/me", bearer("tsat1_" + "0" * 47))
+
+    assert_error(response, 503, "temporarily_unavailable")
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_without_the_handler_status_and_challenge_are_the_same(
+    http: httpx2.AsyncClient, lookup: BearerLookup
+) -> None:
+    headers = bearer(await log_in(http))
+    bare, complete = make_api(lookup, has_handler=False), make_api(lookup)
+
+    for path, sent in (("/me", {}), ("/me", bearer("x")), ("/prices", headers)):
+        first, second = await get(bare, path, sent), await get(complete, path, sent)
+
+        assert first.status_code == second.status_code
+        for name in ("www-authenticate", "cache-control", "content-type"):
+            assert first.headers[name] == second.headers[name]
+
+
+async def test_a_websocket_is_guarded_before_it_is_accepted(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    app, headers = make_api(lookup), bearer(await log_in(http))
+
+    refused = await connect(app, {})
+    accepted = await connect(app, headers)
+
+    assert (refused[0]["type"], refused[0]["status"]) == ("websocket.http.response.start", 401)
+    assert (b"www-authenticate", BARE_CHALLENGE.encode()) in refused[0]["headers"]
+    assert [message["type"] for message in accepted[:2]] == ["websocket.accept", "websocket.send"]
+    assert accepted[1]["text"] == ALICE.username
+
+
+async def connect(app: FastAPI, headers: dict[str, str]) -> list[MutableMapping[str, Any]]:
+    """Return what the application sends to a websocket, at a server that can refuse one by an HTTP response."""
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": "/stream",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "subprotocols": [],
+        "extensions": {"websocket.http.response": {}},
+    }
+    await app(scope, receive, send)
+    return sent
+
+
+async def test_openapi_says_where_tokens_come_from(lookup_without_redis: BearerLookup) -> None:
+    """Documentation pages show an "Authorize" button for such a scheme."""
+    document = (await get(make_api(lookup_without_redis), "/openapi.json")).json()
+    (scheme,) = document["components"]["securitySchemes"].values()
+    code, password = scheme["flows"]["authorizationCode"], scheme["flows"]["password"]
+
+    assert (scheme["type"], set(scheme["flows"])) == ("oauth2", {"authorizationCode", "password"})
+    assert code["authorizationUrl"] == "https://login.example/authorization/"
+    assert code["tokenUrl"] == password["tokenUrl"] == password["refreshUrl"] == f"{BASE_URL}/oauth2/v1/token"
+    assert {"realm:main", "role:enduser", "role:organisation"} <= set(code["scopes"])
+    assert code["scopes"] == password["scopes"]
+    assert "security" not in document["paths"]["/"]["get"]
+    assert document["paths"]["/me"]["get"]["security"] == [{"token-service": []}]
+    assert document["paths"]["/prices"]["get"]["security"] == [{"token-service": ["role:organisation"]}]
+
+
+@pytest.mark.clause("decided-api-scope-must-exist")
+@pytest.mark.parametrize("scope", ["role:nobody", "realm:main realm:cep", "role:admin  role:partner"])
+async def test_a_scope_that_no_token_can_have_is_a_mistake(lookup_without_redis: BearerLookup, scope: str) -> None:
+    guard = BearerGuard(lookup_without_redis, BASE_URL)
+
+    with pytest.raises(ValueError, match="no token can have the scope"):
+        guard.requires(scope)
+
+
+@pytest.mark.parametrize(
+    ("url", "mistake"),
+    [
+        ("", "printable ASCII characters"),
+        ("tokens.example", "with its scheme"),
+        ("/base", "with its scheme"),
+        ("com.example.app:/base", "an http or https URL"),
+        ("https://", "with a host"),
+        ("https://[", "a valid host"),
+        ("https://tokens.example/?a=b", "without a query"),
+        ("https://tokens.example/#a", "without a fragment"),
+        ("https://user:the-password@tokens.example", "without user information"),
+    ],
+)
+async def test_an_address_that_is_no_url_is_a_mistake(
+    lookup_without_redis: BearerLookup, url: str, mistake: str
+) -> None:
+    with pytest.raises(ValueError, match=f"base_url: .*{mistake}") as refusal:
+        BearerGuard(lookup_without_redis, url)
+    with pytest.raises(ValueError, match="web_url: 'x': "):
+        BearerGuard(lookup_without_redis, BASE_URL, web_url="x")
+
+    assert "the-password" not in str(refusal.value)
