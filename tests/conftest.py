@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, c
 from functools import cache
 from pathlib import Path
 from typing import Protocol
+from zipfile import ZipFile
 
 import httpx2
 import pytest
@@ -42,6 +43,7 @@ from tests.support.codes import allow_code
 from tests.support.loop_time import LoopTime, moving_loop_time
 from tests.support.openapi import check_answer
 from tests.support.servers import CHECKOUT, RedisServer, start_redis, stop
+from tools.wheels import GATEWAY, build_wheel
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
 SECRET_KEY = "a secret key of the tests of 32 bytes or more"
@@ -360,6 +362,21 @@ async def http(http_worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """An HTTP client of the service with the default settings."""
     async with serving_worker(http_worker) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def gateway_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the gateway library."""
+    return build_wheel(GATEWAY, tmp_path_factory.mktemp("gateway_wheel"))
+
+
+@pytest.fixture(scope="session")
+def gateway_library(gateway_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the content of the gateway library's wheel, for the path of a Python."""
+    folder = tmp_path_factory.mktemp("gateway_library")
+    with ZipFile(gateway_wheel) as wheel:
+        wheel.extractall(folder)
+    return folder
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def open_context() -> AdminContext:
     store = make_redis_url(settings)
     if not settings.secret_keys or (store.path is not None and not Path(store.path).exists()):
         raise CommandRefused(
-            f"no store runs at {store.path or settings.data_dir}: start ./scripts/serve first, or set REDIS_URL"
+            f"no store runs at {store.path or settings.data_dir}: start the service first, or set REDIS_URL"
         )
     return AdminContext(settings)
 

@@ -22,9 +22,9 @@ from service.config.reading import LIFETIMES, LOOK, PLACES, SECRETS, THROTTLES, 
 from service.protocol.uri import is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.redis_client.durability import Durability
+from service.system.program_files import IS_INSTALLED, PROGRAM_FILES
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
-EXAMPLE_SEED = CHECKOUT / "examples" / "seed.yaml"
+EXAMPLE_SEED = PROGRAM_FILES / "examples" / "seed.yaml"
 
 PREFIX = "TOKEN_SERVICE_"
 
@@ -32,6 +32,14 @@ CALM_BLUE = "#1f5fa8"
 
 
 # Defaults that depend on settings which were read before.
+
+
+def _data_folder(read: Reading) -> str:
+    """Return the folder in the checkout. Files of a wheel may be read-only, and the next installation removes them."""
+    if not IS_INSTALLED:
+        return str(PROGRAM_FILES / ".data")
+    state = read.environment.get("XDG_STATE_HOME") or f"{read.environment.get('HOME', '')}/.local/state"
+    return f"{state}/token-service"
 
 
 def _local_url(read: Reading) -> str:
@@ -71,9 +79,9 @@ class Settings:
     data_dir: Path = PLACES.setting(
         "TOKEN_SERVICE_DATA_DIR",
         parsers.parse_folder,
-        str(CHECKOUT / ".data"),
+        _data_folder,
         "[folder of the embedded store](operations/deploy.md#the-embedded-store)",
-        default_text="`.data` in the checkout",
+        default_text="`.data` in the checkout; from a wheel `token-service` in `$XDG_STATE_HOME` or `~/.local/state`",
     )
     base_url: str = PLACES.setting(
         "TOKEN_SERVICE_BASE_URL",

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from service.system import parent_death
+from service.system.program_files import PROGRAM_FILES
 
-CONFIGURATION = Path(__file__).resolve().parent.parent.parent / "redis.conf"
+CONFIGURATION = PROGRAM_FILES / "redis.conf"
 
 # Time limits for a large append-only file, which takes long to load and to write.
 LOADING_SECONDS = 120

@@ -16,6 +16,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import Final
 
 from ..protocol.bearer import AccessGrant
@@ -44,9 +45,10 @@ class BearerLookup:
 
     Close it at the end, or use it in an `async with`.
 
-    `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis. `most_live` and
-    `most_unknown` bound the cache; the tokens that were not used for longest are dropped first. `watch` is called after
-    each lookup that asked Redis. `clock_offset_ms`, which moves the clock, and `limits` are for tests only.
+    `redis_url` takes all forms of the service's REDIS_URL. A malformed one raises ValueError. Without `memory` every
+    lookup asks Redis. `most_live` and `most_unknown` bound the cache; the tokens that were not used for longest are
+    dropped first. `watch` is called after each lookup that asked Redis. `clock_offset_ms`, which moves the clock, and
+    `limits` are for tests only.
     """
 
     def __init__(
@@ -165,7 +167,17 @@ class BearerLookup:
 
 
 def _parse_url(text: str) -> RedisUrl:
+    """Return the parsed URL.
+
+    Raises ValueError for a malformed URL, and ImportError for a URL of Sentinels if redis-py is not installed.
+    """
     try:
-        return parse_redis_url(text)
+        url = parse_redis_url(text)
     except ValueError as expected:
         raise ValueError(f"redis_url: {without_password(text)!r}: expected {expected}") from None
+    if url.kind == "sentinel" and find_spec("redis") is None:
+        raise ImportError(
+            f"redis_url: {without_password(text)!r}: Sentinels need the package redis: "
+            "install token-service-gateway[sentinel]"
+        )
+    return url

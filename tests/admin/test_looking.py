@@ -403,7 +403,7 @@ def test_an_embedded_store_that_does_not_run_is_told(tmp_path: Path) -> None:
     answer = type_in("stats", environment={"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "REDIS_URL": ""})
 
     assert answer.status == 1
-    assert "start ./scripts/serve first, or set REDIS_URL" in answer.aside
+    assert "start the service first, or set REDIS_URL" in answer.aside
 
 
 async def test_what_was_done_counts_even_where_it_cannot_be_written_down(admin: Admin, store: redis.Redis) -> None:

@@ -239,18 +239,21 @@ def running_service(
     port: int | None = None,
     wait_for: str | None = "/readyz",
     module: str = "service",
+    python: str = sys.executable,
+    cwd: Path = CHECKOUT,
 ) -> Iterator[ServiceProcess]:
     """Run `python -m service` on a free port until the block ends.
 
-    `wait_for` is a path that must answer 200 first, or None. `module` is run instead of `service`.
+    `wait_for` is a path that must answer 200 first, or None. `module` is run instead of `service`. An installed service
+    is run by another `python`, in another `cwd`.
     """
     port = port or free_port()
     log = folder / f"service-{port}.log"
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=CHECKOUT,
+            [python, "-m", module, *arguments],
+            cwd=cwd,
             env=plain | {"HOST": "127.0.0.1", "PORT": str(port), "LOG_FORMAT": "json"} | dict(environment),
             stdout=output,
             stderr=output,

@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import DictLoader, Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-TEMPLATES: Final = Path(__file__).resolve().parents[3] / "templates"
+from service.system.program_files import PROGRAM_FILES
+
+TEMPLATES: Final = PROGRAM_FILES / "templates"
 
 TEXT_CONTRAST: Final = 5.5  # WCAG requires 4.5; a little more is easier to read on a dark page
 SHAPE_CONTRAST: Final = 3.0

@@ -1,0 +1,15 @@
+"""The library with which an API checks the bearer tokens of the token service in Redis, without calling the service.
+
+    from token_service_gateway import BearerLookup
+
+    bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
+    grant = await bearer.lookup(access_token)       # an AccessGrant, or None if the token is not live
+
+`BearerMiddleware` guards any ASGI application. The module `starlette` guards handlers of Starlette, and `fastapi` is
+for FastAPI. Import only from these three modules. The packages in this one may change with any version.
+"""
+
+from .gateway import AccessGrant, BearerLookup, StoreUnavailable
+from .gateway.middleware import BearerMiddleware
+
+__all__ = ["AccessGrant", "BearerLookup", "BearerMiddleware", "StoreUnavailable"]

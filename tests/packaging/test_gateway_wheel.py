@@ -1,0 +1,163 @@
+"""The wheel of the gateway library: its content, and its use in an environment with nothing but what it needs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+from zipfile import ZipFile
+
+import httpx2
+import pytest
+
+from service import __version__
+from tests.conftest import AnyRedis
+from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
+from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
+from tests.support.servers import CHECKOUT
+
+PUBLIC = ("__init__", "starlette", "fastapi")
+
+LOOK_UP = """
+import asyncio, sys
+import service
+from token_service_gateway import BearerLookup
+
+async def look_up():
+    async with BearerLookup(sys.argv[1]) as lookup:
+        for token in sys.argv[2:]:
+            grant = await lookup.lookup(token)
+            print(grant and grant.username)
+
+asyncio.run(look_up())
+print(service.OWNER, *sorted(name for name in sys.modules if name.startswith("service.")))
+"""
+
+
+@pytest.fixture(scope="module")
+def api(gateway_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
+    """An environment that has the library, hiredis and msgspec only."""
+    environment = make_fresh_environment(tmp_path_factory.mktemp("api") / "venv", ["hiredis", "msgspec"])
+    environment.install(str(gateway_wheel))
+    return environment
+
+
+def run(environment: FreshEnvironment, program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [environment.python, "-W", "error", "-c", program, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def read_metadata(wheel: Path) -> Message:
+    with ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(files.read(name))
+
+
+def find_imports(file: Path) -> Iterator[Path]:
+    """Yield the files of the modules that this one imports relatively, wherever the import stands."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            module = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            yield module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+
+
+def test_the_wheel_has_the_modules_that_it_imports_only(gateway_library: Path) -> None:
+    package = gateway_library / "token_service_gateway"
+    waiting, reached = [package / f"{name}.py" for name in PUBLIC], set[Path]()
+    while waiting:
+        file = waiting.pop()
+        if file not in reached:
+            reached.add(file)
+            waiting += find_imports(file)
+    packages = {file.parent / "__init__.py" for file in reached}
+
+    assert reached | packages == set(gateway_library.rglob("*.py"))
+
+
+def test_each_module_of_the_wheel_is_one_file_of_the_checkout(gateway_library: Path) -> None:
+    package = gateway_library / "token_service_gateway"
+    for file in package.rglob("*.py"):
+        module = file.relative_to(package)
+        folder = CHECKOUT / ("service" if len(module.parts) > 1 else "distributions/gateway/token_service_gateway")
+
+        assert file.read_text() == (folder / module).read_text()
+
+
+def test_the_wheel_needs_hiredis_and_msgspec_only(gateway_wheel: Path) -> None:
+    metadata = read_metadata(gateway_wheel)
+    needed = metadata.get_all("Requires-Dist", [])
+
+    assert {each.partition(">")[0] for each in needed if "extra ==" not in each} == {"hiredis", "msgspec"}
+    assert metadata.get_all("Provides-Extra") == ["starlette", "fastapi", "sentinel"]
+    assert metadata["Version"] == __version__
+
+
+@pytest.mark.single_server("the environment has no redis-py, which Sentinels need")
+async def test_an_api_with_a_package_service_looks_tokens_up(
+    http: httpx2.AsyncClient, redis_server: AnyRedis, api: FreshEnvironment, tmp_path: Path
+) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "__init__.py").write_text('OWNER = "the API"\n')
+
+    output = run(api, LOOK_UP, redis_server.url, access_token, "tsat1_" + "0" * 47, cwd=tmp_path).stdout
+
+    assert output == f"{ALICE.username}\nNone\nthe API\n"
+    api.check()
+
+
+def test_sentinels_without_redis_py_are_refused_with_the_name_of_the_extra(
+    api: FreshEnvironment, tmp_path: Path
+) -> None:
+    url = "redis+sentinel://gateway:the-password@host:26379/main"
+    program = f"from token_service_gateway import BearerLookup; BearerLookup({url!r})"
+
+    answer = run(api, program, cwd=tmp_path)
+
+    assert answer.returncode == 1
+    assert answer.stderr.endswith("need the package redis: install token-service-gateway[sentinel]\n")
+    assert "the-password" not in answer.stderr.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_a_type_checker_reads_the_types_of_the_wheel(gateway_library: Path, tmp_path: Path) -> None:
+    """The examples pass strict checks with the library's types, and a wrong use does not."""
+    guide = (CHECKOUT / "docs" / "gateway-python.md").read_text()
+    examples = guide.split("```python\n")[1:]
+    for number, example in enumerate(examples):
+        (tmp_path / f"example_{number}.py").write_text(example.partition("```")[0])
+    (tmp_path / "api.py").write_text((CHECKOUT / "examples" / "api.py").read_text())
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text('from token_service_gateway import BearerLookup\n\nBearerLookup("redis://h", memory="no")\n')
+
+    assert "Success" in check_types(gateway_library, tmp_path, *sorted({*tmp_path.glob("*.py")} - {wrong}))
+    assert '"BearerLookup" has incompatible type "str"; expected "bool"' in check_types(
+        gateway_library, tmp_path, wrong
+    )
+
+
+def check_types(library: Path, folder: Path, *files: Path) -> str:
+    """Return the output of mypy with the library on its path, and without the configuration of the checkout."""
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        os.devnull,
+        "--cache-dir",
+        str(folder / "cache"),
+    ]
+    return subprocess.run(
+        [*command, *map(str, files)],
+        cwd=folder,
+        env=os.environ | {"MYPYPATH": str(library)},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
