@@ -17,7 +17,7 @@ from service.web.request.headers import list_header_values
 _MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300
 _PREFLIGHT_HEADERS: Final = {
-    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Requested-With",
     "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
     "Vary": "Origin",
     **NO_STORE_HEADERS,
