@@ -1,6 +1,9 @@
 """An example API that looks up the access tokens of the token service directly in Redis.
 
-    REDIS_URL=unix://$PWD/.data/store.sock .venv/bin/python -m uvicorn --factory examples.api:make_api --port 9100
+    ./scripts/build-wheels
+    python3 -m venv /tmp/api
+    /tmp/api/bin/pip install build/wheels/token_service_gateway-*.whl starlette uvicorn
+    REDIS_URL=unix://$PWD/.data/store.sock /tmp/api/bin/uvicorn --app-dir examples --factory api:make_api --port 9100
 
 This is the embedded Redis server of ./scripts/serve. Otherwise, REDIS_URL is the same as for the service. `/` needs no
 token, `/me` any valid token, and `/partners` a token with the role partner.
@@ -17,9 +20,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-
-from service.gateway import AccessGrant, BearerLookup
-from service.gateway.middleware import BearerMiddleware
+from token_service_gateway import AccessGrant, BearerLookup, BearerMiddleware
 
 
 async def say_hello(_: Request) -> Response:

@@ -20,16 +20,26 @@ from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
-def api(redis_server: AnyRedis, tmp_path: Path) -> Iterator[str]:
+def api(redis_server: AnyRedis, gateway_library: Path, tmp_path: Path) -> Iterator[str]:
     """The URL of the running API, which must end by itself when it is told to."""
     port = free_port()
     log = tmp_path / "api.log"
-    command = [sys.executable, "-m", "uvicorn", "--factory", "examples.api:make_api", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "--app-dir",
+        "examples",
+        "api:make_api",
+        "--port",
+        str(port),
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, parent_death, str(os.getpid()), *command],
             cwd=CHECKOUT,
-            env=os.environ | {"REDIS_URL": redis_server.url},
+            env=os.environ | {"REDIS_URL": redis_server.url, "PYTHONPATH": str(gateway_library)},
             stdout=output,
             stderr=output,
         )

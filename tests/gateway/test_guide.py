@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from service.gateway import BearerLookup
 from tests.conftest import AnyRedis, http_client_for
 from tests.support.clients_and_users import ALICE, PHONE_APP, bearer, tokens_of
 from tests.support.servers import CHECKOUT
@@ -19,11 +19,20 @@ GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-def test_every_example_runs_as_it_stands(redis_server: AnyRedis) -> None:
+def run_example(number: int, redis_server: AnyRedis, library: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the variables of an example, which ran in this process with the library from its wheel."""
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    monkeypatch.syspath_prepend(library)
+    example: dict[str, Any] = {}
+    exec(EXAMPLES[number], example)
+    return example
+
+
+def test_every_example_runs_as_it_stands(redis_server: AnyRedis, gateway_library: Path) -> None:
     outputs = [
         subprocess.run(
             [sys.executable, "-W", "error", "-c", example],
-            cwd=CHECKOUT,
+            cwd=gateway_library,
             env={"REDIS_URL": redis_server.url},
             capture_output=True,
             text=True,
@@ -32,7 +41,7 @@ def test_every_example_runs_as_it_stands(redis_server: AnyRedis) -> None:
         for example in EXAMPLES
     ]
 
-    assert outputs == ["no live access token\n", "", "", ""]
+    assert outputs == ["no live access token\n", "", "", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +53,12 @@ def test_every_example_runs_as_it_stands(redis_server: AnyRedis) -> None:
             {"/": 200, "/me": 401, "/prices": 401, "/reports/daily": 401},
             {"/": 200, "/me": 200, "/prices": 403, "/reports/daily": 403},
         ),
-        (3, {"/": 200, "/me": 401, "/prices": 401}, {"/": 200, "/me": 200, "/prices": 403}),
+        (
+            3,
+            {"/": 200, "/me": 401, "/prices": 401, "/rebates": 401},
+            {"/": 200, "/me": 200, "/prices": 403, "/rebates": 403},
+        ),
+        (4, {"/": 200, "/me": 401, "/prices": 401}, {"/": 200, "/me": 200, "/prices": 403}),
     ],
 )
 async def test_the_applications_of_the_guide_are_guarded(
@@ -53,28 +67,29 @@ async def test_the_applications_of_the_guide_are_guarded(
     enduser: dict[str, int],
     http: httpx2.AsyncClient,
     redis_server: AnyRedis,
+    gateway_library: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
-    monkeypatch.setenv("REDIS_URL", redis_server.url)
-    example: dict[str, Any] = {}
-    exec(EXAMPLES[number], example)
-    lookup: BearerLookup = example["lookup"]
+    example = run_example(number, redis_server, gateway_library, monkeypatch)
 
     async with http_client_for(example["app"]) as client:
         assert {path: (await client.get(path)).status_code for path in anonymous} == anonymous
         assert {path: (await client.get(path, headers=headers)).status_code for path in enduser} == enduser
-    await lookup.close()
+    await example["lookup"].close()
 
 
+@pytest.mark.parametrize("number", [2, 3, 4])
 async def test_the_refusal_in_the_guide_is_the_one_that_is_sent(
-    http: httpx2.AsyncClient, redis_server: AnyRedis, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    http: httpx2.AsyncClient,
+    redis_server: AnyRedis,
+    gateway_library: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = re.findall(r"^```\nHTTP/1.1 403 Forbidden\n(.*?)\n\n(.*?)\n```$", GUIDE, re.MULTILINE | re.DOTALL)
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
-    monkeypatch.setenv("REDIS_URL", redis_server.url)
-    example: dict[str, Any] = {}
-    exec(EXAMPLES[2], example)
+    example = run_example(number, redis_server, gateway_library, monkeypatch)
 
     async with http_client_for(example["app"]) as client:
         response = await client.get("/prices", headers=headers)

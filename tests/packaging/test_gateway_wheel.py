@@ -6,9 +6,11 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import Message
+from itertools import chain
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,7 +21,8 @@ from service import __version__
 from tests.conftest import AnyRedis
 from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
-from tests.support.servers import CHECKOUT
+from tests.support.servers import CHECKOUT, free_port
+from tools.wheels import GATEWAY
 
 PUBLIC = ("__init__", "starlette", "fastapi")
 
@@ -36,6 +39,24 @@ async def look_up():
 
 asyncio.run(look_up())
 print(service.OWNER, *sorted(name for name in sys.modules if name.startswith("service.")))
+"""
+
+
+REFUSE = """
+import asyncio, logging, sys
+from token_service_gateway import BearerLookup, BearerMiddleware
+
+async def send(message):
+    if message["type"] == "http.response.start":
+        print(message["status"])
+
+async def request():
+    async with BearerLookup(sys.argv[1]) as lookup:
+        headers = [(b"authorization", b"Bearer tsat1_" + b"0" * 47)]
+        await BearerMiddleware(None, lookup)({"type": "http", "headers": headers}, None, send)
+
+logging.basicConfig()
+asyncio.run(request())
 """
 
 
@@ -97,6 +118,17 @@ def test_the_wheel_needs_hiredis_and_msgspec_only(gateway_wheel: Path) -> None:
     assert metadata["Version"] == __version__
 
 
+def test_the_bounds_of_packages_are_those_of_the_service() -> None:
+    """The tests of the library run with the packages that the service's file names."""
+    service, gateway = (tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (CHECKOUT, GATEWAY))
+    known = {*service["project"]["dependencies"], *service["dependency-groups"]["dev"]}
+    extras = gateway["project"]["optional-dependencies"].values()
+
+    assert {*gateway["project"]["dependencies"], *chain(*extras)} <= known
+    assert gateway["build-system"] == service["build-system"]
+    assert {*gateway["build-system"]["requires"]} <= known
+
+
 @pytest.mark.single_server("the environment has no redis-py, which Sentinels need")
 async def test_an_api_with_a_package_service_looks_tokens_up(
     http: httpx2.AsyncClient, redis_server: AnyRedis, api: FreshEnvironment, tmp_path: Path
@@ -109,6 +141,13 @@ async def test_an_api_with_a_package_service_looks_tokens_up(
 
     assert output == f"{ALICE.username}\nNone\nthe API\n"
     api.check()
+
+
+def test_an_outage_is_logged_under_the_name_of_the_library(api: FreshEnvironment, tmp_path: Path) -> None:
+    answer = run(api, REFUSE, f"redis://127.0.0.1:{free_port()}", cwd=tmp_path)
+
+    assert answer.stdout == "503\n"
+    assert "ERROR:token_service_gateway.store:the store is not available: " in answer.stderr
 
 
 def test_sentinels_without_redis_py_are_refused_with_the_name_of_the_extra(
