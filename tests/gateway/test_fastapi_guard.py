@@ -33,6 +33,12 @@ def make_api(lookup: BearerLookup, *, has_handler: bool = True) -> FastAPI:
     async def show_prices(grant: Annotated[AccessGrant, guard.requires("role:organisation")], number: int = 0) -> str:
         return grant.username
 
+    async def show_both(
+        grant: Annotated[AccessGrant, guard.requires()],
+        provider: Annotated[AccessGrant, guard.requires("role:organisation")],
+    ) -> str:
+        return f"{grant.username} {provider.username}"
+
     async def show_mistake(grant: Annotated[AccessGrant, Security(guard, scopes=["role:nobody"])]) -> str:
         return grant.username
 
@@ -43,7 +49,9 @@ def make_api(lookup: BearerLookup, *, has_handler: bool = True) -> FastAPI:
     app.get("/")(say_hello)
     app.get("/me")(show_me)
     app.get("/prices")(show_prices)
+    app.get("/both")(show_both)
     app.get("/mistake")(show_mistake)
+    app.get("/nested", dependencies=[Security(guard, scopes=["role:organisation"])])(show_me)
     app.websocket("/stream")(stream)
     return app
 
@@ -97,8 +105,10 @@ async def test_two_headers_are_invalid_request(http: httpx2.AsyncClient, lookup:
 
 
 @pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute")
-async def test_a_token_without_the_scope_is_refused(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
-    response = await get(make_api(lookup), "/prices", bearer(await log_in(http)))
+@pytest.mark.parametrize("path", ["/prices", "/both", "/nested"])
+async def test_a_token_without_the_scope_is_refused(http: httpx2.AsyncClient, lookup: BearerLookup, path: str) -> None:
+    """FastAPI calls the guard for each scope of a request, and not once for all."""
+    response = await get(make_api(lookup), path, bearer(await log_in(http)))
 
     assert_error(response, 403, "insufficient_scope")
     assert 'scope="role:organisation"' in response.headers["www-authenticate"]

@@ -150,9 +150,7 @@ def test_an_outage_is_logged_under_the_name_of_the_library(api: FreshEnvironment
     assert "ERROR:token_service_gateway.store:the store is not available: " in answer.stderr
 
 
-def test_sentinels_without_redis_py_are_refused_with_the_name_of_the_extra(
-    api: FreshEnvironment, tmp_path: Path
-) -> None:
+def test_sentinels_without_redis_py_name_the_extra(api: FreshEnvironment, tmp_path: Path) -> None:
     url = "redis+sentinel://gateway:the-password@host:26379/main"
     program = f"from token_service_gateway import BearerLookup; BearerLookup({url!r})"
 
