@@ -87,3 +87,18 @@ def test_the_installed_service_runs_with_the_example_seed(installed: FreshEnviro
 
     assert "alice@example.com" in console.stdout
     assert (tmp_path / "state" / "token-service" / "secret_key").is_file()
+
+
+def test_the_data_folder_is_in_the_home_folder(installed: FreshEnvironment, tmp_path: Path) -> None:
+    program = "import os; from service.config.settings import load_settings; print(load_settings(os.environ).data_dir)"
+
+    output = subprocess.run(
+        [installed.python, "-c", program],
+        cwd=tmp_path,
+        env={"HOME": "/home/alice"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    assert output == "/home/alice/.local/state/token-service\n"
