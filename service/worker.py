@@ -36,7 +36,7 @@ from service.store.consents import Consents
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
-from service.store.registry import RegistryStore
+from service.store.registry import SIGNING_NOTE_SECONDS, RegistryStore
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
@@ -201,6 +201,7 @@ class Worker:
             self.keep_pending_revocations_run(),
             self.keep_sessions_counted(),
             self.keep_metrics_flushed(),
+            self.keep_signing_key_noted(),
         )
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -212,6 +213,13 @@ class Worker:
             await self.close()
         finally:
             metrics.flush_counts()
+
+    async def keep_signing_key_noted(self) -> None:
+        """Record which key signs, while several are configured, so that `doctor` can count its uses."""
+        while len(self.settings.secret_keys) > 1:
+            with suppress(StoreUnavailable):
+                await self.registry.note_signing_key(self.keyring.key_id)
+            await asyncio.sleep(SIGNING_NOTE_SECONDS)
 
     async def keep_metrics_flushed(self) -> None:
         while True:

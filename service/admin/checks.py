@@ -52,12 +52,6 @@ def look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iter
     if settings.has_public_example_seed:
         yield Finding("trouble", "TOKEN_SERVICE_SEED_FILE", "the example seed, whose passwords are public")
     yield from _look_at_lifetimes(settings)
-    if len(settings.secret_keys) > 1:
-        yield Finding(
-            "note",
-            "TOKEN_SERVICE_SECRET_KEY",
-            f"{len(settings.secret_keys)} keys: a rotation is under way; drop the old one when its sessions are over",
-        )
     if settings.log_level == "debug":
         yield Finding("warning", "LOG_LEVEL", "debug: a line for each lookup")
 

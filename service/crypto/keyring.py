@@ -172,6 +172,11 @@ class Keyring:
         """The id of the first key: 4 characters of base64url."""
         return encode(self._keys[0].key_id)
 
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """The ids of all keys, in their order."""
+        return tuple(encode(key.key_id) for key in self._keys)
+
     def digest_seed_field(self, text: bytes) -> str:
         """Return a keyed digest of one field of a seed entry, made with the first key: 8 characters of base64url.
 

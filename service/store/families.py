@@ -15,7 +15,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
-from service.store.keys import family_key, index_key, mark_key, user_key
+from service.store.keys import SHARDS, family_key, index_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
 
@@ -45,7 +45,6 @@ _SUCCESSES: Final = frozenset(get_args(Success))
 _REFUSALS: Final = frozenset(get_args(SpendRefusal))
 
 MEMBERS_AT_ONCE: Final = 500
-SHARDS: Final = 4096
 SHARDS_AT_ONCE: Final = 256
 
 _START: Final = load_script("start_family")
@@ -187,8 +186,8 @@ class Families:
 
         All shards are asked, in batches. No client request uses this.
         """
-        for first in range(0, SHARDS, SHARDS_AT_ONCE):
-            shards = [f"{number:03x}" for number in range(first, first + SHARDS_AT_ONCE)]
+        for first in range(0, len(SHARDS), SHARDS_AT_ONCE):
+            shards = SHARDS[first : first + SHARDS_AT_ONCE]
             commands: list[Command] = [("HGETALL", family_key(shard, family_digest)) for shard in shards]
             for shard, fields in zip(shards, await self._redis.read_many(commands), strict=True):
                 if fields:

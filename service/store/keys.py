@@ -25,6 +25,7 @@
 | owed_sweeps:{registry}         | hash   | while a client's scan is pending       | put_client, delete_client         |
 | owed_realm_sweeps:{registry}   | set    | while a realm's scan is pending        | registry                          |
 | owed_revocations:{registry}    | set    | while a user's revocation is pending   | registry                          |
+| signing:{registry}             | hash   | for good                               | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
 | fence:{shard}                  | string | a day                                  | leave_fence                       |
@@ -46,8 +47,11 @@ from service.protocol.user import UserIdentity
 
 REGISTRY_SHARD: Final = "registry"
 
+SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
+"""The shards of all users."""
+
 LASTING_KINDS: Final = frozenset(
-    {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations"}
+    {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations", "signing"}
 )
 """The kinds of keys that have no time to live. Keys of all other kinds expire."""
 
@@ -128,7 +132,7 @@ def user_seed_key(shard: str) -> str:
 def registry_key(kind: str, name: str = "") -> str:
     """Return the key of a record that is not a user's.
 
-    `kind` is client, realm, origin, seed, events, owed_…, lock or probe.
+    `kind` is client, realm, origin, seed, signing, events, owed_…, lock or probe.
     """
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 

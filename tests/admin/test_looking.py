@@ -221,7 +221,7 @@ class TestDoctor:
             (
                 {"TOKEN_SERVICE_SECRET_KEY": f"{SECRET_KEY},{SECRET_KEY} of tomorrow"},
                 "note",
-                "TOKEN_SERVICE_SECRET_KEY",
+                "TOKEN_SERVICE_SECRET_KEY, key 2 of 2",
             ),
         ],
     )

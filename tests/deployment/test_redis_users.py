@@ -121,6 +121,7 @@ async def test_the_service_uses_all_that_it_was_granted(
             await make_code(worker)
             await PHONE_APP.log_in(http, ALICE)
             await change_seed(worker)
+            await worker.registry.note_signing_key("AAAA")
             assert await worker.external_logins.take("state", 60_000)
             await estimate_session_count(worker.redis)
             await revoke_nothing(worker.redis, store)
@@ -200,6 +201,8 @@ async def test_the_console_uses_all_that_it_was_granted(
         await admin("user", "unlock", BOB.username)
         await admin("session", "list", "--user", ALICE.username)
         await admin("realm", "list")
+        environment["TOKEN_SERVICE_SECRET_KEY"] += ", a second secret key of 32 bytes or more"
+        await admin("doctor")
         await use_every_feature()
         for words in (("user", "list"), ("user", "show", BOB.username), ("events",), ("stats",), ("doctor",)):
             await admin(*words)

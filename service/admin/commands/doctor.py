@@ -22,6 +22,7 @@ from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
 from service.store.reports.key_statistics import Statistics
+from service.store.reports.key_usage import count_key_usage
 from service.store.reports.readiness import find_obstacle
 
 _WRONG_CLOCK_MS: Final = 10_000
@@ -64,6 +65,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += [finding async for finding in _look_at_slots(context)]
     findings.append(await _look_at_clock(context))
     findings += [finding async for finding in _look_at_keys(context, advance)]
+    findings += [finding async for finding in _look_at_secret_keys(context)]
     findings += _or_good("settings", "nothing stands out", checks.look_at_settings(context.settings, os.environ))
     findings += checks.look_at_store_address(make_redis_url(context.settings))
     clients = await context.registry.list_clients()
@@ -140,6 +142,23 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterato
     if pending:
         says = f"{len(pending)} are pending after an interrupted change; a worker or the next change ends them"
         yield Finding("warning", "ends of sessions", says)
+
+
+async def _look_at_secret_keys(context: AdminContext) -> AsyncIterator[Finding]:
+    """Count what depends on each key but the first, while the key is being changed."""
+    older = context.keyring.key_ids[1:]
+    usage = await count_key_usage(context.redis, context.registry, older) if older else {}
+    for number, key_id in enumerate(older, start=2):
+        sessions, entries = usage[key_id]
+        subject = f"TOKEN_SERVICE_SECRET_KEY, key {number} of {len(older) + 1}"
+        if sessions is None:
+            says = "it did not sign since this was recorded: a new key, or one that signed before the upgrade to 0.2"
+            yield Finding("note", subject, f"{says}; it made the digests of {entries} seed entries")
+        elif sessions or entries:
+            says = f"in use by up to {sessions} sessions, and for the digests of {entries} seed entries"
+            yield Finding("note", subject, f"{says}: keep it")
+        else:
+            yield Finding("good", subject, "not in use any more: it can be removed")
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:

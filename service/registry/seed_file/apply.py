@@ -63,10 +63,10 @@ from service.registry.seed_file.reader import load_seed
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed
 from service.registry.seed_file.tally import Tally
 from service.registry.seed_file.users import UserSeeding
+from service.store.keys import SHARDS
 from service.store.registry import RegistryStore
 
 USERS_PER_BATCH: Final = 500
-SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
 
 
 class Seeding:
