@@ -105,6 +105,8 @@ async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]
     context = make_context()
     context.open()
     output.store = context.store_name
+    if sys.stderr.isatty() and not output.as_json:
+        output.note(f"on {context.store_name}", style="dim")
     try:
         await work(context, output, **parameters)
     finally:

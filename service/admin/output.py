@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +42,13 @@ class WrongInput(_Told):
     """Error for arguments or files that cannot be used."""
 
     exit_code = 2
+
+
+class _CountColumn(MofNCompleteColumn):
+    """The number of finished steps. Work that is not counted shows none."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.completed or task.total else Text("")
 
 
 class Advance(Protocol):
@@ -78,7 +85,7 @@ class Output:
             for heading in columns.values():
                 table.add_column(heading, overflow="fold")
             for row in rows:
-                table.add_row(*(_cell(row[name], ", ") for name in columns))
+                table.add_row(*(_cell(row[name], "\n") for name in columns))
             self._print(table)
 
     def facts(self, facts: Fields) -> None:
@@ -136,7 +143,7 @@ class Output:
         if not sys.stderr.isatty():
             yield lambda done, total=None: None
             return
-        columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (SpinnerColumn(), "{task.description}", BarColumn(), _CountColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._aside, transient=True) as bars:
             task = bars.add_task(what, total=None)
 

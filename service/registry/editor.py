@@ -45,7 +45,7 @@ class RegistryEditor:
     async def create_client(self, client: Client) -> None:
         async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
-                raise ChangeRefused(f"there is a client {client.client_id} already")
+                raise ChangeRefused(f"the client {client.client_id} already exists")
             await self._registry.put_client(
                 client, old_origins=(), new_origins=list_origins(client.redirect_uris), narrowing=None
             )
@@ -101,7 +101,7 @@ class RegistryEditor:
         """
         async with self._changing("user_created", username=user.username, realm=user.realm):
             if await self._registry.find_user(user.identity) is not None:
-                raise ChangeRefused(f"there is a user {user.username} in realm {user.realm} already")
+                raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
             await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
 

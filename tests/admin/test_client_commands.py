@@ -86,7 +86,7 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("client", "create", "web-shop"), 1, "there is a client web-shop already"),
+        (("client", "create", "web-shop"), 1, "the client web-shop already exists"),
         (("client", "create"), 2, "Missing argument 'ID'"),
         (("client", "create", "x", "--grant-type", "implicit"), 2, "'implicit' is not one of"),
         (("client", "show", "nobody"), 1, "there is no client nobody"),

@@ -46,8 +46,8 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
         (CREATE, "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
         (("user", "set-password", BOB.username), "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
         ((*CREATE, "--role", "king"), None, 2, "'king' is not one of"),
-        (("user", "create", "alice@example.com"), "x\n", 1, "there is a user alice@example.com in realm main already"),
-        (("user", "create", "Alice@Example.com"), "x\n", 1, "there is a user"),
+        (("user", "create", "alice@example.com"), "x\n", 1, "the user alice@example.com already exists in realm main"),
+        (("user", "create", "Alice@Example.com"), "x\n", 1, "already exists in realm main"),
         (("user", "create", "x\ny"), "x\n", 2, "NAME: expected 1 to 255 characters in one line"),
         (("user", "create", "x\x9b31m"), "x\n", 2, "expected text without control characters"),
         (("user", "create", "x\udc9b"), "x\n", 2, "expected arguments in UTF-8"),
@@ -167,7 +167,7 @@ class TestExternalUsers:
 
         assert len(subjects) == 1
         again = await admin("user", "create", "CAROL@coop.example", "--realm", "cep")
-        assert "there is a user CAROL@coop.example in realm cep already" in again.aside
+        assert "the user CAROL@coop.example already exists in realm cep" in again.aside
 
     async def test_nobody_is_asked_for_a_password(self, admin: Admin, cep: None, password_file: str) -> None:
         create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")

@@ -1,4 +1,4 @@
-"""The requests of README.md and docs/api.md work as written, and print what the documents show."""
+"""The requests of README.md, first-requests.md and api.md work as written, and print what the documents show."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ def service(redis_server: RedisServer, store: object, tmp_path: Path) -> Iterato
 
 
 def test_requests_print_what_is_shown(service: ServiceProcess, tmp_path: Path) -> None:
-    """Both documents share one start of the service, which takes longer than most requests."""
-    blocks = find_blocks("README.md", "## First requests") + find_blocks("docs/api.md", "# The interface")
+    """The documents share one start of the service, which takes longer than most requests."""
+    blocks = [
+        *find_blocks("README.md", "## First requests"),
+        *find_blocks("docs/first-requests.md", "# First requests"),
+        *find_blocks("docs/api.md", "# The interface"),
+    ]
 
     printed = run([commands for commands, _ in blocks], service, tmp_path)
 

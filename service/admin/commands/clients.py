@@ -65,7 +65,6 @@ async def list_clients(context: AdminContext, output: Output) -> None:
         "secret": "SECRET",
         "disabled": "DISABLED",
         "grant_types": "GRANTS",
-        "scope": "SCOPE",
     }
     output.table(rows, columns, "There are no clients.")
 

@@ -7,12 +7,14 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
+import click
+
 from service.admin import checks
 from service.admin.checks import Finding, Level
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
-from service.admin.output import Advance, CommandRefused, Output
+from service.admin.output import Advance, Output
 from service.config.wiring import choose_durability, make_redis_url
 from service.http_client.client import HttpClient
 from service.protocol.provider import IdentityProvider, list_identity_risks
@@ -48,7 +50,9 @@ async def doctor(context: AdminContext, output: Output) -> None:
         output.table([finding._asdict() for finding in findings], {}, "")
     troubles = sum(finding.level == "trouble" for finding in findings)
     if troubles:
-        raise CommandRefused("1 problem was found" if troubles == 1 else f"{troubles} problems were found")
+        number = "1 problem was" if troubles == 1 else f"{troubles} problems were"
+        output.note(f"{number} found (marked ✗ above).", style="red")
+        raise click.exceptions.Exit(1)
 
 
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:

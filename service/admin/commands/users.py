@@ -103,7 +103,7 @@ async def create_user(
     validate_user(realm, username, None, tuple(roles), name, least)
     identity = await context.identify_user(realm, username)
     if await context.registry.find_user(identity) is not None:
-        raise CommandRefused(f"there is a user {username} in realm {realm} already")
+        raise CommandRefused(f"the user {username} already exists in realm {realm}")
     password = _read_password(f"Password of {username}", password_file) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
     entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
