@@ -23,6 +23,7 @@ from service.protocol.bearer import parse_bearer
 from service.protocol.client import Client
 from service.protocol.client_authentication import parse_basic
 from service.protocol.errors import BearerMissing, InvalidScope, OAuthError
+from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
 from service.protocol.provider_responses import (
     InvalidProviderResponse,
@@ -94,6 +95,8 @@ _REQUEST_PARSERS: dict[str, Callable[[Any], object]] = {
     "refresh token": _KEYRING.parse_refresh_token,
     "content type": check_content_type,
     "traceparent": lambda text: parse_traceparent(_LATER_TRACEPARENT + text.encode()),
+    "Accept-Language": lambda text: find_language(parse_accept_language(text), ("en", "de")),
+    "ui_locales": lambda text: find_language(parse_ui_locales(text), ("en", "de")),
     "server": find_server_mistake,
     "redirect_uri": lambda text: is_registered(_CLIENT, "http://[::1]:1/" + text),
     "cookies": lambda text: _BROWSERS.get_device(_make_request(b"ts_device=" + text.encode()), _ALICE, "r1"),

@@ -23,6 +23,7 @@ from service.web.pages.browser_login import BrowserLogin
 from service.web.pages.callback import ExternalLoginEndpoint
 from service.web.pages.consent import ConsentEndpoint
 from service.web.pages.cookies import BrowserCookies
+from service.web.pages.languages import load_languages
 from service.web.pages.login import LoginEndpoint
 from service.web.pages.page import Handler, Pages
 from service.web.pages.rate_limit import PageLimit
@@ -87,7 +88,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     branding = Branding(settings.page_name, settings.page_accent, settings.page_logo is not None)
     renderer = Renderer(branding, web_path)
     is_secure = urlsplit(settings.web_url).scheme == "https"
-    pages = Pages(renderer, issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
+    pages = Pages(renderer, load_languages(), issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
     browsers = BrowserCookies(worker.keyring, is_secure=is_secure)
     page_limit = PageLimit(worker.attempts, settings.pages_per_address)
     shared = (pages, browsers, worker.clients, worker.logins)
@@ -126,5 +127,5 @@ def _make_page_routes(worker: Worker) -> list[Route]:
 
 
 def _make_metadata_routes(worker: Worker, base_path: str) -> list[Route]:
-    metadata = MetadataEndpoint(worker.logins, worker.settings)
+    metadata = MetadataEndpoint(worker.logins, worker.settings, load_languages())
     return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]

@@ -85,7 +85,7 @@ def _check_address(name: str, text: str) -> None:
 
 
 def _describe_scheme(base_url: str, web_url: str) -> OAuth2:
-    metadata = make_metadata(base_url, web_url, REALMS)
+    metadata = make_metadata(base_url, web_url, REALMS, ())  # the languages of pages do not matter here
     token_url = metadata.token_endpoint
     scopes = {item: item.replace(":", " ") for item in metadata.scopes_supported}
     code = OAuthFlowAuthorizationCode(

@@ -21,7 +21,16 @@ from .parameters import read_fields
 from .scope import Scope, parse_scope
 
 AUTHORIZATION_PARAMETERS: Final = frozenset(
-    {"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"}
+    {
+        "response_type",
+        "client_id",
+        "redirect_uri",
+        "scope",
+        "state",
+        "code_challenge",
+        "code_challenge_method",
+        "ui_locales",
+    }
 )
 MAX_STATE_BYTES: Final = 8 * 1024
 """The limit for `state` encoded as JSON, the form in which it is stored."""
@@ -41,17 +50,18 @@ class ReturnAddress(msgspec.Struct, frozen=True):
     state: str | None
 
 
-class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A valid authorization request.
 
     `scope` holds the requested roles, and a realm if the request named one. A request without a scope gets the client's
-    default scope.
+    default scope. `language` is the tag of the language that the request's `ui_locales` chose for our pages, or empty.
     """
 
     client_id: str
     return_address: ReturnAddress
     scope: str
     code_challenge: str | None
+    language: str = ""
 
 
 class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,8 +184,12 @@ def redirecting_oauth_errors_to(return_address: ReturnAddress) -> Iterator[None]
         raise AuthorizationRefused(return_address, error) from None
 
 
-def parse_authorization_request(query: Query, client: Client, return_address: ReturnAddress) -> AuthorizationRequest:
+def parse_authorization_request(
+    query: Query, client: Client, return_address: ReturnAddress, language: str
+) -> AuthorizationRequest:
     """Parse the rest of an authorization request, whose client and redirect_uri are verified. Raises OAuthError.
+
+    `language` is what its `ui_locales` chose from the languages of our pages, or empty.
 
     Clauses: RFC 6749 §3.1, §3.1.1, §3.3, §4.1.1, §4.1.2.1, SPEC §4.1
     """
@@ -195,6 +209,7 @@ def parse_authorization_request(query: Query, client: Client, return_address: Re
         return_address=return_address,
         code_challenge=_read_code_challenge(query, client),
         scope=str(_read_scope(query, client)),
+        language=language,
     )
 
 
@@ -211,6 +226,7 @@ def make_query(request: AuthorizationRequest) -> str:
         "scope": request.scope,
         "code_challenge": request.code_challenge,
         "code_challenge_method": request.code_challenge and "S256",
+        "ui_locales": request.language,
     }
     return urlencode({name: value for name, value in parameters.items() if value})
 

@@ -28,6 +28,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     revocation_endpoint: str
     introspection_endpoint: str
     scopes_supported: tuple[str, ...]
+    ui_locales_supported: tuple[str, ...]
     response_types_supported: tuple[str, ...] = ("code",)
     response_modes_supported: tuple[str, ...] = ("query",)
     grant_types_supported: tuple[str, ...] = GRANT_TYPES
@@ -36,13 +37,13 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     introspection_endpoint_auth_methods_supported: tuple[str, ...] = _SECRET_METHODS
     code_challenge_methods_supported: tuple[str, ...] = ("S256",)
     authorization_response_iss_parameter_supported: bool = True
-    ui_locales_supported: tuple[str, ...] = ("en",)
 
 
-def make_metadata(base_url: str, web_url: str, realm_names: Collection[str]) -> Metadata:
+def make_metadata(base_url: str, web_url: str, realm_names: Collection[str], languages: Collection[str]) -> Metadata:
     """Return the metadata document.
 
-    `realm_names` are the realms that have a login. Neither URL ends in a slash.
+    `realm_names` are the realms that have a login, `languages` the tags of the pages' languages. Neither URL ends in a
+    slash.
 
     Clauses: RFC 8414 §2, §3.3 (the issuer is the address that the document is found by)
     """
@@ -55,6 +56,7 @@ def make_metadata(base_url: str, web_url: str, realm_names: Collection[str]) -> 
         revocation_endpoint=f"{base_url}/oauth2/v1/revoke",
         introspection_endpoint=f"{base_url}/oauth2/v1/introspect",
         scopes_supported=(*realms, *roles),
+        ui_locales_supported=tuple(languages),
     )
 
 

@@ -34,6 +34,12 @@ from service.protocol.errors import (
     MalformedBearer,
     OAuthError,
 )
+from service.protocol.languages import (
+    MAX_LANGUAGE_RANGES,
+    find_language,
+    parse_accept_language,
+    parse_ui_locales,
+)
 from service.protocol.needed_scope import parse_needed_scope
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
 from service.protocol.pkce import check_code_verifier, make_code_challenge
@@ -147,6 +153,17 @@ async def test_whatever_length_is_announced_the_body_is_read_or_refused(length: 
 def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None:
     with suppress(InsufficientScope):
         parse_needed_scope(query)
+
+
+# Languages
+
+
+@pytest.mark.fuzzes("languages.parse_accept_language", "languages.parse_ui_locales")
+@given(st.one_of(bent_text("de-AT;q=0.8, *;q=0"), bent_text("de en")))
+def test_languages_are_read_or_ignored(text: str) -> None:
+    for wish in (parse_accept_language(text), parse_ui_locales(text)):
+        assert len(wish.wanted) + len(wish.refused) <= MAX_LANGUAGE_RANGES
+        assert find_language(wish, ("en", "de")) in (None, "en", "de")
 
 
 # Credentials
@@ -444,10 +461,13 @@ def refused(parse: Callable[[Any], object]) -> Callable[[Any], None]:
         lambda some: BROWSERS.get_device(make_request(b"ts_device=" + some.encode()), ALICE.identity, "r1"),
         lambda some: KEYRING.open_for_page("login form", some),
         lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
+        lambda some: find_language(parse_accept_language(some), ("en", "de")),
+        lambda some: find_language(parse_ui_locales(some), ("en", "de")),
     ],
     ids=[
         *("form", "query", "basic", "base64", "bearer", "scope", "access token", "refresh token"),
         *("content type", "server", "redirect_uri", "cookies", "sealed", "address"),
+        *("accept-language", "ui_locales"),
     ],
 )
 def test_what_a_request_may_carry_at_most_takes_no_time(parse: Callable[[str], object]) -> None:

@@ -40,6 +40,7 @@ class Device:
     is_phone: bool = False
     has_javascript: bool = True
     color_scheme: Literal["light", "dark"] = "light"
+    locale: str = "en-US"
 
 
 DESKTOP = Device()
@@ -47,6 +48,8 @@ PHONE = Device(width=390, height=844, is_phone=True)
 NARROW = Device(width=320, height=568)
 DARK = Device(color_scheme="dark")
 NO_JAVASCRIPT = Device(has_javascript=False)
+GERMAN = Device(locale="de-AT")
+GERMAN_PHONE = Device(width=320, height=568, is_phone=True, locale="de-DE")
 
 
 def find_chromium() -> str:
@@ -84,6 +87,7 @@ async def new_context(browser: Browser, device: Device, base_url: str) -> Browse
         device_scale_factor=3 if device.is_phone else 1,
         java_script_enabled=device.has_javascript,
         color_scheme=device.color_scheme,
+        locale=device.locale,
     )
     context.set_default_timeout(PATIENCE_MS)
     return context

@@ -1,8 +1,6 @@
 """The content of rendered pages: escaping, texts and colours. Other tests reach the pages over HTTP."""
 
 import re
-import string
-import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -15,10 +13,10 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from service.protocol.scope import ROLES
+from service.web.pages.languages import TEMPLATES, load_languages
 from service.web.pages.rendering import (
     DARK,
     LIGHT,
-    TEMPLATES,
     Branding,
     Renderer,
     Theme,
@@ -91,6 +89,7 @@ NAMES = frozenset(
 )
 """Values that are a date, a flag or a text of ours, so that they cannot be hostile."""
 
+ENGLISH = load_languages()["en"]
 renderer = Renderer(Branding("Token Service", "#1f5fa8", has_logo=False), "")
 
 
@@ -117,7 +116,7 @@ class Page(HTMLParser):
 
 
 def render(template: str, **changes: Any) -> Page:
-    return Page(renderer.render(template, **CONTEXTS[template] | changes))
+    return Page(renderer.render(ENGLISH, template, **CONTEXTS[template] | changes))
 
 
 def make_hostile(context: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def _make_hostile(value: Any) -> Any:
 @pytest.mark.parametrize("template", PAGES)
 def test_no_value_can_leave_its_place(template: str) -> None:
     """Hostile values give the same elements and attributes as harmless ones."""
-    hostile = Page(renderer.render(template, **make_hostile(CONTEXTS[template])))
+    hostile = Page(renderer.render(ENGLISH, template, **make_hostile(CONTEXTS[template])))
 
     assert hostile.shape() == render(template).shape()
     assert HOSTILE in [
@@ -150,17 +149,17 @@ def test_no_value_can_leave_its_place(template: str) -> None:
 def test_the_name_that_the_operator_chose_is_escaped_too(template: str, has_logo: bool) -> None:
     plain, hostile = (Renderer(Branding(name, "#1f5fa8", has_logo), "") for name in ("Token Service", HOSTILE))
 
-    page = Page(hostile.render(template, **CONTEXTS[template]))
+    page = Page(hostile.render(ENGLISH, template, **CONTEXTS[template]))
 
-    assert page.shape() == Page(plain.render(template, **CONTEXTS[template])).shape()
+    assert page.shape() == Page(plain.render(ENGLISH, template, **CONTEXTS[template])).shape()
     assert not has_logo or page.find("img", alt=HOSTILE)
 
 
 def test_a_text_escapes_its_values_once() -> None:
-    text = renderer.text("login.continue_to", client_name="A & B")
+    text = ENGLISH.text("login.continue_to", client_name="A & B")
 
     assert text == "to continue to A &amp; B"
-    assert "A &amp; B" in renderer.render("refused.html", **CONTEXTS["refused.html"] | {"message": text})
+    assert "A &amp; B" in renderer.render(ENGLISH, "refused.html", **CONTEXTS["refused.html"] | {"message": text})
 
 
 @pytest.mark.parametrize("template", PAGES)
@@ -184,13 +183,13 @@ def test_a_value_that_is_forgotten_is_an_error_not_a_gap(template: str, name: st
     context = {key: value for key, value in CONTEXTS[template].items() if key != name}
 
     with pytest.raises(UndefinedError):
-        renderer.render(template, **context)
+        renderer.render(ENGLISH, template, **context)
 
 
 # Texts
 
-TEXTS = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))["texts"]
-KEYS = {f"{table}.{name}" for table, texts in TEXTS.items() for name in texts}
+KEYS = set(ENGLISH.texts)
+TABLES = {key.partition(".")[0] for key in KEYS}
 JINJA = re.compile(r"{#.*?#}|{%.*?%}|{{.*?}}", re.DOTALL)
 # A key in a template or in Python code. A computed part of it counts as a gap, which matches any text.
 KEY = re.compile(r"""f?"([a-z_]+\.[a-z_{}.]*)"((?:\s*~\s*[a-z_]+)?(?:\s*~\s*"([a-z_]+)")?)""")
@@ -200,7 +199,7 @@ def find_used_keys() -> Iterator[re.Pattern[str]]:
     files = [*TEMPLATES.glob("*.html"), *CHECKOUT.glob("service/web/**/*.py")]
     for file in files:
         for key, joined, end in KEY.findall(file.read_text("utf-8")):
-            if key.partition(".")[0] in TEXTS and not key.endswith((".html", ".css")):
+            if key.partition(".")[0] in TABLES and not key.endswith((".html", ".css")):
                 beginning = re.sub(r"\\{[^}]*}", "[a-z_]+", re.escape(key))
                 yield re.compile(beginning + ("[a-z]+" if joined else "") + end)
 
@@ -212,14 +211,17 @@ def test_every_text_that_is_asked_for_exists() -> None:
 
 
 def test_every_text_is_used() -> None:
-    used = {*find_used_keys(), re.compile(r"(ago|duration)\.[a-z]+_(one|other)")}
+    used = {*find_used_keys(), re.compile(r"(ago|duration|password)\.[a-z_]+_(one|other)")}
 
     assert not [key for key in sorted(KEYS) if not any(pattern.fullmatch(key) for pattern in used)]
 
 
 def test_every_text_that_templates_put_together_exists() -> None:
-    assert set(TEXTS["role_name"]) == set(ROLES)
-    assert set(TEXTS["role"]) == {*ROLES, *(f"{role}_detail" for role in ROLES)}
+    def list_keys(table: str) -> set[str]:
+        return {key.removeprefix(f"{table}.") for key in KEYS if key.startswith(f"{table}.")}
+
+    assert list_keys("role_name") == set(ROLES)
+    assert list_keys("role") == {*ROLES, *(f"{role}_detail" for role in ROLES)}
 
 
 @pytest.mark.parametrize("template", sorted(file.name for file in TEMPLATES.glob("*.html")))
@@ -229,12 +231,6 @@ def test_a_template_has_no_words_of_its_own(template: str) -> None:
 
     assert not re.findall(r"[A-Za-z]+", page.words)
     assert not any(spoken)
-
-
-def test_placeholders_are_plain_names() -> None:
-    """A placeholder has no attribute and no index, which could reach into a value."""
-    for text in (text for texts in TEXTS.values() for text in texts.values()):
-        assert all(name is None or name.isidentifier() for _, name, _, _ in string.Formatter().parse(text))
 
 
 # All pages
@@ -252,7 +248,7 @@ def test_every_page_has_a_title_one_heading_one_main_part_and_a_language(templat
 
 def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
     placed = Renderer(Branding("Token Service", "#1f5fa8", has_logo=True), "/login")
-    page = Page(placed.render("start.html", **CONTEXTS["start.html"]))
+    page = Page(placed.render(ENGLISH, "start.html", **CONTEXTS["start.html"]))
 
     assert re.fullmatch(r"/login/authorization/assets/page\.css\?v=[0-9a-f]{12}", placed.stylesheet_path)
     assert page.find("link", rel="stylesheet", href=placed.stylesheet_path)
@@ -335,7 +331,7 @@ def test_what_is_asked_stands_before_the_answers() -> None:
 
     for expected in ("Example Web Shop", "alice@example.com", "30 days", "shop.example.com", "not encrypted"):
         assert words.index(expected) < words.index("Deny")
-    assert all(TEXTS["role"][role] in words for role in ROLES)
+    assert all(ENGLISH.texts[f"role.{role}"] in words for role in ROLES)
 
 
 def test_switching_the_user_sends_no_decision() -> None:
@@ -378,7 +374,7 @@ def test_no_sessions_are_said_to_be_none() -> None:
     ],
 )
 def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> None:
-    assert renderer.ago(NOW - age, NOW) == expected
+    assert ENGLISH.ago(NOW - age, NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -393,15 +389,15 @@ def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> Non
     ],
 )
 def test_durations_are_told_without_a_remainder(seconds: float, expected: str) -> None:
-    assert renderer.duration(int(seconds * 1000)) == expected
+    assert ENGLISH.duration(int(seconds * 1000)) == expected
 
 
 def test_a_lifetime_names_what_can_end_it() -> None:
     day = 86_400_000
 
-    assert renderer.lifetime(30 * day, None) == "Until you end it, or it goes unused for 30 days"
-    assert renderer.lifetime(30 * day, 90 * day).endswith("unused for 30 days, but 90 days at most")
-    assert renderer.lifetime(30 * day, 7 * day) == "Until you end it, but 7 days at most"
+    assert ENGLISH.lifetime(30 * day, None) == "Until you end it, or it goes unused for 30 days"
+    assert ENGLISH.lifetime(30 * day, 90 * day).endswith("unused for 30 days, but 90 days at most")
+    assert ENGLISH.lifetime(30 * day, 7 * day) == "Until you end it, but 7 days at most"
 
 
 # Colours

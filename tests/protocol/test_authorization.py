@@ -62,7 +62,7 @@ def judge(text: str, client: Client | None = CLIENT) -> AuthorizationRequest:
     client = require_registered(client)
     return_address = verify_return_address(query, client)
     with redirecting_oauth_errors_to(return_address):
-        return parse_authorization_request(query, client, return_address)
+        return parse_authorization_request(query, client, return_address, "")
 
 
 # The query
@@ -87,7 +87,7 @@ def test_whatever_stands_in_the_query_is_an_oauth_error_at_most(text: bytes) -> 
         query = parse_query(b"response_type=code&" + text)
         read_client_id(query)
         with redirecting_oauth_errors_to(verify_return_address(query, CLIENT)):
-            parse_authorization_request(query, CLIENT, ReturnAddress(CALLBACK, None))
+            parse_authorization_request(query, CLIENT, ReturnAddress(CALLBACK, None), "")
     except (AuthorizationRefused, OAuthError):
         pass
 

@@ -25,7 +25,7 @@ from tests.realms.login_steps import (
     query_of,
     start_login,
 )
-from tests.support.browser import ISSUER, Browser, is_consent_page
+from tests.support.browser import ISSUER, Browser, is_consent_page, page_text
 from tests.support.fake_provider import (
     AUTHORIZE,
     CLAIMS,
@@ -442,3 +442,28 @@ async def test_metadata_and_keys_are_remembered(http: httpx2.AsyncClient, cep: N
         assert is_consent_page(await log_in_through_cep(Browser(http)))
 
     assert (len(provider.calls(OPENID_METADATA)), len(provider.calls(KEYS))) == (1, 1)
+
+
+@pytest.mark.clause("decided-page-language-kept")
+@pytest.mark.parametrize("accept_language", ["en", None])
+async def test_a_request_for_german_is_german_after_the_provider_too(
+    http: httpx2.AsyncClient, cep: None, accept_language: str | None
+) -> None:
+    browser = Browser(http, accept_language=accept_language)
+    page = await log_in_through_cep(browser, f"{ASK_CEP}&ui_locales=de")
+
+    assert is_consent_page(page)
+    assert page.headers["content-language"] == "de"
+    assert page_text("consent.permissions", "de") in page.text
+
+
+@pytest.mark.clause("decided-page-language-kept")
+async def test_a_callback_of_a_german_request_that_comes_twice_is_refused_in_german(
+    browser: Browser, cep: None
+) -> None:
+    back = await log_in_at_provider(await start_login(browser, f"{ASK_CEP}&ui_locales=de"))
+    await open_callback(browser, back)
+    again = await open_callback(browser, back)
+
+    assert again.headers["content-language"] == "de"
+    assert page_text("refused.expired_heading", "de") in again.text

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from service.store.keys import registry_key
-from service.web.pages.rendering import Branding, Renderer
+from service.web.pages.languages import load_languages
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import (
@@ -53,7 +53,7 @@ def name_of(page: httpx2.Response) -> str:
 @pytest.mark.clause("6819-5.2.4.3-client-shown")
 async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_answer_goes(browser: Browser) -> None:
     page = Page(await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation")))
-    lifetime = Renderer(Branding("Token Service", "#1f5fa8", False), "").lifetime(2_592_000_000, None)
+    lifetime = load_languages()["en"].lifetime(2_592_000_000, None)
 
     for text in ("Phone App", "Alice", ALICE.username, page_text("consent.realm_main"), "127.0.0.1:9000", lifetime):
         assert text in page.text
@@ -69,7 +69,7 @@ async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token
     browser: Browser, worker: Worker
 ) -> None:
     app = await register(worker, "short", grant_types=("authorization_code",))
-    lifetime = Renderer(Branding("Token Service", "#1f5fa8", False), "").lifetime(600_000, 600_000)
+    lifetime = load_languages()["en"].lifetime(600_000, 600_000)
 
     assert lifetime in Page(await browser.open_consent_page(authorization_url(app))).text
 

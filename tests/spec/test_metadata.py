@@ -63,7 +63,7 @@ async def test_the_document_says_what_the_service_can_do(http: httpx2.AsyncClien
         "introspection_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
         "code_challenge_methods_supported": ["S256"],
         "authorization_response_iss_parameter_supported": True,
-        "ui_locales_supported": ["en"],
+        "ui_locales_supported": ["en", "de"],
     }
 
 

@@ -5,7 +5,6 @@ It stops at a redirect to an address outside the service, which is how an author
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -16,7 +15,7 @@ import httpx2
 import msgspec
 
 from service.protocol.client import Client
-from service.web.pages.rendering import TEMPLATES
+from service.web.pages.languages import load_languages
 from service.worker import Worker
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials
 from tests.support.invalidations import await_invalidations
@@ -30,13 +29,10 @@ ISSUER: Final = "http://127.0.0.1:8000"
 CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix B
 VERIFIER: Final = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 
-_TEXTS: Final = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))["texts"]
 
-
-def page_text(key: str) -> str:
+def page_text(key: str, language: str = "en") -> str:
     """Return the text of the pages under this key, for example `login.error_wrong`."""
-    section, name = key.split(".")
-    return str(_TEXTS[section][name])
+    return load_languages()[language].texts[key]
 
 
 def authorization_url(
@@ -158,8 +154,9 @@ def _forms_of(response: httpx2.Response) -> Sequence[HtmlForm]:
 class Browser:
     """A browser with cookies of its own. Any number of browsers share one HTTP client."""
 
-    def __init__(self, http: httpx2.AsyncClient) -> None:
+    def __init__(self, http: httpx2.AsyncClient, *, accept_language: str | None = None) -> None:
         self.http = http
+        self.accept_language = accept_language
         self.cookies = httpx2.Cookies()
 
     async def open(self, address: str, *, method: str = "GET", **headers: str) -> httpx2.Response:
@@ -231,6 +228,8 @@ class Browser:
     async def _send_once(self, request: httpx2.Request) -> httpx2.Response:
         request.headers.pop("cookie", None)
         self.cookies.set_cookie_header(request)
+        if self.accept_language is not None:
+            request.headers["Accept-Language"] = self.accept_language
         response = await self.http.send(request)
         self.cookies.extract_cookies(response)
         self.http.cookies.clear()

@@ -5,6 +5,7 @@ Clauses: RFC 8414 §3.1, §3.2
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -23,8 +24,9 @@ _HEADERS: Final = {"Cache-Control": "public, max-age=300"}
 
 
 class MetadataEndpoint:
-    def __init__(self, logins: Logins, settings: Settings) -> None:
+    def __init__(self, logins: Logins, settings: Settings, languages: Collection[str]) -> None:
         self._logins = logins
+        self._languages = languages
         self._settings = settings
         self._realm_names = [MAIN_REALM]
 
@@ -32,5 +34,5 @@ class MetadataEndpoint:
         """Return the metadata. If Redis is not available, it lists the realms that were known last."""
         with suppress(StoreUnavailable):
             self._realm_names = await self._logins.list_realm_names()
-        metadata = make_metadata(self._settings.base_url, self._settings.web_url, self._realm_names)
+        metadata = make_metadata(self._settings.base_url, self._settings.web_url, self._realm_names, self._languages)
         return Response(msgspec.json.encode(metadata), headers=_HEADERS, media_type="application/json")

@@ -44,10 +44,11 @@ class AuthorizationEndpoint(PageEndpoint):
         """
         check_is_page(request)
         query = authorization.parse_query(request.scope["query_string"])
+        language = self.pages.choose_language(request, query.values.get("ui_locales", ""))
         client = authorization.require_registered(await self.clients.find(authorization.read_client_id(query)))
         return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
-            authorization_request = authorization.parse_authorization_request(query, client, return_address)
+            authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
             realms = authorization.list_open_realms(authorization_request, client, await self.logins.list_realm_names())
             return await self._continue(request, authorization_request, client, realms)
 

@@ -79,6 +79,8 @@ class ExternalLoginEndpoint(PageEndpoint):
         login = self.pending_logins.open(state, ExternalLogin)
         if login is None:
             raise PageRefusal("expired", "external_login_unknown")
+        if login.request is not None:
+            self.pages.use_language(request, login.request.language)
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
             raise PageRefusal("astray", "external_login_of_another_browser")
@@ -93,7 +95,7 @@ class ExternalLoginEndpoint(PageEndpoint):
                 response = await self._log_in(request, login, answer, binding)
         except AuthorizationRefused as refused:
             response = self.pages.refuse_client(request, refused.return_address, refused.error)
-        return self.pages.show_link(response)
+        return self.pages.show_link(request, response)
 
     async def _note_return(self, state: str, login: ExternalLogin) -> None:
         await self.logins.list_realm_names()  # this read gives the worker the time of Redis

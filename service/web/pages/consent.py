@@ -32,6 +32,7 @@ from service.registry.cache import UserCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.consents import AllowAnswer, Consents, DenyAnswer
 from service.web.pages.endpoint import PageEndpoint
+from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal, list_form_targets
 from service.web.pages.rate_limit import PageLimit
 from service.web.request.form import get_from_query, read_form
@@ -60,7 +61,7 @@ class ConsentEndpoint(PageEndpoint):
     lifetimes: Lifetimes
 
     async def get(self, request: Request) -> Response:
-        return await self._render(await self._find(request, get_from_query(request, "request")))
+        return await self._render(request, await self._find(request, get_from_query(request, "request")))
 
     async def post(self, request: Request) -> Response:
         """Answer the consent request.
@@ -91,7 +92,7 @@ class ConsentEndpoint(PageEndpoint):
         consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         await self.page_limit.count(request)
         name = await self._create(consent_request, session.name)
-        return await self._render(OpenConsent(name, consent_request, client, session, user))
+        return await self._render(request, OpenConsent(name, consent_request, client, session, user))
 
     async def redirect_to_consent(
         self, request: Request, authorization_request: AuthorizationRequest, session: RandomToken, user: User
@@ -133,6 +134,7 @@ class ConsentEndpoint(PageEndpoint):
         consent = await self.consents.find(name) if name else None
         if name is None or consent is None:
             raise PageRefusal("expired", "consent_expired")
+        self.pages.use_language(request, consent.consent_request.request.language)
         if consent.login != session.login:
             raise PageRefusal("expired", "consent_of_another_session")
         if consent.is_answered and not answered_too:
@@ -168,16 +170,18 @@ class ConsentEndpoint(PageEndpoint):
             _record(request, "consent_denied", consent)
         raise AuthorizationRefused(consent.consent_request.request.return_address, AccessDenied("user_denied"))
 
-    async def _get_realm_label(self, realm: str) -> str:
+    async def _get_realm_label(self, language: Language, realm: str) -> str:
         if realm == MAIN_REALM:
-            return self.pages.text("consent.realm_main")
+            return language.text("consent.realm_main")
         return (await self.logins.get_external_realm(realm)).label
 
-    async def _render(self, consent: OpenConsent) -> Response:
+    async def _render(self, request: Request, consent: OpenConsent) -> Response:
         consent_request, client, user = consent.consent_request, consent.client, consent.user
         redirect_uri = consent_request.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
+        language = self.pages.get_language(request)
         return self.pages.render(
+            request,
             "consent.html",
             form_targets=list_form_targets(redirect_uri),
             action=f"{self.pages.web_path}/authorization/consent",
@@ -187,19 +191,19 @@ class ConsentEndpoint(PageEndpoint):
             client_name=client.client_name or client.client_id,
             username=user.username,
             name=user.name or consent.session.shown_name,
-            realm_label=await self._get_realm_label(user.realm),
+            realm_label=await self._get_realm_label(language, user.realm),
             roles=parse_scope(consent_request.scope).roles,
-            lifetime=self._describe_lifetime(client),
+            lifetime=self._describe_lifetime(language, client),
             destination=_describe_destination(redirect_uri),
             insecure=_is_insecure(redirect_uri),
         )
 
-    def _describe_lifetime(self, client: Client) -> str:
+    def _describe_lifetime(self, language: Language, client: Client) -> str:
         """Return, as text, how long the client keeps what the user allows, unless it is ended earlier."""
         lifetimes = self.lifetimes
         if REFRESH_TOKEN not in client.grant_types:
-            return self.pages.lifetime(lifetimes.access_token_ms, lifetimes.access_token_ms)
-        return self.pages.lifetime(lifetimes.refresh_token_ms, lifetimes.session_max_age_ms)
+            return language.lifetime(lifetimes.access_token_ms, lifetimes.access_token_ms)
+        return language.lifetime(lifetimes.refresh_token_ms, lifetimes.session_max_age_ms)
 
 
 def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:

@@ -99,7 +99,7 @@ class LoginEndpoint(PageEndpoint):
         sealed = self.pending_logins.seal_form(
             digest_token(browser_secret), authorization_request, force_login=force_login
         )
-        response = await self._show(form._replace(sealed=sealed), notice=notice)
+        response = await self._show(request, form._replace(sealed=sealed), notice=notice)
         self.browsers.set_browser_cookie(response, browser_secret)
         return response
 
@@ -108,6 +108,8 @@ class LoginEndpoint(PageEndpoint):
         login = self.pending_logins.open(sealed, PendingLogin)
         if login is None:
             raise PageRefusal("expired", "login_expired")
+        if login.request is not None:
+            self.pages.use_language(request, login.request.language)
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
             raise PageRefusal("forged", "login_of_another_browser")
@@ -140,10 +142,10 @@ class LoginEndpoint(PageEndpoint):
             "", browser_secret, authorization_request, client, MAIN_REALM in realms, providers, force_login
         )
 
-    async def _show(self, form: LoginForm, *, notice: str | None = None) -> Response:
+    async def _show(self, request: Request, form: LoginForm, *, notice: str | None = None) -> Response:
         """Return the page, or a redirect to the identity provider if that is the only way to log in."""
         if form.only_provider is None or form.request is None:
-            return self._render(form, notice=notice)
+            return self._render(request, form, notice=notice)
         with redirecting_all_errors_to(form.request.return_address):
             return await self._redirect_to_provider(form, form.only_provider)
 
@@ -169,7 +171,7 @@ class LoginEndpoint(PageEndpoint):
 
     async def _handle_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
         if "username" not in fields or "password" not in fields:
-            return self._render(form, fields, missing=True)
+            return self._render(request, form, fields, missing=True)
         username = fields["username"]
         client_id = form.request.client_id if form.request else ""
         with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
@@ -189,13 +191,14 @@ class LoginEndpoint(PageEndpoint):
     ) -> Response:
         """Return the form again with an error. All fields keep their values, but for the password."""
         REASON.set(request.scope, error.reason)
+        text = self.pages.get_language(request).text
         if isinstance(error, InvalidGrant):
-            return self._render(form, fields, error=self.pages.text("login.error_wrong"))
+            return self._render(request, form, fields, error=text("login.error_wrong"))
         kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
-        text = self.pages.text(f"login.error_{kind}")
+        message = text(f"login.error_{kind}")
         if provider is not None and error.reason.startswith("organisation_"):
-            text = self.pages.text("login.error_provider", provider=provider.label)
-        response = self._render(form, fields, error=text, status=error.status)
+            message = text("login.error_provider", provider=provider.label)
+        response = self._render(request, form, fields, error=message, status=error.status)
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
 
@@ -213,6 +216,7 @@ class LoginEndpoint(PageEndpoint):
 
     def _render(
         self,
+        request: Request,
         form: LoginForm,
         fields: Form | None = None,
         *,
@@ -222,7 +226,9 @@ class LoginEndpoint(PageEndpoint):
         status: int = 200,
     ) -> Response:
         fields = fields or {}
+        text = self.pages.get_language(request).text
         return self.pages.render(
+            request,
             "login.html",
             status=status,
             form_targets=_list_form_targets(form),
@@ -231,10 +237,10 @@ class LoginEndpoint(PageEndpoint):
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
             remember_me="stay" in fields,
-            notice=self.pages.text(f"login.notice_{notice}") if notice else None,
+            notice=text(f"login.notice_{notice}") if notice else None,
             error=error,
-            username_error=self.pages.text("login.username_missing") if missing and "username" not in fields else None,
-            password_error=self.pages.text("login.password_missing") if missing and "password" not in fields else None,
+            username_error=text("login.username_missing") if missing and "username" not in fields else None,
+            password_error=text("login.password_missing") if missing and "password" not in fields else None,
             has_passwords=form.has_passwords,
             providers=form.providers,
         )

@@ -22,10 +22,13 @@ from service.protocol.authorization import (
     redirecting_oauth_errors_to,
 )
 from service.protocol.errors import OAuthError, ServerError
+from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.redis_client.deadline import StoreUnavailable
+from service.web.pages.languages import DEFAULT_LANGUAGE, Language
 from service.web.pages.rendering import Renderer
-from service.web.request.state import REASON
+from service.web.request.headers import list_header_values
+from service.web.request.state import LANGUAGE, REASON
 
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
@@ -69,28 +72,74 @@ class PageRefusal(Exception):
 class Pages:
     """Builder of the responses of all pages.
 
-    `issuer` is a parameter of every redirect to a client. `web_path` is the prefix of every local path. `is_secure` is
-    True if the web URL is https; `transport_headers` then keep browsers on https, also for assets.
+    `languages` are by their tags, the default one first. `issuer` is a parameter of every redirect to a client.
+    `web_path` is the prefix of every local path. `is_secure` is True if the web URL is https; `transport_headers` then
+    keep browsers on https, also for assets.
     """
 
-    def __init__(self, renderer: Renderer, *, issuer: str, web_path: str, is_secure: bool) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        languages: Mapping[str, Language],
+        *,
+        issuer: str,
+        web_path: str,
+        is_secure: bool,
+    ) -> None:
         self._renderer = renderer
+        self._languages = languages
         self._issuer = issuer
         self.web_path = web_path
         self.transport_headers = _HSTS if is_secure else {}
         self._headers = _HEADERS | self.transport_headers
-        self.text = renderer.text
-        self.lifetime = renderer.lifetime
 
-    def render(self, template: str, *, status: int = 200, form_targets: str = "", **context: Any) -> Response:
-        """Return a page.
+    def get_language(self, request: Request) -> Language:
+        """Return the language of the pages for this request.
+
+        It is the one that `use_language` or `choose_language` has set, or else follows from Accept-Language.
+
+        Clauses: RFC 9110 §12.5.4
+        """
+        tag = LANGUAGE.get(request.scope, "")
+        if not tag:
+            wish = parse_accept_language(",".join(list_header_values(request.scope, b"accept-language")))
+            tag = find_language(wish, list(self._languages)) or DEFAULT_LANGUAGE
+            LANGUAGE.set(request.scope, tag)
+        return self._languages[tag]
+
+    def choose_language(self, request: Request, ui_locales: str) -> str:
+        """Let the pages for this request have the first language of `ui_locales` that there is.
+
+        Returns the language's tag, or an empty text if there is none of these languages.
+        """
+        tag = find_language(parse_ui_locales(ui_locales), list(self._languages)) or ""
+        self.use_language(request, tag)
+        return tag
+
+    def use_language(self, request: Request, tag: str) -> None:
+        """Let the pages for this request have the language that an earlier request chose. An unknown tag is ignored.
+
+        Another version of the service may have languages that this one lacks.
+        """
+        if tag in self._languages:
+            LANGUAGE.set(request.scope, tag)
+
+    def render(
+        self, request: Request, template: str, *, status: int = 200, form_targets: str = "", **context: Any
+    ) -> Response:
+        """Return a page in the language of the request.
 
         `form_targets` are the sources for the Content-Security-Policy where a submitted form may end up, in addition to
         our own pages.
         """
         policy = f"{_POLICY}; form-action 'self' {form_targets}"
-        headers = self._headers | {"Content-Security-Policy": policy.rstrip()}
-        return Response(self._renderer.render(template, **context), status, headers, "text/html")
+        language = self.get_language(request)
+        headers = self._headers | {
+            "Content-Language": language.tag,
+            "Content-Security-Policy": policy.rstrip(),
+            "Vary": "Accept-Language",
+        }
+        return Response(self._renderer.render(language, template, **context), status, headers, "text/html")
 
     def redirect(self, path: str) -> Response:
         """Redirect to one of our pages, at an address that does not depend on the Host header."""
@@ -116,7 +165,7 @@ class Pages:
         location = make_location(return_address, self._issuer, answer)
         return Response(status_code=303, headers=self._headers | {"Location": location})
 
-    def show_link(self, response: Response) -> Response:
+    def show_link(self, request: Request, response: Response) -> Response:
         """Return a page with a link in place of a redirect to an app, after a login at an identity provider failed.
 
         Browsers check the redirects that follow the identity provider's form against the policy of the identity
@@ -125,8 +174,16 @@ class Pages:
         location = response.headers.get("location", "")
         if urlsplit(location).scheme in ("", "http", "https"):
             return response
-        heading, message = (self.text(f"refused.no_access_{part}") for part in ("heading", "message"))
-        page = self.render("refused.html", heading=heading, message=message, detail=None, retry=False, link=location)
+        text = self.get_language(request).text
+        page = self.render(
+            request,
+            "refused.html",
+            heading=text("refused.no_access_heading"),
+            message=text("refused.no_access_message"),
+            detail=None,
+            retry=False,
+            link=location,
+        )
         for cookie in response.headers.getlist("set-cookie"):
             page.headers.append("Set-Cookie", cookie)
         return page
@@ -166,11 +223,13 @@ class Pages:
 
     def _refuse(self, request: Request, kind: str, reason: str, status: int, detail: str | None = None) -> Response:
         REASON.set(request.scope, reason)
+        text = self.get_language(request).text
         return self.render(
+            request,
             "refused.html",
             status=status,
-            heading=self.text(f"refused.{kind}_heading"),
-            message=self.text(f"refused.{kind}_message"),
+            heading=text(f"refused.{kind}_heading"),
+            message=text(f"refused.{kind}_message"),
             detail=detail,
             retry=kind == "busy",
             link=None,

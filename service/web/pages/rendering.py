@@ -1,6 +1,6 @@
-"""The rendering of pages: templates, their texts and their colours. All are read and checked at startup.
+"""The rendering of pages: their templates and colours. All are read and checked at startup.
 
-The texts are in templates/texts/en.toml only. The operator chooses one colour. Shapes and text in this colour are moved
+The templates have no words of their own. The operator chooses one colour. Shapes and text in this colour are moved
 towards black or white until they are readable.
 
 Clauses: SPEC §4.1
@@ -9,27 +9,19 @@ Clauses: SPEC §4.1
 from __future__ import annotations
 
 import hashlib
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
 from jinja2 import DictLoader, Environment, StrictUndefined, Template
-from markupsafe import Markup
 
-from service.system.program_files import PROGRAM_FILES
-
-TEMPLATES: Final = PROGRAM_FILES / "templates"
+from service.web.pages.languages import TEMPLATES, Language
 
 TEXT_CONTRAST: Final = 5.5  # WCAG requires 4.5; a little more is easier to read on a dark page
 SHAPE_CONTRAST: Final = 3.0
 BLACK: Final = "#000000"
 WHITE: Final = "#ffffff"
-
-_MINUTE: Final = 60
-_UNITS: Final = (("days", 24 * 60 * _MINUTE), ("hours", 60 * _MINUTE), ("minutes", _MINUTE), ("seconds", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,66 +48,25 @@ DARK: Final = Theme(page="#101216", card="#191c22", away=WHITE)
 
 class Renderer:
     def __init__(self, branding: Branding, web_path: str) -> None:
-        language = _load_language()
-        self._texts = dict(_flatten(language["texts"]))
         self.stylesheet = _make_stylesheet(branding.accent).encode()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
         self.plain_logo = _draw_logo(branding.accent).encode()
         self._shared: Mapping[str, Any] = {
             "branding": branding,
-            "lang": language["lang"],
             "web_path": web_path,
             "stylesheet_path": self.stylesheet_path,
             "logo_path": f"{web_path}/authorization/assets/logo",
-            "text": self.text,
-            "ago": self.ago,
-            "absolute": self.absolute,
         }
         self._templates = _load_templates()
 
-    def render(self, template: str, **context: Any) -> str:
-        return self._templates[template].render({**self._shared, **context})
-
-    def text(self, key: str, **values: object) -> Markup:
-        """Return a text with its values filled in, ready for HTML. The text is trusted; the values are escaped."""
-        return Markup(self._texts[key]).format(**values)
-
-    def duration(self, milliseconds: int) -> Markup:
-        """Return a duration in the largest unit that leaves no remainder: 36 hours, but 2 days."""
-        seconds = max(milliseconds // 1000, 1)
-        unit, length = next((unit, length) for unit, length in _UNITS if seconds % length == 0)
-        return self._count("duration", unit, seconds // length)
-
-    def lifetime(self, idle_ms: int, most_ms: int | None) -> Markup:
-        """Return how long a session lasts: until it was idle for `idle_ms`, and at most for `most_ms`.
-
-        If `most_ms` is None, the age of the session is not limited.
-        """
-        if most_ms is None:
-            return self.text("lifetime.idle", idle=self.duration(idle_ms))
-        if most_ms <= idle_ms:
-            return self.text("lifetime.most", most=self.duration(most_ms))
-        return self.text("lifetime.idle_and_most", idle=self.duration(idle_ms), most=self.duration(most_ms))
-
-    def ago(self, then: datetime, now: datetime) -> Markup:
-        """Return the time between two moments in the largest unit that fits: 47 hours are one day ago."""
-        seconds = int((now - then).total_seconds())
-        if seconds < _MINUTE:
-            return self.text("ago.now")
-        unit, length = next((unit, length) for unit, length in _UNITS if seconds >= length)
-        return self._count("ago", unit, seconds // length)
-
-    def absolute(self, moment: datetime) -> Markup:
-        utc = moment.astimezone(UTC)
-        return self.text("time.absolute", date=f"{utc:%Y-%m-%d}", time=f"{utc:%H:%M}")
-
-    def _count(self, kind: str, unit: str, count: int) -> Markup:
-        return self.text(f"{kind}.{unit}_{'one' if count == 1 else 'other'}", count=count)
-
-
-@cache
-def _load_language() -> Mapping[str, Any]:
-    return tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))
+    def render(self, language: Language, template: str, **context: Any) -> str:
+        spoken = {
+            "lang": language.tag,
+            "text": language.text,
+            "ago": language.ago,
+            "absolute": language.absolute,
+        }
+        return self._templates[template].render({**self._shared, **spoken, **context})
 
 
 @cache
@@ -145,15 +96,6 @@ def _draw_logo(accent: str) -> str:
         f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{choose_text_on(accent)}"/>'
         "</svg>"
     )
-
-
-def _flatten(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text with its key: `[login] heading = …` is the text `login.heading`."""
-    for name, value in tables.items():
-        if isinstance(value, str):
-            yield prefix + name, value
-        else:
-            yield from _flatten(value, f"{prefix}{name}.")
 
 
 def _shorten(content: bytes) -> str:

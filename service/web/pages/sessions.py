@@ -64,6 +64,7 @@ class SessionsEndpoint(PageEndpoint):
         sessions = [await self._show(digest, family) for digest, family in found]
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
+            request,
             "sessions.html",
             username=session.username,
             name=session.shown_name,

@@ -36,8 +36,9 @@ class StartEndpoint:
         self._logo = renderer.plain_logo if logo is None else logo.read_bytes()
         self._logo_type = _LOGO_TYPES[".svg" if logo is None else logo.suffix.lower()]
 
-    async def get(self, _: Request) -> Response:
+    async def get(self, request: Request) -> Response:
         return self._pages.render(
+            request,
             "start.html",
             metadata_url=f"{self._settings.base_url}/.well-known/oauth-authorization-server",
             sessions_url=f"{self._settings.web_url}/sessions/",

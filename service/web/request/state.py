@@ -53,5 +53,8 @@ HEAD_BYTES: Final[ScopeKey[int]] = ScopeKey("head_bytes")
 COOKIES: Final[ScopeKey[dict[str, str]]] = ScopeKey("cookies")
 """Our own cookies of a request by their names, so that they are parsed once."""
 
+LANGUAGE: Final[ScopeKey[str]] = ScopeKey("language")
+"""The tag of the language in which a page answers, once it is chosen."""
+
 ENDING: Final[ScopeKey[bool]] = ScopeKey("ending")
 """True in the state of each request after the process has begun to shut down."""

@@ -1,0 +1,91 @@
+"""The choice of a language by ui_locales and Accept-Language."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.protocol.languages import (
+    MAX_LANGUAGE_RANGES,
+    MAX_LANGUAGES_CHARACTERS,
+    find_language,
+    parse_accept_language,
+    parse_ui_locales,
+)
+
+AVAILABLE = ("en", "de", "pt-BR")
+
+
+@pytest.mark.clause("decided-page-language")
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("", None),
+        ("de", "de"),
+        ("DE", "de"),
+        ("de-AT", "de"),
+        ("de-AT-1996", "de"),
+        ("pt-br", "pt-BR"),
+        ("pt-BR-x-y", "pt-BR"),
+        ("pt", None),
+        ("d", None),
+        ("deu", None),
+        ("fr", None),
+        ("fr, de", "de"),
+        ("fr,de;q=0.5,en;q=0.8", "en"),
+        ("en;q=0.5,de;q=0.5", "en"),
+        ("de;q=0.5,en;q=0.5", "de"),
+        ("de;q=0.500 , en ;q=0.501", "en"),
+        ("de;q=0", None),
+        ("de;q=0,de-AT", None),
+        ("de-AT;q=0,de", "de"),
+        ("de;q=0.000,en;q=0.001", "en"),
+        ("*", "en"),
+        ("*;q=0.5,de", "de"),
+        ("en;q=0.5,*", "de"),
+        ("en;q=0,*", "de"),
+        ("*;q=0", None),
+        ("fr;q=1.000\t, *;q=0.1", "en"),
+        # A malformed range is ignored, and the others are read.
+        ("de;q=2,en", "en"),
+        ("de;q=0.1234,en;q=0.1", "en"),
+        ("de;q=,en;q=0.1", "en"),
+        ("de;level=1,en", "en"),
+        ("de;q=nan,en", "en"),
+        (",,;,de,", "de"),
+        ("deutschland,en", "en"),
+        ("d\xe9,en", "en"),
+        ("-de,en", "en"),
+    ],
+)
+def test_accept_language_chooses_by_quality_then_by_order(header: str, expected: str | None) -> None:
+    assert find_language(parse_accept_language(header), AVAILABLE) == expected
+
+
+@pytest.mark.clause("decided-page-language")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("de", "de"),
+        ("fr de en", "de"),
+        ("fr  de-CH", "de"),
+        ("PT-br de", "pt-BR"),
+        ("fr", None),
+        ("*", None),
+        ("de;q=0 en", "en"),
+        ("de,en", None),
+        ("\nde", None),
+    ],
+)
+def test_ui_locales_choose_by_order(text: str, expected: str | None) -> None:
+    assert find_language(parse_ui_locales(text), AVAILABLE) == expected
+
+
+@pytest.mark.parametrize(("parse", "separator"), [(parse_accept_language, ","), (parse_ui_locales, " ")])
+def test_what_is_beyond_the_bounds_is_ignored(parse: type, separator: str) -> None:
+    most = separator.join(["fr"] * (MAX_LANGUAGE_RANGES - 1))
+
+    assert find_language(parse(f"{most}{separator}de"), AVAILABLE) == "de"
+    assert find_language(parse(f"{most}{separator}fr{separator}de"), AVAILABLE) is None
+    assert find_language(parse(f"fr{separator}" + separator * 20 + "de"), AVAILABLE) is None
+    assert find_language(parse("x" * MAX_LANGUAGES_CHARACTERS + f"{separator}de"), AVAILABLE) is None
