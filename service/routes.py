@@ -114,6 +114,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         "/sessions": {"GET": sessions.redirect_with_slash},
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},
+        "/sessions/end-browser": {"POST": sessions.end_browser},
         "/sessions/end-all": {"POST": sessions.end_all},
         "/sessions/sign-out": {"POST": sessions.sign_out},
         "/authorization/assets/page.css": {"GET": start.stylesheet},

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.client import StoreClient
-from service.store.keys import browser_key, user_key
-from service.store.records import parse_browser_session
+from service.store.keys import browser_key, mark_key, user_key
+from service.store.records import BrowserSessionRecord, parse_browser_session
 from service.store.scripts import load_script
+from service.store.user_index import list_members
 
 _START: Final = load_script("start_browser_session")
 _END: Final = load_script("end_browser_session")
@@ -22,7 +23,7 @@ class BrowserSession(NamedTuple):
     """A live browser session and the user who logged in.
 
     `login` stays the same when the user logs in again in the same browser. `shown_name` is the user's display name at
-    the identity provider; it is empty in realm main.
+    the identity provider; it is empty in realm main. `lifetime_ms` is the time from the login to the session's end.
     """
 
     name: RandomToken
@@ -30,6 +31,7 @@ class BrowserSession(NamedTuple):
     username: str
     login: str
     shown_name: str
+    lifetime_ms: int
 
     @property
     def identity(self) -> UserIdentity:
@@ -82,7 +84,39 @@ class BrowserSessions:
     async def end(self, name: RandomToken) -> None:
         await self._redis.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
 
+    async def end_of_user(self, identity: UserIdentity, digest: str) -> bool:
+        """End a session in any browser by its digest. Returns False if it is unknown or another user's."""
+        key = browser_key(identity.shard, digest)
+        record = await self._redis.read("GET", key)
+        if record is None or parse_browser_session(record).subject != identity.subject:
+            return False
+        return (await self._redis.run(_END, [key], [digest]))[0] == "ended"
+
+    async def list_of_user(
+        self, identity: UserIdentity, most: int
+    ) -> tuple[list[tuple[str, BrowserSessionRecord]], bool]:
+        """Return at most `most` live browser sessions of the user, by digest, and True if there may be more.
+
+        The sessions that expire last are chosen. They are sorted by their login, the latest first.
+        """
+        shard = identity.shard
+        digests = await list_members(self._redis, identity, "browser", most)
+        mark, *records = await self._redis.read_many(
+            [
+                ("GET", mark_key(shard, identity.subject)),
+                *(("GET", browser_key(shard, each)) for each in digests[:most]),
+            ]
+        )
+        found = [
+            (digest, parse_browser_session(record))
+            for digest, record in zip(digests, records, strict=False)
+            if record is not None
+        ]
+        live = [(digest, session) for digest, session in found if session.created_ms > int(mark or 0)]
+        return sorted(live, key=lambda pair: pair[1].created_ms, reverse=True), len(digests) > most
+
 
 def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:
     found = parse_browser_session(record)
-    return BrowserSession(name, found.realm, found.username, found.login, found.name)
+    lifetime_ms = found.expires_ms - found.created_ms
+    return BrowserSession(name, found.realm, found.username, found.login, found.name, lifetime_ms)

@@ -5,7 +5,6 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Final, Literal, NamedTuple, get_args
 
 from service.crypto.keyring import RefreshToken
@@ -15,9 +14,10 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
-from service.store.keys import SHARDS, family_key, index_key, mark_key, user_key
+from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
+from service.store.user_index import MEMBERS_AT_ONCE, list_members
 
 Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
@@ -44,7 +44,6 @@ EndReason = Literal[
 _SUCCESSES: Final = frozenset(get_args(Success))
 _REFUSALS: Final = frozenset(get_args(SpendRefusal))
 
-MEMBERS_AT_ONCE: Final = 500
 SHARDS_AT_ONCE: Final = 256
 
 _START: Final = load_script("start_family")
@@ -220,14 +219,7 @@ class Families:
         The families that expire last are chosen. They are sorted by their last use, the latest first.
         """
         shard, subject = identity.shard, identity.subject
-        families: list[str] = []
-        for start in count(0, self.members_at_once):
-            # The index is read in parts, because it also holds codes, consents and browser sessions, possibly many.
-            stop = start + self.members_at_once - 1
-            members = await self._redis.read("ZREVRANGE", index_key(shard, subject), start, stop)
-            families += [member[7:].decode() for member in members if member[:7] == b"family:"]
-            if len(families) > most or len(members) < self.members_at_once:
-                break
+        families = await list_members(self._redis, identity, "family", most, members_at_once=self.members_at_once)
         mark, *records = await self._redis.read_many(
             [("GET", mark_key(shard, subject)), *(("HGETALL", family_key(shard, digest)) for digest in families[:most])]
         )

@@ -64,6 +64,27 @@ async def test_who_ends_one_session_ends_no_other(
     await expect(sessions_page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 
 
+@pytest.mark.clause("decided-browser-logins-listed")
+async def test_a_forgotten_browser_is_signed_out_from_this_one(
+    sessions_page: Page, open_page: OpenPage, worker: Worker
+) -> None:
+    forgotten = await open_page()
+    await set_login_cookies(forgotten, worker)
+    await forgotten.goto(SESSIONS)
+    await sessions_page.reload()
+    browsers = sessions_page.locator("ul.browsers > li")
+    await expect(browsers).to_have_count(2)
+    this = browsers.filter(has=sessions_page.get_by_role("heading", name=page_text("sessions.this_browser")))
+    await expect(this.get_by_role("button")).to_have_count(0)
+    await expect(browsers.get_by_role("button")).to_have_text(re.compile("Sign out of the browser that signed in"))
+    await browsers.get_by_role("button").click()
+
+    await expect(browsers).to_have_count(1)
+    await expect(browsers).to_contain_text(page_text("sessions.this_browser"))
+    await forgotten.reload()
+    await expect_login(forgotten)
+
+
 async def test_who_signs_out_here_leaves_the_applications_alone(
     sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens
 ) -> None:

@@ -30,6 +30,7 @@ HOSTILE = """<b>x</b>"' onfocus=alert(1) &amp; {7*7} {{7*7}} {text.__globals__}"
 NOW = datetime(2026, 11, 21, 10, 44, tzinfo=UTC)
 PAGES = ("login.html", "consent.html", "refused.html", "sessions.html", "start.html")
 SESSION = {"id": "s", "client_name": "Example Web Shop", "roles": ROLES, "since": NOW, "last_used": NOW}
+BROWSER = {"id": "b", "is_this": False, "since": NOW, "until": NOW}
 CONTEXTS: dict[str, dict[str, Any]] = {
     "login.html": {
         "action": "/authorization/login",
@@ -76,6 +77,9 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "end_all_action": "/sessions/end_all",
         "sign_out_action": "/sessions/sign_out",
         "more": True,
+        "browsers": [SimpleNamespace(**BROWSER)],
+        "more_browsers": True,
+        "end_browser_action": "/sessions/end_browser",
     },
     "start.html": {
         "metadata_url": "https://example.com/.well-known/oauth-authorization-server",
@@ -85,7 +89,10 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     },
 }
 NAMES = frozenset(
-    {"realm", "roles", "now", "since", "last_used", "has_passwords", "remember_me", "insecure", "retry", "more"}
+    {
+        *("realm", "roles", "now", "since", "until", "last_used", "has_passwords", "remember_me", "insecure", "retry"),
+        *("more", "is_this", "more_browsers"),
+    }
 )
 """Values that are a date, a flag or a text of ours, so that they cannot be hostile."""
 

@@ -43,6 +43,7 @@ PAGES = {
     "/sessions",
     "/sessions/",
     "/sessions/end",
+    "/sessions/end-browser",
     "/sessions/end-all",
     "/sessions/sign-out",
 }

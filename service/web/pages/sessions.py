@@ -1,4 +1,4 @@
-"""/sessions/, where a user lists the sessions of applications and ends one or all of them.
+"""/sessions/, where a user lists the sessions of applications and browsers, and ends one or all of them.
 
 Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 """
@@ -16,7 +16,7 @@ from service.protocol.parameters import Form
 from service.protocol.scope import parse_scope
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.families import Families
-from service.store.records import FamilyRecord
+from service.store.records import BrowserSessionRecord, FamilyRecord
 from service.store.revocations import Revocations
 from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.login import LoginEndpoint
@@ -24,7 +24,7 @@ from service.web.pages.page import PageRefusal, check_is_page
 from service.web.request.form import read_form
 from service.web.request.security_events import record_request_event
 
-SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
+SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
 SignOutNotice = Literal["signed_out_here", "signed_out_everywhere"]
@@ -41,6 +41,13 @@ class ShownSession(NamedTuple):
     roles: tuple[str, ...]
     since: datetime
     last_used: datetime
+
+
+class ShownBrowser(NamedTuple):
+    id: str
+    is_this: bool
+    since: datetime
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +67,25 @@ class SessionsEndpoint(PageEndpoint):
         if session is None:
             notice = self.browsers.find_notice(request)
             return await self.login.show_login(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
+        return await self._render(request, session)
+
+    async def _render(self, request: Request, session: BrowserSession) -> Response:
         found, more = await self.families.list_of_user(session.identity, MAX_SHOWN)
-        sessions = [await self._show(digest, family) for digest, family in found]
+        browsers, more_browsers = await self.browser_sessions.list_of_user(session.identity, MAX_SHOWN)
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
             request,
             "sessions.html",
             username=session.username,
             name=session.shown_name,
-            sessions=sessions,
+            sessions=[await self._show(digest, family) for digest, family in found],
             more=more,
+            browsers=[_show_browser(digest, record, session) for digest, record in browsers],
+            more_browsers=more_browsers,
             now=_to_datetime(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
             end_action=f"{path}/end",
+            end_browser_action=f"{path}/end-browser",
             end_all_action=f"{path}/end-all",
             sign_out_action=f"{path}/sign-out",
         )
@@ -96,6 +109,19 @@ class SessionsEndpoint(PageEndpoint):
                         realm=session.realm,
                         family=digest,
                     )
+        return self.pages.redirect("/sessions/")
+
+    async def end_browser(self, request: Request) -> Response:
+        """End the login in one browser. Another user's and one that has ended are ignored."""
+        fields, session = await self._read(request)
+        if session is None:
+            return self.pages.redirect("/sessions/")
+        digest = fields.get("browser", "")
+        is_ended = await self.browser_sessions.end_of_user(session.identity, digest)
+        if is_ended:
+            record_request_event(request, "signed_out", username=session.username, realm=session.realm)
+        if is_ended and digest == session.name.digest:
+            return self._redirect_to_login(request, "signed_out_here")
         return self.pages.redirect("/sessions/")
 
     async def end_all(self, request: Request) -> Response:
@@ -152,6 +178,11 @@ class SessionsEndpoint(PageEndpoint):
         name = (client.client_name if client else "") or family.client_id
         since, last_used = _to_datetime(family.created_ms), _to_datetime(family.used_ms)
         return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
+
+
+def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSession) -> ShownBrowser:
+    is_this = digest == session.name.digest
+    return ShownBrowser(digest, is_this, _to_datetime(record.created_ms), _to_datetime(record.expires_ms))
 
 
 def _to_datetime(ms: int) -> datetime:

@@ -1,0 +1,177 @@
+"""The browsers on /sessions/: users see where they are signed in, and sign out of each."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import httpx2
+import pytest
+import redis
+
+from service.protocol.user import identify_user
+from service.store.keys import mark_key
+from service.worker import Worker
+from tests.conftest import Clock
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    HtmlForm,
+    Page,
+    assert_refused,
+    authorization_url,
+    is_consent_page,
+    is_login_page,
+    page_text,
+)
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
+from tests.support.codes import SESSION_MS
+from tests.support.events import events_of
+
+pytestmark = pytest.mark.clause("decided-browser-logins-listed")
+
+END_BROWSER = "/sessions/end-browser"
+CLICKS = 20
+IDENTITY = identify_user(ALICE.realm, ALICE.username)
+
+
+def browser_forms_of(page: httpx2.Response) -> list[HtmlForm]:
+    """Return a form for each other browser on the page."""
+    assert not is_login_page(page), Page(page).text
+    return [form for form in Page(page).forms if form.action == END_BROWSER]
+
+
+def count_browsers(page: httpx2.Response) -> tuple[int, int]:
+    """Return how often the page names this browser, and another one."""
+    text = Page(page).text
+    return text.count(page_text("sessions.this_browser")), text.count(page_text("sessions.other_browser"))
+
+
+async def test_the_page_shows_each_browser_and_marks_this_one(browser: Browser, http: httpx2.AsyncClient) -> None:
+    assert count_browsers(await browser.sign_in()) == (1, 0)
+    await Browser(http).sign_in()
+    await Browser(http).sign_in(stay="yes")
+    await Browser(http).sign_in(BOB)
+    page = await browser.open(SESSIONS)
+
+    assert count_browsers(page) == (1, 2)
+    assert len(browser_forms_of(page)) == 2
+    assert page_text("sessions.signed_in_until") in Page(page).text
+
+
+async def test_a_browser_is_signed_out_and_nothing_else(browser: Browser, http: httpx2.AsyncClient) -> None:
+    other, third = Browser(http), Browser(http)
+    await browser.sign_in()
+    await other.sign_in()
+    [form] = browser_forms_of(await browser.open(SESSIONS))
+    await third.sign_in()
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    page = await browser.send(form.action, form.fields)
+
+    assert (count_browsers(page), page.url.path) == ((1, 1), SESSIONS)
+    assert is_login_page(await other.open(authorization_url()))
+    assert is_consent_page(await third.open(authorization_url()))
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+async def test_of_many_clicks_one_signs_the_browser_out_and_none_is_a_mistake(
+    browser: Browser, http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    await browser.sign_in()
+    await Browser(http).sign_in()
+    [form] = browser_forms_of(await browser.open(SESSIONS))
+    events_of(json_logs)
+    pages = await asyncio.gather(*(browser.send(form.action, form.fields) for _ in range(CLICKS)))
+
+    assert [count_browsers(page) for page in pages] == [(1, 0)] * CLICKS
+    assert [event for event, _ in events_of(json_logs)] == ["signed_out"]
+
+
+async def test_nobody_signs_somebody_else_out(browser: Browser, http: httpx2.AsyncClient) -> None:
+    """The name of the login alone is not enough, even with a valid form of the attacker."""
+    bobs = Browser(http)
+    await bobs.sign_in(BOB)
+    await Browser(http).sign_in(BOB)
+    [theirs] = browser_forms_of(await bobs.open(SESSIONS))
+    await browser.sign_in()
+    await Browser(http).sign_in()
+    [ours] = browser_forms_of(await browser.open(SESSIONS))
+
+    for name in (theirs.fields["browser"], "", "x", "a}:b", "\n", "*"):
+        assert count_browsers(await browser.send(END_BROWSER, ours.fields | {"browser": name})) == (1, 1)
+    assert count_browsers(await bobs.open(SESSIONS)) == (1, 1)
+
+
+async def test_who_names_this_browser_is_signed_out_here(browser: Browser, http: httpx2.AsyncClient) -> None:
+    other = Browser(http)
+    await browser.sign_in()
+    await other.sign_in()
+    [form] = browser_forms_of(await browser.open(SESSIONS))
+    [this] = browser_forms_of(await other.open(SESSIONS))
+    page = await browser.send(END_BROWSER, form.fields | {"browser": this.fields["browser"]})
+
+    assert is_login_page(page)
+    assert page_text("login.notice_signed_out_here") in Page(page).text
+    assert "ts_session" not in browser.cookie_values
+    assert count_browsers(await other.open(SESSIONS)) == (1, 0)
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_a_form_without_the_proof_of_this_browser_signs_nobody_out(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    await browser.sign_in()
+    other = Browser(http)
+    await other.sign_in()
+    [form] = browser_forms_of(await browser.open(SESSIONS))
+    [foreign] = browser_forms_of(await other.open(SESSIONS))
+
+    for csrf in ("", "x", form.fields["csrf"][:-1], foreign.fields["csrf"], "é"):
+        assert_refused(await browser.send(END_BROWSER, form.fields | {"csrf": csrf}), 403, "forged")
+    assert (await browser.open(END_BROWSER)).status_code == 405
+    assert count_browsers(await browser.open(SESSIONS)) == (1, 1)
+
+
+async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
+    browser: Browser, http: httpx2.AsyncClient, clock: Clock
+) -> None:
+    await browser.sign_in()
+    await Browser(http).sign_in(stay="yes")
+    [form] = browser_forms_of(await browser.open(SESSIONS))
+    clock.advance(3600)
+
+    assert is_login_page(await browser.send(form.action, form.fields))
+    assert count_browsers(await browser.sign_in()) == (1, 1)
+
+
+async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
+    await Browser(http).sign_in()
+    clock.advance(3599)
+    assert count_browsers(await browser.sign_in()) == (1, 1)
+    clock.advance(2)
+
+    assert count_browsers(await browser.open(SESSIONS)) == (1, 0)
+
+
+async def test_a_login_that_an_interrupted_revoke_all_covers_is_not_shown(
+    browser: Browser, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, clock: Clock
+) -> None:
+    await Browser(http).sign_in()
+    clock.advance(1)
+    marked_ms = await worker.redis.read_clock_ms()
+    store.set(mark_key(IDENTITY.shard, IDENTITY.subject), marked_ms, px=SESSION_MS)
+    clock.advance(1)
+
+    assert count_browsers(await browser.sign_in()) == (1, 0)
+
+
+async def test_of_very_many_browsers_the_page_shows_a_hundred_and_says_so(browser: Browser, worker: Worker) -> None:
+    await browser.sign_in()
+    forms = Browser(browser.http)
+    for _ in range(100):
+        await forms.sign_in()
+        forms.cookies = httpx2.Cookies()
+    page = await browser.open(SESSIONS)
+
+    assert sum(count_browsers(page)) == 100
+    assert page_text("sessions.more_browsers") in Page(page).text
