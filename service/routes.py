@@ -26,6 +26,7 @@ from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
 from service.web.pages.login import LoginEndpoint
 from service.web.pages.page import Handler, Pages
+from service.web.pages.password import PasswordEndpoint
 from service.web.pages.rate_limit import PageLimit
 from service.web.pages.rendering import Branding, Renderer
 from service.web.pages.sessions import SessionsEndpoint
@@ -102,7 +103,10 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     )
     login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login, worker.registry)
     authorization = AuthorizationEndpoint(*shared, worker.browser_sessions, login, consent)
-    sessions = SessionsEndpoint(*shared, worker.browser_sessions, worker.families, worker.revocations, login)
+    sessions = SessionsEndpoint(
+        *shared, worker.browser_sessions, worker.families, worker.revocations, login, settings.min_password_characters
+    )
+    password = PasswordEndpoint(*shared, sessions, worker.password_change, worker.passwords, settings)
     start = StartEndpoint(pages, renderer, settings)
     handlers: dict[str, dict[str, Handler]] = {
         "/": {"GET": start.get},
@@ -115,6 +119,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},
         "/sessions/end-browser": {"POST": sessions.end_browser},
+        "/sessions/password": {"POST": password.post},
         "/sessions/end-all": {"POST": sessions.end_all},
         "/sessions/sign-out": {"POST": sessions.sign_out},
         "/authorization/assets/page.css": {"GET": start.stylesheet},

@@ -24,6 +24,7 @@ from service.realms.login import Logins
 from service.realms.main import MainRealm
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import RegistryCaches
+from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.schema import BadSeed
@@ -104,6 +105,7 @@ class Worker:
         )
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
+        self.password_change = PasswordChange(self.registry, self.pending_revocations)
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
         )

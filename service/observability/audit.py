@@ -86,6 +86,7 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "code_misused": EventKind(WARNING, LIMIT_10, ("client_id", "username", "realm", "reason", "address")),
     "access_token_revoked": EventKind(INFO, LIMIT_60, ("client_id", "username", "address")),
     "refresh_token_revoked": EventKind(INFO, LIMIT_60, ("client_id", "username", "family", "address")),
+    "password_changed": EventKind(INFO, LIMIT_60, ("username", "realm", "address")),
     "session_ended": EventKind(INFO, LIMIT_60, _SESSION),
     "revoke_all": EventKind(INFO, LIMIT_60, ("username", "realm", "reason", "address")),
     "login_succeeded": EventKind(INFO, LOG_ONLY, ("client_id", "username", "realm", "address")),

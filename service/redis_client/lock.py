@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -12,6 +13,11 @@ from .deadline import StoreUnavailable
 from .script import OWN_SCRIPTS, Script
 
 LOCK_PAUSE_SECONDS: Final = 0.05
+
+
+class LockHeld(Exception):
+    """Another holder has kept the lock for longer than the caller waits. Nothing was changed."""
+
 
 _TAKE: Final = OWN_SCRIPTS["take_lock"]
 _RENEW: Final = OWN_SCRIPTS["renew_lock"]
@@ -23,20 +29,26 @@ Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str 
 class RedisLock:
     """A lock with one holder at a time. It expires unless it is renewed, so the lock of a dead holder becomes free.
 
-    `on_wait` is called once if another holder has the lock.
+    `on_wait` is called once if another holder has the lock. Raises LockHeld after `wait_seconds`, unless that is None.
     """
 
-    def __init__(self, run: Run, key: str, seconds: float, on_wait: Callable[[], object]) -> None:
+    def __init__(
+        self, run: Run, key: str, seconds: float, on_wait: Callable[[], object], wait_seconds: float | None = None
+    ) -> None:
         self._run = run
         self._key = key
         self._lifetime_ms = round(seconds * 1000)
         self._on_wait = on_wait
+        self._wait_seconds = wait_seconds
         self._holder = secrets.token_hex(16)
 
     async def __aenter__(self) -> RedisLock:
         if not await self._take():
             self._on_wait()
-            while not await self._take():  # noqa: ASYNC110 - another process holds it
+            started = time.monotonic()
+            while not await self._take():
+                if self._wait_seconds is not None and time.monotonic() - started >= self._wait_seconds:
+                    raise LockHeld(self._key)
                 await asyncio.sleep(LOCK_PAUSE_SECONDS)
         return self
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from service.protocol.client import Narrowing, may_keep_session
 from service.protocol.scope import parse_scope
+from service.protocol.user import UserIdentity
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
@@ -45,6 +46,11 @@ class PendingRevocations:
         """Run all pending revocations, including those that another process recorded. The caller holds the lock."""
         await self.run_user_revocations(lock)
         await self.run_session_scans(lock)
+
+    async def run_revocation_of(self, identity: UserIdentity) -> None:
+        """End all sessions of one user with a pending revocation. The caller holds the lock."""
+        await self._revocations.revoke_all(identity.shard, identity.subject, reason="withdrawn")
+        await self._registry.clear_pending_users([(identity.shard, identity.subject)])
 
     async def run_user_revocations(self, lock: RedisLock) -> None:
         """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""

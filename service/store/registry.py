@@ -48,6 +48,10 @@ class RecordKind(NamedTuple, Generic[Name, Record]):
     parse: Callable[[Any], Record]
 
 
+def _make_revision() -> str:
+    return secrets.token_hex(8)
+
+
 def _decode(text: bytes | None) -> str | None:
     return None if text is None else text.decode()
 
@@ -147,7 +151,7 @@ class RegistryStore:
         """Write the users' records, each with a new revision."""
         commands: list[Command] = []
         for user in users:
-            fields = ("record", msgspec.json.encode(user), "revision", secrets.token_hex(8))
+            fields = ("record", msgspec.json.encode(user), "revision", _make_revision())
             commands.append(("HSET", user_key(user.identity), *fields))
         await self._redis.write_many(commands)
 
@@ -169,8 +173,20 @@ class RegistryStore:
 
     async def replace_password_hash(self, user: User) -> None:
         """Store a stronger hash of the same password, unless the user's record changed since it was read."""
-        record = msgspec.json.encode(user).decode()
-        await self._redis.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], [user.revision, record])
+        await self._replace_password_hash(user, user.revision)
+
+    async def put_password(self, user: User) -> User | None:
+        """Store the user's new password under a new revision, unless the record changed since it was read.
+
+        Returns the user with the new revision, or None if the record had changed.
+        """
+        revision = _make_revision()
+        verdict = await self._replace_password_hash(user, revision)
+        return msgspec.structs.replace(user, revision=revision) if verdict == "replaced" else None
+
+    async def _replace_password_hash(self, user: User, revision: str) -> str:
+        arguments = [user.revision, revision, msgspec.json.encode(user).decode()]
+        return str((await self._redis.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], arguments))[0])
 
     async def list_pending_clients(self) -> dict[str, Narrowing]:
         """Return what each client lost whose sessions must be scanned, by client_id."""
@@ -290,12 +306,15 @@ class RegistryStore:
             records |= {key.removeprefix(beginning): read(answer) for key, answer in found if answer is not None}
         return records
 
-    def make_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
+    def make_lock(
+        self, on_wait: Callable[[], object] = lambda: None, *, wait_seconds: float | None = None
+    ) -> RedisLock:
         """Return the lock to hold while applying a seed or changing a record.
 
-        The lock expires after LOCK_SECONDS unless it is renewed.
+        The lock expires after LOCK_SECONDS unless it is renewed. If another holder keeps it for `wait_seconds`, taking
+        it raises LockHeld. If `wait_seconds` is None, taking it waits without a limit.
         """
-        return RedisLock(self._redis.run, registry_key("lock"), LOCK_SECONDS, on_wait)
+        return RedisLock(self._redis.run, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

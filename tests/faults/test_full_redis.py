@@ -84,6 +84,25 @@ async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
     assert (await PHONE_APP.log_in(direct_http, ALICE)).status_code == 200
 
 
+@pytest.mark.clause("decided-password-change-pending")
+async def test_a_full_redis_refuses_a_new_password_wholly(
+    deployment: Deployment, direct_http: httpx2.AsyncClient
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(direct_http, BOB))
+    browser = Browser(direct_http)
+    page = await browser.sign_in(BOB)
+    new = "a new password"
+
+    with deployment.full():
+        fields = {"current": BOB.password, "new": new, "repeated": new}
+        refused = await browser.submit(page, "/sessions/password", fields)
+        assert_refused(refused, 503, "busy")
+
+    assert (await PHONE_APP.refresh(direct_http, tokens["refresh_token"])).status_code == 200
+    assert (await PHONE_APP.log_in(direct_http, BOB)).status_code == 200
+    assert not is_login_page(await browser.open(SESSIONS))
+
+
 @pytest.mark.clause("decided-redis-away", "decided-access-tokens-per-family")
 async def test_a_full_redis_costs_a_family_of_a_hundred_access_tokens_none_of_them(
     deployment: Deployment, direct_http: httpx2.AsyncClient

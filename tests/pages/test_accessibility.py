@@ -198,6 +198,15 @@ async def sessions(page_setup: PageSetup) -> None:
     await expect(page_setup.page.locator("ul.sessions > li")).to_have_count(3)
 
 
+async def password_wrong(page_setup: PageSetup) -> None:
+    """Open the page of sessions with two browsers, and with errors in the form for a new password."""
+    await set_login_cookies(page_setup.page, page_setup.worker)
+    await set_login_cookies(page_setup.page, page_setup.worker)
+    await page_setup.page.goto(SESSIONS)
+    await button(page_setup.page, "password.submit").click()
+    await expect(page_setup.page.get_by_text(page_text("password.repeated_missing"))).to_be_visible()
+
+
 async def signed_out(page_setup: PageSetup) -> None:
     await set_login_cookies(page_setup.page, page_setup.worker)
     await page_setup.page.goto(SESSIONS)
@@ -211,6 +220,7 @@ STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     consent_to_several_roles_over_http,
     refused,
     sessions,
+    password_wrong,
     signed_out,
 ]
 SIMILAR_STATES: list[Callable[[PageSetup], Awaitable[None]]] = [

@@ -392,3 +392,21 @@ async def test_the_metadata_document_does_not_name_a_realm_that_is_not_configure
     scopes = await scopes_of(http)
 
     assert ("realm:main" in scopes, "realm:cep" in scopes) == (True, False)
+
+
+@pytest.mark.clause("decided-password-change")
+async def test_a_user_of_an_identity_provider_has_no_password_to_change_and_sees_the_browsers(
+    http: httpx2.AsyncClient, browser: Browser, cep: None
+) -> None:
+    other = Browser(http)
+    for each in (browser, other):
+        await log_in_through_cep(each)
+    page = await browser.open(SESSIONS)
+    csrf = Page(page).find_form("/sessions/end-browser").fields["csrf"]
+    fields = {"csrf": csrf, "current": "a password", "new": "another password", "repeated": "another password"}
+
+    assert page_text("password.heading") not in Page(page).text
+    assert_refused(await browser.send("/sessions/password", fields), 403, "forged")
+    await browser.submit(page, "/sessions/end-browser", {})
+    assert page_text("sessions.heading") not in Page(await other.open(SESSIONS)).text
+    assert page_text("sessions.heading") in Page(await browser.open(SESSIONS)).text

@@ -44,6 +44,7 @@ PAGES = {
     "/sessions/",
     "/sessions/end",
     "/sessions/end-browser",
+    "/sessions/password",
     "/sessions/end-all",
     "/sessions/sign-out",
 }

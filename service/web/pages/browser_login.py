@@ -39,10 +39,11 @@ class BrowserLogin:
         *,
         remember_me: bool,
         shown_name: str = "",
+        path: str = "/sessions/",
     ) -> Response | None:
         """Start a browser session under a new id, which prevents session fixation, and redirect the browser.
 
-        Redirects to the consent page, or to /sessions/ if there is no authorization request. Returns None if the user's
+        Redirects to the consent page, or to `path` if there is no authorization request. Returns None if the user's
         record changed since the check of the login.
         """
         session = make_browser_session(user.identity.shard)
@@ -56,7 +57,7 @@ class BrowserLogin:
         client_id = authorization_request.client_id if authorization_request else ""
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=user.realm)
         if authorization_request is None:
-            response = self.pages.redirect("/sessions/")
+            response = self.pages.redirect(path)
         else:
             response = await self.consent.redirect_to_consent(request, authorization_request, session, user)
         if former is not None:

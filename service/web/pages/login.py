@@ -177,7 +177,7 @@ class LoginEndpoint(PageEndpoint):
         with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
-            device = await self._get_device(request, username)
+            device = await self.get_device(request, username)
             prefixes = get_prefixes(request)
             user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
             response = await self.browser_login.start_session(request, form.request, user, remember_me="stay" in fields)
@@ -202,8 +202,8 @@ class LoginEndpoint(PageEndpoint):
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
 
-    async def _get_device(self, request: Request, username: str) -> str:
-        """Return the name of this browser if the user has logged in here before, or an empty text.
+    async def get_device(self, request: Request, username: str) -> str:
+        """Return the name of this browser if this user of realm main has logged in here before, or an empty text.
 
         The user is read from Redis and not from this worker's cache, which holds existing users only. An unknown name
         therefore costs as much as a known one.

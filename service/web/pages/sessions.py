@@ -5,6 +5,7 @@ Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple, get_args
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.protocol.parameters import Form
-from service.protocol.scope import parse_scope
+from service.protocol.scope import MAIN_REALM, parse_scope
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.families import Families
 from service.store.records import BrowserSessionRecord, FamilyRecord
@@ -27,12 +28,25 @@ from service.web.request.security_events import record_request_event
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
+SessionsNotice = Literal["password_changed", "password_changed_meanwhile"]
 SignOutNotice = Literal["signed_out_here", "signed_out_everywhere"]
 _FORCES_LOGIN: Final = (*get_args(SignOutNotice), "login_not_admitted")
 """The notices after which a login is forced.
 
 Otherwise an identity provider could log the next person in as the last one.
 """
+
+
+class PasswordErrors(NamedTuple):
+    """The texts that say what is wrong with each field of the form for a new password, and with the form itself."""
+
+    form: str | None = None
+    current: str | None = None
+    new: str | None = None
+    repeated: str | None = None
+
+
+NO_ERRORS: Final = PasswordErrors()
 
 
 class ShownSession(NamedTuple):
@@ -56,6 +70,7 @@ class SessionsEndpoint(PageEndpoint):
     families: Families
     revocations: Revocations
     login: LoginEndpoint
+    min_password_characters: int
 
     async def redirect_with_slash(self, _: Request) -> Response:
         """Redirect to /sessions/. People type the address without its last slash."""
@@ -63,19 +78,35 @@ class SessionsEndpoint(PageEndpoint):
 
     async def get(self, request: Request) -> Response:
         check_is_page(request)
-        session = await self._find_session(request)
+        session = await self.find_session(request)
         if session is None:
             notice = self.browsers.find_notice(request)
             return await self.login.show_login(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
-        return await self._render(request, session)
+        return await self.render(request, session)
 
-    async def _render(self, request: Request, session: BrowserSession) -> Response:
+    async def render(
+        self,
+        request: Request,
+        session: BrowserSession,
+        *,
+        password_errors: PasswordErrors = NO_ERRORS,
+        status: int = 200,
+    ) -> Response:
+        """Return the page of a browser that is signed in."""
+        language = self.pages.get_language(request)
+        notice = self.browsers.find_notice(request)
         found, more = await self.families.list_of_user(session.identity, MAX_SHOWN)
         browsers, more_browsers = await self.browser_sessions.list_of_user(session.identity, MAX_SHOWN)
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
             request,
             "sessions.html",
+            status=status,
+            notice=language.text(f"login.notice_{notice}") if notice in get_args(SessionsNotice) else None,
+            has_password=session.realm == MAIN_REALM,
+            password_errors=password_errors,
+            password_hint=language.count("password.hint", self.min_password_characters),
+            password_action=f"{path}/password",
             username=session.username,
             name=session.shown_name,
             sessions=[await self._show(digest, family) for digest, family in found],
@@ -92,7 +123,7 @@ class SessionsEndpoint(PageEndpoint):
 
     async def end(self, request: Request) -> Response:
         """End one session with its access tokens. Another user's session and an ended session are ignored."""
-        fields, session = await self._read(request)
+        fields, session = await self.read_form(request)
         if session is not None:
             digest = fields.get("session", "")
             family = await self.families.find(session.name.shard, digest)
@@ -113,7 +144,7 @@ class SessionsEndpoint(PageEndpoint):
 
     async def end_browser(self, request: Request) -> Response:
         """End the login in one browser. Another user's and one that has ended are ignored."""
-        fields, session = await self._read(request)
+        fields, session = await self.read_form(request)
         if session is None:
             return self.pages.redirect("/sessions/")
         digest = fields.get("browser", "")
@@ -129,7 +160,7 @@ class SessionsEndpoint(PageEndpoint):
 
         Clauses: SPEC §3, §4.4
         """
-        _, session = await self._read(request)
+        _, session = await self.read_form(request)
         if session is None:
             return self.pages.redirect("/sessions/")
         name = session.name
@@ -143,7 +174,7 @@ class SessionsEndpoint(PageEndpoint):
 
     async def sign_out(self, request: Request) -> Response:
         """End the session of this browser only. The sessions of applications continue."""
-        _, session = await self._read(request)
+        _, session = await self.read_form(request)
         if session is None:
             return self.pages.redirect("/sessions/")
         await self.browser_sessions.end(session.name)
@@ -155,18 +186,20 @@ class SessionsEndpoint(PageEndpoint):
         self.browsers.remove_session_cookie(response)
         return response
 
-    async def _read(self, request: Request) -> tuple[Form, BrowserSession | None]:
+    async def read_form(
+        self, request: Request, known: Collection[str] = SESSIONS_PARAMETERS
+    ) -> tuple[Form, BrowserSession | None]:
         """Return the form and the browser session that sent it, or None for a session that has ended.
 
         Raises PageRefusal if the form did not come from this session's page.
         """
-        fields = await read_form(request, SESSIONS_PARAMETERS)
-        session = await self._find_session(request)
+        fields = await read_form(request, known)
+        session = await self.find_session(request)
         if session is not None and not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
             raise PageRefusal("forged", "sessions_form_forged")
         return fields, session
 
-    async def _find_session(self, request: Request) -> BrowserSession | None:
+    async def find_session(self, request: Request) -> BrowserSession | None:
         name = self.browsers.find_session_token(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is None or await self.logins.find_user(session.realm, session.username) is None:

@@ -1,0 +1,61 @@
+"""The change of a password by its user, with the end of the user's sessions.
+
+It is made as a change at the console is: under the registry's lock, and with a pending revocation that is recorded
+before the change. If the process is interrupted, the next holder of the lock ends the sessions.
+
+Clauses: RFC 6819 §5.1.4.1.3, SPEC §3
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from service.observability.audit import record_event
+from service.protocol.errors import TemporarilyUnavailable
+from service.protocol.user import User
+from service.redis_client.lock import LockHeld
+from service.registry.pending_revocations import PendingRevocations
+from service.store.registry import RegistryStore
+
+LOCK_WAIT_SECONDS: Final = 1.5
+
+
+@dataclass(slots=True)
+class PasswordChange:
+    """The change of a password. It waits up to `lock_wait_seconds` for another change of the registry."""
+
+    _registry: RegistryStore
+    _pending_revocations: PendingRevocations
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS
+
+    async def make(self, checked: User, password_hash: str, *, address: str) -> User | None:
+        """Store the new password and end all sessions of the user, on every worker.
+
+        `checked` is the record against which the old password was checked. `address` is the caller's, for the security
+        event. Returns the new record, or None if the record has changed since that check. Raises
+        TemporarilyUnavailable if the lock is not free in time, for example because a seed is being applied.
+        """
+        lock = self._registry.make_lock(wait_seconds=self.lock_wait_seconds)
+        try:
+            async with lock:
+                return await self._make(checked, password_hash, address)
+        except LockHeld:
+            raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None
+
+    async def _make(self, checked: User, password_hash: str, address: str) -> User | None:
+        identity = checked.identity
+        # This read comes before the pending revocation, so that a change which loses the race ends no sessions.
+        present = await self._registry.find_user(identity)
+        if present is None or present.revision != checked.revision:
+            return None
+        await self._registry.add_pending_users([identity])
+        new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
+        changed = await self._registry.put_password(new)
+        if changed is not None:
+            # Recorded now, so that an interruption of the revocation cannot hide the change.
+            record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
+            await self._pending_revocations.run_revocation_of(identity)
+        return changed
