@@ -17,7 +17,7 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     embedded/       the Redis server that the service starts itself
     config/         the settings and what they mean
     store/          Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
-    registry/       clients, users and realms: caches of the workers, changes by operators; seed_file/ applies a seed
+    registry/       clients, users and realms: caches of the workers, changes of records; seed_file/ applies a seed
     realms/         how a login is checked and throttled: by our own passwords, or at an identity provider
     web/            HTTP: middleware, how requests are read, the endpoints for programs (api), the pages for people
     admin/          the console behind scripts/admin: one subject a file

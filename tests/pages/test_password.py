@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+import redis
 from playwright.async_api import Locator, Page, expect
 
 from service.worker import Worker
+from tests.pages.accessibility import assert_usable
 from tests.pages.browser import NO_JAVASCRIPT
 from tests.pages.conftest import OpenPage
-from tests.pages.steps import button, expect_heading, expect_login, log_in, register_person, sign_in
+from tests.pages.steps import (
+    button,
+    expect_heading,
+    expect_login,
+    guess_until_throttled,
+    log_in,
+    register_person,
+    set_login_cookies,
+    sign_in,
+)
 from tests.support.browser import SESSIONS, page_text
 from tests.support.clients_and_users import PHONE_APP, UserCredentials, assert_error, tokens_of
 
@@ -73,6 +84,23 @@ async def test_an_error_is_told_at_its_field_and_the_cursor_is_there(page: Page,
     await expect(field(page, "current")).to_have_accessible_description(page_text("password.current_wrong"))
     for name in ("current", "new", "repeated"):
         await expect(field(page, name)).to_have_value("")
+
+
+async def test_who_guessed_too_often_is_told_so_where_the_form_is(
+    page: Page, worker: Worker, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    person = await register_person(worker, "gerd@example.com")
+    await set_login_cookies(page, worker, person)
+    await guess_until_throttled(http, store, person)
+    await page.goto(SESSIONS)
+    await fill_in(page, person.password)
+    await button(page, "password.submit").click()
+
+    alert = page.get_by_role("alert")
+    await expect(alert).to_have_text(page_text("password.error_throttled"))
+    await expect(alert).to_be_focused()
+    await expect(alert).to_be_in_viewport()
+    await assert_usable(page)
 
 
 async def test_password_managers_find_the_user_and_both_passwords(page: Page, worker: Worker) -> None:

@@ -56,7 +56,9 @@ async def test_the_page_shows_each_browser_and_marks_this_one(browser: Browser, 
 
     assert count_browsers(page) == (1, 2)
     assert len(browser_forms_of(page)) == 2
-    assert page_text("sessions.signed_in_until") in Page(page).text
+    text = Page(page).text
+    assert page_text("sessions.signed_in_until") in text
+    assert text.index(page_text("sessions.this_browser")) < text.index(page_text("sessions.other_browser"))
 
 
 async def test_a_browser_is_signed_out_and_nothing_else(browser: Browser, http: httpx2.AsyncClient) -> None:

@@ -5,7 +5,7 @@ Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple, get_args
@@ -111,7 +111,7 @@ class SessionsEndpoint(PageEndpoint):
             name=session.shown_name,
             sessions=[await self._show(digest, family) for digest, family in found],
             more=more,
-            browsers=[_show_browser(digest, record, session) for digest, record in browsers],
+            browsers=_show_browsers(browsers, session),
             more_browsers=more_browsers,
             now=_to_datetime(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
@@ -213,9 +213,15 @@ class SessionsEndpoint(PageEndpoint):
         return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
 
 
-def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSession) -> ShownBrowser:
-    is_this = digest == session.name.digest
-    return ShownBrowser(digest, is_this, _to_datetime(record.created_ms), _to_datetime(record.expires_ms))
+def _show_browsers(found: Sequence[tuple[str, BrowserSessionRecord]], session: BrowserSession) -> list[ShownBrowser]:
+    """Return the browsers, this one first."""
+    shown = [
+        ShownBrowser(
+            digest, digest == session.name.digest, _to_datetime(record.created_ms), _to_datetime(record.expires_ms)
+        )
+        for digest, record in found
+    ]
+    return sorted(shown, key=lambda browser: not browser.is_this)
 
 
 def _to_datetime(ms: int) -> datetime:
