@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 import redis
 
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
+from service.redis_client.lock import LOCK_PAUSE_SECONDS, LockHeld, RedisLock
 from service.redis_client.script import OWN_SCRIPTS
 from service.worker import Worker
 from tests.redis_client.settled_time import SettledTime
@@ -53,6 +54,21 @@ async def test_many_who_want_it_have_it_one_after_the_other(settled_time: Settle
 
     assert sorted(inside) == list(range(5))
     assert len(waited) == 4
+
+
+async def test_who_does_not_wait_takes_a_free_one_and_is_refused_one_that_is_held(
+    worker: Worker, store: redis.Redis
+) -> None:
+    waited: list[bool] = []
+    lock = RedisLock(worker.redis.run, KEY, LIFETIME_MS / 1000, lambda: waited.append(True), wait_seconds=0)
+    async with lock:
+        assert not waited
+    store.set(KEY, "another", px=LIFETIME_MS)
+    with pytest.raises(LockHeld, match=re.escape(KEY)):
+        await lock.__aenter__()
+
+    assert waited == [True]
+    assert store.get(KEY) == "another"
 
 
 async def test_who_was_too_slow_is_told_that_it_is_anothers(worker: Worker, store: redis.Redis) -> None:
