@@ -90,7 +90,23 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     renderer = Renderer(branding, web_path)
     is_secure = urlsplit(settings.web_url).scheme == "https"
     pages = Pages(renderer, load_languages(), issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
-    browsers = BrowserCookies(worker.keyring, is_secure=is_secure)
+    start = StartEndpoint(pages, renderer, settings)
+    handlers: dict[str, dict[str, Handler]] = {
+        "/": {"GET": start.get},
+        "/authorization/assets/page.css": {"GET": start.stylesheet},
+        "/authorization/assets/logo": {"GET": start.logo},
+        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, is_secure=is_secure)),
+    }
+    return [
+        Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
+        for prefix in sorted({"", web_path})
+        for path, by_method in handlers.items()
+    ]
+
+
+def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies) -> dict[str, dict[str, Handler]]:
+    """Return the handlers of the pages that belong to a login or need one, by path and method."""
+    settings = worker.settings
     page_limit = PageLimit(worker.attempts, settings.pages_per_address)
     shared = (pages, browsers, worker.clients, worker.logins)
     consent = ConsentEndpoint(
@@ -107,9 +123,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         *shared, worker.browser_sessions, worker.families, worker.revocations, login, settings.min_password_characters
     )
     password = PasswordEndpoint(*shared, sessions, worker.password_change, worker.passwords, settings)
-    start = StartEndpoint(pages, renderer, settings)
-    handlers: dict[str, dict[str, Handler]] = {
-        "/": {"GET": start.get},
+    return {
         "/authorization/": {"GET": authorization.get},
         "/authorization/login": {"GET": login.get, "POST": login.post},
         "/authorization/callback": {"GET": external.get},
@@ -122,14 +136,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         "/sessions/password": {"POST": password.post},
         "/sessions/end-all": {"POST": sessions.end_all},
         "/sessions/sign-out": {"POST": sessions.sign_out},
-        "/authorization/assets/page.css": {"GET": start.stylesheet},
-        "/authorization/assets/logo": {"GET": start.logo},
     }
-    return [
-        Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
-        for prefix in sorted({"", web_path})
-        for path, by_method in handlers.items()
-    ]
 
 
 def _make_metadata_routes(worker: Worker, base_path: str) -> list[Route]:

@@ -15,11 +15,13 @@ from service.protocol.user import User
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
+from service.registry.seed_file.apply import Seeding
 from service.store.client import StoreClient
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings
+from tests.registry.seeds import SeedText
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
@@ -184,3 +186,14 @@ async def test_a_change_that_breaks_off_is_not_made_or_is_finished_by_a_worker(
         assert sessions.live(family) == [False]
         assert not list(store.scan_iter("family:*"))
     assert not await worker.registry.has_pending()
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes")
+async def test_a_seed_whose_password_stayed_the_same_leaves_the_users_own(sessions: Sessions, seeding: Seeding) -> None:
+    worker = sessions.worker
+    await seeding.apply(SeedText().seed)
+    await worker.password_change.make(await get_alice(worker), hash_password(NEW), address=ADDRESS)
+    for seed in (SeedText(), SeedText().but(name="Another")):
+        await seeding.apply(seed.seed)
+
+        assert await has_password(worker, NEW)
