@@ -46,11 +46,12 @@ Admin = Callable[..., Awaitable[Answer]]
 @contextmanager
 def logs_as_before() -> Iterator[None]:
     """Restore logging after the console, which configures it for a process of its own."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, store = logging.getLogger(), logging.getLogger("service.store")
+    handlers, level, store_level = root.handlers[:], root.level, store.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    store.setLevel(store_level)
 
 
 def type_in(
