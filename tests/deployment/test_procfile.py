@@ -43,6 +43,11 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
     assert process.returncode == 128 + signal.SIGTERM
     assert "web.1 stopped (rc=0)" in " ".join(written.split())
     assert "redis.1 stopped (rc=0)" in " ".join(written.split())
+    # The service still serves for two seconds, and Redis ends after it.
+    _, ending, end = written.partition("ending: not ready any more")
+    assert ending
+    assert '"level":"warning"' not in end
+    assert '"level":"error"' not in end
 
 
 def _is_ready(http: httpx2.Client) -> bool:
