@@ -30,6 +30,8 @@ PREFIX = "TOKEN_SERVICE_"
 
 CALM_BLUE = "#1f5fa8"
 
+MAKE_KEY = "head -c 48 /dev/urandom | base64"
+
 
 # Defaults that depend on settings which were read before.
 
@@ -289,7 +291,8 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     if read.environment.get(setting.variable) or read.environment.get(setting.file_variable):
         return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
     if not read.uses_embedded_store:
-        read.mistake(setting.variable, "not set", f"{parsers.SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
+        expected = f"{parsers.SECRET_KEY_BYTES} bytes or more, as REDIS_URL is set. Make a key: {MAKE_KEY}"
+        read.mistake(setting.variable, "not set", expected)
         return ()
     kept = _find_kept_key(read)
     try:

@@ -20,9 +20,9 @@ HTTP = "httptools"
 
 # Refused arguments, with the reason. They would set a second time what the environment sets, or log secrets.
 REFUSED = {
-    "access_log": "the access log would show query strings",
-    "env_file": "set the environment instead",
-    "log_config": "use LOG_LEVEL and LOG_FORMAT",
+    "access_log": "it would log query strings. Requests are logged by service.access.",
+    "env_file": "settings are environment variables. Set them before the start.",
+    "log_config": "the log has one form. Use LOG_LEVEL and LOG_FORMAT.",
 }
 
 Arguments = dict[str, Any]
@@ -32,11 +32,11 @@ class BadArguments(Exception):
     """Error for arguments that cannot be used. The message is printed to stderr unchanged."""
 
 
-def parse_arguments(arguments: list[str], settings: Settings) -> Arguments | None:
-    """Parse the command line with uvicorn's own command.
+def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
+    """Parse the command line with uvicorn's own command. Returns its parameters.
 
-    Returns the parameters, or None if uvicorn has only printed something (`--help`, `--version`). Raises BadArguments
-    if an argument is wrong, is refused here, or names a TLS file that cannot be read.
+    `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong, is refused here,
+    or names a TLS file that cannot be read.
     """
     try:
         context = uvicorn_command.make_context(
@@ -45,8 +45,6 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments | Non
             default_map=_defaults(settings),
             auto_envvar_prefix=None,
         )
-    except click.exceptions.Exit:
-        return None
     except click.ClickException as error:
         raise BadArguments(error.format_message()) from None
     _check_refused(context)
@@ -108,7 +106,7 @@ def _check_refused(context: click.Context) -> None:
     for name, reason in REFUSED.items():
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and context.params[name]:
-            raise BadArguments(f"--{name.replace('_', '-')} is not available here: {reason}")
+            raise BadArguments(f"--{name.replace('_', '-')} is not supported: {reason}")
 
 
 def _check_readable(context: click.Context) -> None:

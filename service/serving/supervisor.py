@@ -36,6 +36,7 @@ from service.serving.arguments import (
     parse_arguments,
 )
 from service.serving.banner import print_banner_when_ready
+from service.serving.help import find_answer
 from service.serving.draining_server import DrainingServer, raise_file_limit
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.sockets import AddressRefused, listen
@@ -66,8 +67,10 @@ def serve(command_line: list[str]) -> int:
 
 
 def _serve(command_line: list[str]) -> int:
+    answer = find_answer(command_line)
+    if answer is not None:
+        sys.stdout.write(answer)
     arguments = parse_arguments(command_line, load_settings(os.environ))
-    if arguments is None:
         return DONE
     apply_arguments(arguments, os.environ)
     settings = load_settings(os.environ, handed_socket=arguments["fd"])

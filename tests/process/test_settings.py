@@ -219,7 +219,6 @@ def test_the_web_url_follows_the_base_url_to_the_port_and_the_scheme_that_the_se
     arguments = parse_arguments(
         ["--host", "::1", "--port", "0", "--ssl-certfile", __file__], load_settings(environment)
     )
-    assert arguments is not None
     apply_arguments(arguments, environment)
     apply_port(arguments, 9443, environment)
 
@@ -351,7 +350,10 @@ def test_all_mistakes_are_told_at_once() -> None:
 @pytest.mark.clause("decided-secret-key-needed")
 def test_with_redis_url_a_key_is_required() -> None:
     (line,) = mistakes({"REDIS_URL": "redis://localhost"})
-    assert line.startswith("TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more")
+    assert line == (
+        "TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more, as REDIS_URL is set. "
+        "Make a key: head -c 48 /dev/urandom | base64"
+    )
 
 
 @pytest.mark.clause("decided-secrets-not-shown", "decided-secret-key-needed")

@@ -1,0 +1,58 @@
+"""The help and the version of `./scripts/serve`. This module works before any package is installed."""
+
+from __future__ import annotations
+
+import sys
+
+from service import __version__
+from service.system.program_files import IS_INSTALLED
+
+COMMAND = "python -m service" if IS_INSTALLED else "./scripts/serve"
+
+HELP = f"""\
+Usage: {COMMAND} [OPTIONS]
+
+Start the token service. Without REDIS_URL it starts a private Redis server and
+loads the example seed. When it is ready, it prints its address and a curl
+command. Ctrl-C or SIGTERM ends it after the requests in progress.
+
+Options (these override the environment variables):
+  --host ADDRESS        The address to listen on (HOST, 127.0.0.1).
+  --port NUMBER         The port to listen on (PORT, 8000). 0: any free one.
+  --workers NUMBER      The number of worker processes (WEB_CONCURRENCY, 1).
+  --log-level LEVEL     debug, info, warning, error or critical (LOG_LEVEL).
+  --uds PATH            Listen on a Unix domain socket.
+  --fd NUMBER           Listen on an open socket, for instance from systemd.
+  --ssl-certfile FILE   The certificate of https.
+  --ssl-keyfile FILE    The key of the certificate.
+  --timeout-keep-alive SECONDS
+                        Close idle connections after this time (5).
+  --timeout-graceful-shutdown SECONDS
+                        The time for open requests at the end (10).
+  --version             Print the version.
+  -h, --help            Print this help.
+
+Other options of uvicorn work, too. --access-log, --env-file and --log-config
+are not supported.
+
+Environment variables, of which docs/settings.md has all:
+  REDIS_URL                 The Redis server. Unset: a private server.
+  TOKEN_SERVICE_SECRET_KEY  The secret key. Required with REDIS_URL.
+  TOKEN_SERVICE_SEED_FILE   The file of clients and users.
+  TOKEN_SERVICE_BASE_URL    The public address.
+  TOKEN_SERVICE_DATA_DIR    The folder of the private server.
+  LOG_FORMAT                console or json.
+"""
+
+
+def find_answer(command_line: list[str]) -> str | None:
+    """Return the text that the command line asks for, the help or the version. Returns None for a start."""
+    if "--help" in command_line or "-h" in command_line:
+        return HELP
+    if "--version" in command_line:
+        return f"token-service {__version__}\n"
+    return None
+
+
+if __name__ == "__main__":
+    sys.stdout.write(find_answer(sys.argv[1:]) or HELP)
