@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import nan
 
-from service.config.settings import Settings
+from service.config.settings import EXAMPLE_SEED, Settings
 from service.config.wiring import choose_durability, make_lifetimes, make_redis_url
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import Keyring
@@ -19,6 +19,7 @@ from service.http_client.client import HttpClient
 from service.observability import metrics
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
+from service.observability.logs import IS_DETAIL
 from service.realms.external import ExternalRealms
 from service.realms.login import Logins
 from service.realms.main import MainRealm
@@ -27,6 +28,7 @@ from service.registry.cache import RegistryCaches
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.plan import Outcome
 from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
@@ -132,10 +134,21 @@ class Worker:
         except Exception:
             log.exception("the seed file is not applied yet")
             return
+        self._report_seed(outcome)
         self.is_seeded, self._seed_trouble = True, ""
+
+    def _report_seed(self, outcome: Outcome) -> None:
+        # A terminal is spared the weak secrets of the example, which its user did not choose, and a success without
+        # trouble before it.
+        is_example = self.settings.embedded and self.settings.seed_file == EXAMPLE_SEED
         for warning in outcome.warnings:
-            log.warning("the seed file %s: %s", self.settings.seed_file, warning)
-        log.info("the seed file %s is in force; entries added or updated: %d", self.settings.seed_file, outcome.changes)
+            log.warning("the seed file %s: %s", self.settings.seed_file, warning, extra={IS_DETAIL: is_example})
+        log.info(
+            "the seed file %s is in force; entries added or updated: %d",
+            self.settings.seed_file,
+            outcome.changes,
+            extra={IS_DETAIL: not self._seed_trouble},
+        )
 
     async def keep_seed_applied(self) -> None:
         """Apply the seed file again while it is not in force.

@@ -34,7 +34,13 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 RECORD_FIELDS: Final = "fields"
 """The attribute of a log record that holds the fields of an event."""
 
+IS_DETAIL: Final = "is_detail"
+"""The attribute of a log record that is true for a detail: a line that a terminal shows at the level debug only."""
+
 _AMBIGUOUS: Final = re.compile(r"[\s='\"]|^$")
+
+_USEFUL_LINES_OF_UVICORN: Final = ("Uvicorn running on", "Waiting for connections", "Waiting for background tasks")
+"""The beginnings of lines that a terminal shows: a socket of `--uds` or `--fd`, and why an end takes long."""
 
 _LEVEL_COLOURS: Final = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
@@ -53,7 +59,7 @@ class EventLog:
     def shows(self, level: int) -> bool:
         return self._logger.isEnabledFor(level)
 
-    def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+    def write(self, level: int, event: str, fields: Mapping[str, object], *, is_detail: bool = False) -> None:
         """Write the event with its fields, at a level of the module logging."""
         if not self._logger.isEnabledFor(level):
             return
@@ -61,10 +67,14 @@ class EventLog:
             case [_JsonHandler() as handler]:
                 handler.write_event(self._name, level, event, fields)
             case _:
-                self._logger.log(level, event, extra={RECORD_FIELDS: fields})
+                self._logger.log(level, event, extra={RECORD_FIELDS: fields, IS_DETAIL: is_detail})
 
     def info(self, event: str, **fields: object) -> None:
         self.write(logging.INFO, event, fields)
+
+    def detail(self, event: str, **fields: object) -> None:
+        """Write an event of the level info that a terminal shows at the level debug only."""
+        self.write(logging.INFO, event, fields, is_detail=True)
 
     def warning(self, event: str, **fields: object) -> None:
         self.write(logging.WARNING, event, fields)
@@ -98,16 +108,16 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _ConsoleFormatter(logging.Formatter):
-    """A line for people: time, level, event, logger and fields, in colours on a terminal.
+    """A line for people: time, level, event, logger and fields. On a terminal it has colours, and no date.
 
     Control characters are escaped, so that text from a caller can neither begin a line nor control the terminal. A
     value that holds a space, a quote or `=` is quoted, so that it cannot look like further fields. A trace has lines of
     code but no values, which may be passwords and tokens.
     """
 
-    def __init__(self, *, has_colours: bool) -> None:
+    def __init__(self, *, is_on_terminal: bool) -> None:
         super().__init__()
-        self._has_colours = has_colours
+        self._is_on_terminal = is_on_terminal
 
     def format(self, record: logging.LogRecord) -> str:
         shown = {name: _show(value) for name, value in _collect_fields(record).items()}
@@ -115,9 +125,9 @@ class _ConsoleFormatter(logging.Formatter):
         fields = dict(event)
         text, level, logger, time = (fields.pop(name) for name in ("event", "level", "logger", "timestamp"))
         parts = [
-            self._paint("2", str(time)),
+            self._paint("2", f"{str(time)[11:23]}Z" if self._is_on_terminal else str(time)),
             f"[{self._paint(_LEVEL_COLOURS.get(str(level), '0'), f'{level:<8}')}]",
-            self._paint("1", f"{text:<30}"),
+            self._paint("1", str(text) if self._is_on_terminal else f"{text:<30}"),
             f"[{logger}]",
             *(f"{self._paint('36', name)}={_quote(str(value))}" for name, value in fields.items()),
         ]
@@ -126,7 +136,25 @@ class _ConsoleFormatter(logging.Formatter):
         return "\n".join([line, *map(make_printable, trace)])
 
     def _paint(self, colour: str, text: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colours else text
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._is_on_terminal else text
+
+
+class _TerminalFilter(logging.Filter):
+    """A filter of the details, for a terminal whose level is above debug.
+
+    Details are what a person who starts the service need not read: the lines of uvicorn, new connections to Redis, and
+    the entries of a seed, whose number is in `seed_applied`. Other logs have them.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (getattr(record, IS_DETAIL, False) or (record.levelno == logging.INFO and _is_known_detail(record)))
+
+
+def _is_known_detail(record: logging.LogRecord) -> bool:
+    if record.name == "uvicorn.error":
+        return not record.getMessage().startswith(_USEFUL_LINES_OF_UVICORN)
+    fields = getattr(record, RECORD_FIELDS, {})
+    return record.name == "service.store" or (fields.get("reason"), fields.get("actor")) == ("seed", "service")
 
 
 def configure_logging(level: str, log_format: str) -> None:
@@ -136,7 +164,9 @@ def configure_logging(level: str, log_format: str) -> None:
         handler.setFormatter(_JsonFormatter())
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_ConsoleFormatter(has_colours=sys.stderr.isatty()))
+        handler.setFormatter(_ConsoleFormatter(is_on_terminal=sys.stderr.isatty()))
+        if sys.stderr.isatty() and level != "debug":
+            handler.addFilter(_TerminalFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
     _quieten_libraries()

@@ -24,7 +24,6 @@ from service.embedded.binary import NoServerBinary
 from service.embedded.process import StoreFailed
 from service.embedded.server import EmbeddedStore
 from service.observability.logs import EventLog, configure_logging
-from service.redis_client.url import without_password
 from service.registry.seed_file.reader import load_seed
 from service.registry.seed_file.schema import BadSeed
 from service.serving.arguments import (
@@ -35,9 +34,9 @@ from service.serving.arguments import (
     make_configuration,
     parse_arguments,
 )
-from service.serving.banner import print_banner_when_ready
-from service.serving.help import find_answer
+from service.serving.banner import describe_store, print_banner_when_ready
 from service.serving.draining_server import DrainingServer, raise_file_limit
+from service.serving.help import find_answer
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
@@ -70,8 +69,8 @@ def _serve(command_line: list[str]) -> int:
     answer = find_answer(command_line)
     if answer is not None:
         sys.stdout.write(answer)
-    arguments = parse_arguments(command_line, load_settings(os.environ))
         return DONE
+    arguments = parse_arguments(command_line, load_settings(os.environ))
     apply_arguments(arguments, os.environ)
     settings = load_settings(os.environ, handed_socket=arguments["fd"])
     configure_logging(settings.log_level, settings.log_format)
@@ -90,8 +89,8 @@ def _serve(command_line: list[str]) -> int:
 
 
 def _say_what_is_used(settings: Settings) -> None:
-    store = f"embedded, in {settings.data_dir}" if settings.redis_url is None else without_password(settings.redis_url)
-    log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
+    store = describe_store(settings, str(settings.data_dir))
+    log.detail("starting", store=store, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
         log.warning("the example seed is in use, whose passwords are public; set TOKEN_SERVICE_SEED_FILE")
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):
@@ -145,8 +144,6 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
     # The embedded store ends with this process, so no other instance could take over.
     drains = not settings.embedded
     if listeners.sockets:
-        scheme = "https" if configuration.is_ssl else "http"
-        log.info("listening", address=default_base_url(settings.host, settings.port, scheme))
         print_banner_when_ready(settings, tls=configuration.is_ssl)
     if settings.metrics_address:
         log.info("listening for metrics", address=f"{default_base_url(*settings.metrics_address)}/metrics")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
-import select
 import shlex
 import signal
 import subprocess
@@ -16,18 +14,13 @@ import pytest
 
 from service.crypto.password_hashing import verify_password
 from tests.support.servers import CHECKOUT
+from tests.support.terminal import NEEDS_A_TERMINAL, read_terminal, screen_lines
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 CTRL_C = "\x03"
 READ = {"x86_64": "0", "aarch64": "63"}[os.uname().machine]
 """The number of the system call `read`."""
-
-NEEDS_A_TERMINAL = pytest.mark.long
-"""These tests run only under `--all`.
-
-A minimal root has no terminals, and may not let `scripts/install --tests` mount them.
-"""
 
 
 def plain_environment() -> dict[str, str]:
@@ -48,7 +41,7 @@ def type_on_terminal(
     ) as process:
         os.close(terminal_end)
         screen, waiting = "", list(answers)
-        while part := _read(own_end):
+        while part := read_terminal(own_end):
             screen += part
             if waiting and screen.endswith(waiting[0][0]):
                 answer = waiting.pop(0)[1]
@@ -58,11 +51,6 @@ def type_on_terminal(
                     os.write(own_end, answer.encode() + b"\n")
         os.close(own_end)
         return process.wait(MAX_WAIT_SECONDS), screen
-
-
-def screen_lines(screen: str) -> list[str]:
-    """Return the lines of the screen without control sequences."""
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", screen).splitlines()
 
 
 def run_in_shell(behind: str, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -85,15 +73,6 @@ def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
 def _waits_for_input(pid: int) -> bool:
     """Return True if the process reads its stdin. A process that sleeps may also be writing."""
     return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == [READ, "0x0"]
-
-
-def _read(terminal: int) -> str:
-    """Return the next output, or an empty text if the process has ended or is silent."""
-    ready, _, _ = select.select([terminal], [], [])
-    try:
-        return os.read(terminal, 4096).decode() if ready else ""
-    except OSError:  # the other end is closed
-        return ""
 
 
 @NEEDS_A_TERMINAL

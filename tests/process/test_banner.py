@@ -1,11 +1,18 @@
+"""What a start prints when the service is ready."""
+
 import shlex
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from service.config.settings import load_settings
-from service.serving.banner import local_address, make_banner
+from service.config.settings import EXAMPLE_SEED, Settings, load_settings
+from service.serving.banner import local_address, make_block, make_curl_command
+from tests.support.servers import CHECKOUT
 
-PRODUCTION = {"REDIS_URL": "redis://localhost", "TOKEN_SERVICE_SECRET_KEY": "a key of 32 bytes with 16 distinct"}
+KEY = "a key of 32 bytes with 16 distinct"
+PRODUCTION = {"REDIS_URL": "redis://service:hunter2@redis.internal:6380/1", "TOKEN_SERVICE_SECRET_KEY": KEY}
+ADDRESS = "http://127.0.0.1:8000"
 
 
 @pytest.mark.parametrize(
@@ -22,16 +29,75 @@ def test_the_service_is_reached_where_it_listens(host: str, address: str) -> Non
 
 
 def test_the_embedded_store_is_greeted_with_a_login_of_the_example() -> None:
-    words = shlex.split(make_banner(load_settings({}), "http://127.0.0.1:8000"))
-    assert words[:3] == ["curl", "-sS", "http://127.0.0.1:8000/oauth2/v1/token"]
-    assert "password=correct horse battery staple" in words
+    line = make_curl_command(load_settings({}), ADDRESS)
+    assert line == (
+        "curl -sS http://127.0.0.1:8000/oauth2/v1/token -d grant_type=password -d client_id=phone-app "
+        "-d username=alice@example.com -d password=correct+horse+battery+staple -d scope=realm:main+role:enduser"
+    )
 
 
 def test_another_store_knows_no_example() -> None:
-    line = make_banner(load_settings(PRODUCTION), "http://127.0.0.1:8000")
+    line = make_curl_command(load_settings(PRODUCTION), ADDRESS)
     assert line == "curl -sS -i http://127.0.0.1:8000/readyz"
 
 
 def test_under_tls_the_certificate_names_the_public_address() -> None:
     settings = load_settings(PRODUCTION)
-    assert "--insecure" in make_banner(settings, local_address(settings, tls=True))
+    assert "--insecure" in shlex.split(make_curl_command(settings, local_address(settings, tls=True)))
+
+
+def test_the_guide_shows_the_block_of_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    guide = (CHECKOUT / "docs" / "getting-started.md").read_text()
+    assert f"```{make_block(load_settings({}), ADDRESS).rstrip()}\n```\n" in guide
+
+
+def test_the_block_of_another_store_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    block = make_block(load_settings(PRODUCTION), ADDRESS)
+    assert (
+        block
+        == """
+Ready at http://127.0.0.1:8000/
+
+  Store          redis://…@redis.internal:6380/1
+  Seed           none
+  Console        ./scripts/admin --help
+  Stop           Ctrl-C
+
+Open the address in a browser, or check it from another terminal:
+
+  curl -sS -i http://127.0.0.1:8000/readyz
+
+"""
+    )
+
+
+def start_with_own_seed(folder: Path) -> Settings:
+    seed = folder / "seed.yaml"
+    seed.touch()
+    return load_settings({"TOKEN_SERVICE_SEED_FILE": str(seed), "TOKEN_SERVICE_DATA_DIR": str(folder / "data")})
+
+
+def start_with_example_on_own_redis(folder: Path) -> Settings:
+    return load_settings(PRODUCTION | {"TOKEN_SERVICE_SEED_FILE": str(EXAMPLE_SEED)})
+
+
+@pytest.mark.parametrize("start", [start_with_own_seed, start_with_example_on_own_redis])
+def test_only_the_example_in_the_embedded_store_has_a_login(tmp_path: Path, start: Callable[[Path], Settings]) -> None:
+    assert "alice@example.com" not in make_block(start(tmp_path), ADDRESS)
+
+
+def test_paths_outside_the_current_folder_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lines = make_block(start_with_own_seed(tmp_path), ADDRESS).splitlines()
+    assert f"  Store          embedded, in {tmp_path}/data" in lines
+    assert f"  Seed           {tmp_path}/seed.yaml" in lines
+    assert f"  Console        {CHECKOUT}/scripts/admin --help" in lines
+
+
+def test_a_path_does_not_control_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path / "a\x1b[2Jb")})
+    assert "embedded, in a\\x1b[2Jb" in make_block(settings, ADDRESS)

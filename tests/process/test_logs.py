@@ -3,6 +3,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 
 import pytest
 
@@ -77,6 +78,56 @@ def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) ->
     configure_logging("info", "console")
     EventLog("service.test").info("started", port=8000)
     assert "port=8000" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def log_a_start(stream: io.StringIO, level: str, log_format: str) -> list[str]:
+    """Log the lines of a start on this stream. Returns them without colours."""
+    with redirect_stderr(stream):
+        configure_logging(level, log_format)
+        write_lines_of_a_start()
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+
+
+def write_lines_of_a_start() -> None:
+    uvicorn, store, audit = (logging.getLogger(name) for name in ("uvicorn.error", "service.store", "service.audit"))
+    created = {"client_id": "shop", "actor": "service", "reason": "seed"}
+    EventLog("service.test").detail("starting", store="embedded")
+    uvicorn.info("Started server process [%d]", 1)
+    store.info("connected for requests to 127.0.0.1:6379")
+    audit.info("client_created", extra={RECORD_FIELDS: created})
+    audit.info("seed_applied", extra={RECORD_FIELDS: {"added": 1, "actor": "service"}})
+    store.warning("no connection for requests to 127.0.0.1:6379")
+    audit.info("client_created", extra={RECORD_FIELDS: created | {"actor": "root"}})
+    uvicorn.info("Waiting for connections to close. (CTRL+C to force quit)")
+    uvicorn.info("Uvicorn running on unix socket /run/x (Press CTRL+C to quit)")
+
+
+def test_a_terminal_is_spared_the_details_of_a_start() -> None:
+    lines = [re.sub(r"^\d\d:\d\d:\d\d\.\d{3}Z", "now", line) for line in log_a_start(Terminal(), "info", "console")]
+
+    assert lines == [
+        "now [info    ] seed_applied [service.audit] added=1 actor=service",
+        "now [warning ] no connection for requests to 127.0.0.1:6379 [service.store]",
+        "now [info    ] client_created [service.audit] client_id=shop actor=root reason=seed",
+        "now [info    ] Waiting for connections to close. (CTRL+C to force quit) [uvicorn.error]",
+        "now [info    ] Uvicorn running on unix socket /run/x (Press CTRL+C to quit) [uvicorn.error]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stream", "level", "log_format"),
+    [(Terminal(), "debug", "console"), (Terminal(), "info", "json"), (io.StringIO(), "info", "console")],
+    ids=["debug", "json", "console without a terminal"],
+)
+def test_other_logs_have_all_lines_of_a_start(stream: io.StringIO, level: str, log_format: str) -> None:
+    assert len(log_a_start(stream, level, log_format)) == 9
 
 
 def test_no_value_looks_like_further_fields_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:

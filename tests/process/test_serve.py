@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import redis
 
+from service import __version__
 from service.config.settings import EXAMPLE_SEED
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
@@ -131,12 +132,29 @@ def start_ready(start: Start) -> Start:
 # Starts
 
 
+def test_the_log_says_once_when_the_service_is_ready(start_ready: Start) -> None:
+    service = start_ready("--workers", "2")
+    (event,) = read_events(service, "ready")
+    assert (event["address"], event["version"]) == (f"http://{service.address}", __version__)
+    service.end()
+    assert len(read_events(service, "ready")) == 1
+
+
+def test_a_service_without_its_redis_listens_and_is_not_ready(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        redis_url = f"redis://127.0.0.1:{reserved.getsockname()[1]}"
+    service = start("--port", "0", REDIS_URL=redis_url, TOKEN_SERVICE_SECRET_KEY=KEY)
+    wait_until(lambda: read_events(service, "listening"))
+    (event,) = read_events(service, "listening")
+    assert urllib.request.urlopen(f"{event['address']}/healthz", timeout=MAX_WAIT_SECONDS).status == 200
+    assert read_events(service, "ready") == []
+    assert service.output.read_text() == ""
+
+
 def test_the_printed_curl_line_works(start_ready: Start) -> None:
     words = start_ready().curl_words()
     (url,) = (word for word in words if word.startswith("http://"))
-    fields = [word for option, word in itertools.pairwise(words) if option == "--data-urlencode"]
-    pairs = [(name, value) for name, _, value in (field.partition("=") for field in fields)]
-    body = urllib.parse.urlencode(pairs).encode()
+    body = "&".join(word for option, word in itertools.pairwise(words) if option == "-d").encode()
     with urllib.request.urlopen(url, data=body, timeout=MAX_WAIT_SECONDS) as answer:
         assert answer.status == 200
         assert json.load(answer)["access_token"]

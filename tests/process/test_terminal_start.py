@@ -1,0 +1,140 @@
+"""A start of the service at a terminal: few lines of the log, then one block."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import CHECKOUT
+from tests.support.terminal import NEEDS_A_TERMINAL, read_terminal, screen_lines
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+LAST_LINE_OF_EXAMPLE = "-d scope=realm:main+role:enduser"
+LAST_LINE_OF_OTHERS = "/readyz"
+
+
+class TerminalStart:
+    """A service whose stdout and stderr are one terminal."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+        self.process = process
+        self._terminal = terminal
+        self._screen = ""
+
+    def read_until(self, end: str) -> list[str]:
+        """Return the lines of the screen once a line ends with this text, or the service has ended."""
+        while not any(line.endswith(end) for line in screen_lines(self._screen)):
+            part = read_terminal(self._terminal)
+            assert part, self._screen
+            self._screen += part
+        return screen_lines(self._screen)
+
+    def press_ctrl_c(self) -> list[str]:
+        """End the service. Returns all lines of the screen."""
+        self.process.send_signal(signal.SIGINT)
+        while part := read_terminal(self._terminal):
+            self._screen += part
+        assert self.process.wait(MAX_WAIT_SECONDS) == 0
+        return screen_lines(self._screen)
+
+
+@contextlib.contextmanager
+def start_at_terminal(data_dir: Path, *arguments: str, **variables: str) -> Iterator[TerminalStart]:
+    own_end, terminal_end = pty.openpty()
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment |= {"PYTHONPATH": str(CHECKOUT), "TOKEN_SERVICE_DATA_DIR": str(data_dir), "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "service", "--port", "0", *arguments],
+        cwd=CHECKOUT,
+        env=environment | variables,
+        stdin=terminal_end,
+        stdout=terminal_end,
+        stderr=terminal_end,
+    )
+    os.close(terminal_end)
+    try:
+        yield TerminalStart(process, own_end)
+    finally:
+        process.terminate()
+        process.wait(MAX_WAIT_SECONDS)
+        os.close(own_end)
+
+
+def run_pasted(lines: list[str], folder: Path) -> str:
+    """Run the curl command of the block in a shell, as it was printed."""
+    first = next(number for number, line in enumerate(lines) if line.startswith("  curl "))
+    curl = folder / "curl"
+    curl.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {CHECKOUT / "tests" / "support" / "curl.py"} "$@"\n')
+    curl.chmod(0o700)
+    path = f"{folder}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", "\n".join(lines[first:])], env={"PATH": path}, capture_output=True, text=True, check=True
+    ).stdout
+
+
+@NEEDS_A_TERMINAL
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_first_start_ends_with_one_block_that_works(tmp_path: Path, workers: str) -> None:
+    with start_at_terminal(tmp_path / "data", "--workers", workers) as service:
+        lines = service.read_until(LAST_LINE_OF_EXAMPLE)
+        first = next(number for number, line in enumerate(lines) if line.startswith("Ready at http://127.0.0.1:"))
+        log = [line for line in lines[:first] if line]
+        answer = run_pasted(lines[first:], tmp_path)
+        everything = service.press_ctrl_c()
+
+    assert len(log) == 1
+    assert "seed_applied [service.audit] added=12 updated=0 removed=0 actor=service" in log[0]
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 100
+    assert '"access_token":"' in answer
+    assert sum(line.startswith("Ready at ") for line in everything) == 1
+
+
+@NEEDS_A_TERMINAL
+def test_a_second_start_logs_nothing_before_the_block(tmp_path: Path) -> None:
+    for _ in range(2):
+        with start_at_terminal(tmp_path) as service:
+            lines = service.read_until(LAST_LINE_OF_EXAMPLE)
+            service.press_ctrl_c()
+
+    assert next(line for line in lines if line).startswith("Ready at ")
+
+
+@NEEDS_A_TERMINAL
+def test_a_start_with_an_own_seed_shows_no_login_and_its_warnings(tmp_path: Path) -> None:
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(
+        "clients: [{client_id: shop, client_secret: short one, client_name: Shop, grant_types: [password]}]"
+    )
+    with start_at_terminal(tmp_path / "data", TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
+        screen = "\n".join(service.read_until(LAST_LINE_OF_OTHERS))
+
+    assert "client secrets of fewer than 20 characters can be guessed: shop" in screen
+    assert "Example login" not in screen
+    assert "short one" not in screen
+
+
+@NEEDS_A_TERMINAL
+def test_the_level_debug_shows_every_line(tmp_path: Path) -> None:
+    with start_at_terminal(tmp_path, LOG_LEVEL="debug") as service:
+        screen = "\n".join(service.read_until(LAST_LINE_OF_EXAMPLE))
+
+    for line in ("starting", "Started server process", "connected for requests", "client_created", "is in force"):
+        assert line in screen
+
+
+@NEEDS_A_TERMINAL
+def test_json_at_a_terminal_has_no_block(tmp_path: Path) -> None:
+    with start_at_terminal(tmp_path, LOG_FORMAT="json") as service:
+        lines = service.read_until(LAST_LINE_OF_EXAMPLE)
+
+    assert lines[-1].startswith("curl -sS http://127.0.0.1:")
+    assert all(line.startswith("{") for line in lines[:-1])
+    assert '"event":"ready"' in lines[-2]

@@ -1,0 +1,29 @@
+"""A terminal for tests, and what a process shows on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+
+import pytest
+
+NEEDS_A_TERMINAL = pytest.mark.long
+"""These tests run only under `--all`.
+
+A minimal root has no terminals, and may not let `scripts/install --tests` mount them.
+"""
+
+
+def screen_lines(screen: str) -> list[str]:
+    """Return the lines of the screen without control sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", screen).splitlines()
+
+
+def read_terminal(terminal: int) -> str:
+    """Return the next output, or an empty text if the process has ended or is silent."""
+    ready, _, _ = select.select([terminal], [], [])
+    try:
+        return os.read(terminal, 4096).decode() if ready else ""
+    except OSError:  # the other end is closed
+        return ""
