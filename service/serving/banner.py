@@ -1,4 +1,4 @@
-"""What a start prints on stdout when the service is ready: a block for people on a terminal, else a curl command."""
+"""The text that a start prints on stdout when the service is ready: a block on a terminal, else a curl command."""
 
 from __future__ import annotations
 

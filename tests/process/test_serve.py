@@ -25,7 +25,7 @@ from service.config.settings import EXAMPLE_SEED
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
 from tests.process.locks import can_lock
-from tests.support.servers import CHECKOUT
+from tests.support.servers import CHECKOUT, free_port, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 SERVICE = (sys.executable, "-P", "-m", "service")
@@ -140,15 +140,23 @@ def test_the_log_says_once_when_the_service_is_ready(start_ready: Start) -> None
     assert len(read_events(service, "ready")) == 1
 
 
-def test_a_service_without_its_redis_listens_and_is_not_ready(start: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        redis_url = f"redis://127.0.0.1:{reserved.getsockname()[1]}"
-    service = start("--port", "0", REDIS_URL=redis_url, TOKEN_SERVICE_SECRET_KEY=KEY)
+def test_a_service_listens_without_its_redis_and_is_ready_with_it(start: Start, tmp_path: Path) -> None:
+    redis_port = free_port()
+    service = start("--port", "0", REDIS_URL=f"redis://127.0.0.1:{redis_port}", TOKEN_SERVICE_SECRET_KEY=KEY)
     wait_until(lambda: read_events(service, "listening"))
     (event,) = read_events(service, "listening")
     assert urllib.request.urlopen(f"{event['address']}/healthz", timeout=MAX_WAIT_SECONDS).status == 200
     assert read_events(service, "ready") == []
     assert service.output.read_text() == ""
+
+    server = start_redis(tmp_path, port=redis_port)
+    try:
+        service.wait_until_ready()
+        (event,) = read_events(service, "ready")
+        assert len(read_events(service, "listening")) == 1
+        assert service.curl_words() == ["curl", "-sS", "-i", f"{event['address']}/readyz"]
+    finally:
+        stop(server.process)
 
 
 def test_the_printed_curl_line_works(start_ready: Start) -> None:
