@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 import pwd
 import shlex
 import signal
@@ -163,6 +164,7 @@ class TestDoctor:
 
         assert not [subject for level, subject in found if level == "trouble"]
         assert found["good", "keys"] == "all that should expire will"
+        assert platform.python_version() in found["good", "Python"]
         assert "appendonly is off" in found["warning", "Redis"]
         assert ("note", "client phone-app") in found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
@@ -72,8 +73,9 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += [finding async for finding in _look_at_secret_keys(context)]
     findings += _or_good("settings", "nothing stands out", checks.look_at_settings(context.settings, os.environ))
     findings += checks.look_at_store_address(make_redis_url(context.settings))
-    clients = await context.registry.list_clients()
     now_ms = await context.redis.read_clock_ms()
+    findings.append(checks.look_at_interpreter(sys.version_info[:3], now_ms))
+    clients = await context.registry.list_clients()
     findings += _or_good("clients", f"{len(clients)}, nothing stands out", checks.look_at_clients(clients, now_ms))
     for name, provider in (await context.registry.list_realms()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
