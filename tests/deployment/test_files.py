@@ -1,7 +1,6 @@
 """Configuration files to copy: linters accept them, and their values agree with one another.
 
-These tests have no container engine, so they build nothing; tests/deployment/test_stack.py runs the same
-configurations.
+These tests run nothing. test_stack.py runs the same configurations, and test_image.py builds the image.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from service.config.reading import BadSettings
 from service.config.settings import load_settings, unknown_variables
@@ -25,11 +23,6 @@ from tests.support.servers import CHECKOUT, server_binary
 DEPLOYMENT = CHECKOUT / "deployment"
 PROGRAMS = Path(sys.executable).parent
 SECRETS = ("redis_password", "secret_key", "seed.yaml", "certificate.pem", "key.pem")
-
-
-@pytest.fixture(scope="module")
-def compose() -> Any:
-    return yaml.safe_load((DEPLOYMENT / "compose.yaml").read_text())
 
 
 def run(*command: str) -> None:
