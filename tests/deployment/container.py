@@ -113,7 +113,7 @@ def running_container(
 
     The root is read-only but for the folders in memory. `files` has the folder `secrets` and the file `hosts`.
     """
-    image.find("/run/secrets").mkdir(exist_ok=True)
+    image.locate("/run/secrets").mkdir(exist_ok=True)
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "enter"]
     start = make_command(image, environment, [*image.entrypoint, *image.command])
     command = [*network.enter, *enter, str(image.root), str(files), *memory_folders, "--", *start]

@@ -54,7 +54,7 @@ class Image:
     entrypoint: list[str] = field(default_factory=list)
     command: list[str] = field(default_factory=list)
 
-    def find(self, path: str) -> Path:
+    def locate(self, path: str) -> Path:
         """Return the place on this machine of a path in the image, which may be relative to the working folder."""
         return self.root / self.folder.lstrip("/") / path if not path.startswith("/") else self.root / path[1:]
 
@@ -64,7 +64,7 @@ def read_instructions(text: str) -> list[Instruction]:
     return [Instruction(*line.split(maxsplit=1)) for line in lines.splitlines() if line.strip()]
 
 
-def find_base_image() -> re.Match[str]:
+def read_base_image() -> re.Match[str]:
     """Return the base image of all stages, with its Python and its Debian."""
     (name,) = {each.argument.split()[0] for each in read_instructions(CONTAINERFILE.read_text()) if each.word == "FROM"}
     match = BASE_IMAGE.fullmatch(name)
@@ -74,7 +74,7 @@ def find_base_image() -> re.Match[str]:
 
 def make_base(folder: Path) -> Path:
     """Install Debian as it is in the base image, and return the folder, which is the root."""
-    wanted = find_base_image()
+    wanted = read_base_image()
     mirror = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"],
         capture_output=True,
@@ -95,7 +95,7 @@ def download_packages(folder: Path) -> None:
     machine = platform.machine()
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, NEWEST_GLIBC_MINOR + 1)]
     options = [word for each in (*platforms, f"manylinux2014_{machine}") for word in ("--platform", each)]
-    options += ["--python-version", find_base_image()["python"], "--only-binary", ":all:", "--require-hashes"]
+    options += ["--python-version", read_base_image()["python"], "--only-binary", ":all:", "--require-hashes"]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command = [*pip, *options, "--dest", str(folder), "--requirement", str(CHECKOUT / "requirements.lock")]
     subprocess.run(command, check=True)
@@ -153,14 +153,14 @@ class Builder:
 
     def _enter(self, argument: str) -> None:
         self._image.folder = argument
-        self._image.find(argument).mkdir(parents=True, exist_ok=True)
+        self._image.locate(argument).mkdir(parents=True, exist_ok=True)
 
     def _copy(self, argument: str) -> None:
         *options, source, target = argument.split()
         found = self._context / source
         for option in options:
-            found = self._stages[option.removeprefix("--from=")].find(source)
-        place = self._image.find(target)
+            found = self._stages[option.removeprefix("--from=")].locate(source)
+        place = self._image.locate(target)
         if target.endswith("/"):
             place /= found.name
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -121,7 +121,7 @@ async def test_the_health_check_asks_the_port_of_the_image(
         compile(program, name, "exec")
 
 
-def find_secret_paths(service: Service) -> Iterator[str]:
+def list_secret_paths(service: Service) -> Iterator[str]:
     """Yield each file in the folder of secrets that the service, its entrypoint or its health check reads."""
     texts = [*service.get("environment", {}).values(), *service["healthcheck"]["test"]]
     if "build" in service:
@@ -132,7 +132,7 @@ def find_secret_paths(service: Service) -> Iterator[str]:
 
 def test_a_container_has_the_secrets_that_it_reads_only(services: Mapping[str, Service]) -> None:
     for name in (*INSTANCES, "redis"):
-        assert set(find_secret_paths(services[name])) == set(list_secret_files(services[name])), name
+        assert set(list_secret_paths(services[name])) == set(list_secret_files(services[name])), name
     nginx = (DEPLOYMENT / "nginx.conf").read_text()
     read = {f"/etc/nginx/{file}" for file in re.findall(r"ssl_certificate(?:_key)? (\S+);", nginx)}
     assert read == set(list_secret_files(services["nginx"]))

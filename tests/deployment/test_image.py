@@ -139,7 +139,7 @@ def list_added(image: Image, base: Path) -> dict[str, os.stat_result]:
 
 def test_the_image_has_the_program_and_the_locked_packages_only(image: Image, base: Path) -> None:
     locked = set(re.findall(r"^([a-z0-9.-]+)==", (CHECKOUT / "requirements.lock").read_text(), re.MULTILINE))
-    packages = image.find(".venv/lib/python3.13/site-packages")
+    packages = image.locate(".venv/lib/python3.13/site-packages")
     installed = {path.stem.rpartition("-")[0].lower().replace("_", "-") for path in packages.glob("*.dist-info")}
     outside = {name for name in list_added(image, base) if not name.startswith((f"{image.folder}/.venv/", "/etc/"))}
     program = {f"{image.folder}/{file}" for file in list_program()}
@@ -149,7 +149,7 @@ def test_the_image_has_the_program_and_the_locked_packages_only(image: Image, ba
         "/usr/local/bin/entrypoint",
         "/usr/local/bin/token-service-admin",
     }
-    assert not image.find(".venv/bin/token-service-admin").exists()
+    assert not image.locate(".venv/bin/token-service-admin").exists()
 
 
 def list_program() -> set[Path]:
@@ -169,7 +169,9 @@ def test_the_files_of_the_image_belong_to_root(image: Image, base: Path) -> None
     added = list_added(image, base)
 
     assert {status.st_uid for status in added.values()} == {0}
-    assert not [name for name, status in added.items() if status.st_mode & 0o022 and not image.find(name).is_symlink()]
+    assert not [
+        name for name, status in added.items() if status.st_mode & 0o022 and not image.locate(name).is_symlink()
+    ]
 
 
 def test_the_first_process_is_the_service_without_privileges(container: Container) -> None:
