@@ -19,7 +19,7 @@ import msgspec
 
 from service import __version__
 from service.admin.context import AdminContext, explaining, open_context
-from service.admin.output import Output, WrongInput
+from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.prompts import ask_secret, read_stdin
 from service.observability.logs import configure_logging, escape_json
 
@@ -35,15 +35,15 @@ class Console(click.Group):
         try:
             sys.exit(super().main(words, *others, **extra | {"standalone_mode": False}))
         except click.Abort:
-            click.echo("Aborted!", err=True)
-            sys.exit(1)
-        except click.ClickException as error:
-            if "--json" in words:
-                told = {"error": error.format_message(), "status": error.exit_code}
-                click.echo(escape_json(msgspec.json.encode(told).decode()), err=True)
-            else:
-                error.show()
-            sys.exit(error.exit_code)
+            error: click.ClickException = CommandRefused("interrupted; what was shown as done stays done")
+        except click.ClickException as refusal:
+            error = refusal
+        if "--json" in words:
+            told = {"error": error.format_message(), "status": error.exit_code}
+            click.echo(escape_json(msgspec.json.encode(told).decode()), err=True)
+        else:
+            error.show()
+        sys.exit(error.exit_code)
 
 
 @click.group(cls=Console, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -71,17 +71,17 @@ def make_common_options(*, asks: bool) -> list[click.Parameter]:
 
 
 def command(
-    group: click.Group, name: str, *, asks: bool = False, examples: Sequence[str] = ()
+    group: click.Group, name: str, *, asks: bool = False, examples: Sequence[str] = (), **settings: Any
 ) -> Callable[[Work], click.Command]:
     """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
     The coroutine is called with the context, the output and its own parameters. A caller of the console may pass
     another function than `open_context` as the object of click's context. The help ends with the examples, which are
-    the words after the name of the console.
+    the words after the name of the console. `settings` are further ones of click's command.
     """
 
     def decorate(work: Work) -> click.Command:
-        @group.command(name, epilog=_format_examples(examples))
+        @group.command(name, epilog=_format_examples(examples), **settings)
         @functools.wraps(work)
         def run(as_json: bool, yes: bool, **parameters: Any) -> None:
             with explaining():
@@ -105,6 +105,7 @@ async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]
     context = make_context()
     context.open()
     output.store = context.store_name
+    context.on_wait = lambda: output.note("Waiting for a seed, or another change, to be finished …")
     if sys.stderr.isatty() and not output.as_json:
         output.note(f"on {context.store_name}", style="dim")
     try:

@@ -41,7 +41,10 @@ log = logging.getLogger("service.admin")
 
 
 class AdminContext:
-    """All objects that commands work with. The caller closes the context. Only tests move its clock."""
+    """All objects that commands work with. The caller closes the context. Only tests move its clock.
+
+    `on_wait` is called if a change waits for another one.
+    """
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
@@ -61,7 +64,8 @@ class AdminContext:
         self._audit_stream = AuditStream(self.events.append)
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
-        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, print_waiting)
+        self.on_wait: Callable[[], object] = lambda: None
+        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, lambda: self.on_wait())
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
         )
@@ -113,10 +117,6 @@ def open_context() -> AdminContext:
     return AdminContext(settings)
 
 
-def print_waiting() -> None:
-    click.echo("waiting for a seed, or another change, to be finished …", err=True)
-
-
 def get_actor() -> str:
     """Return the name of the user at the console, by the user id of the process and not by the environment."""
     try:
@@ -140,7 +140,12 @@ def explaining() -> Iterator[None]:
         raise CommandRefused(f"the store does not answer or cannot serve: {outage}") from None
     except UnicodeEncodeError:
         raise WrongInput("expected arguments in UTF-8") from None
-    except (click.ClickException, click.Abort, BrokenPipeError):  # without a reader of its output, click ends quietly
+    except (
+        click.ClickException,
+        click.Abort,
+        click.exceptions.Exit,
+        BrokenPipeError,
+    ):  # without a reader of its output, click ends quietly
         raise
     except Exception as error:
         log.debug("unforeseen", exc_info=True)

@@ -27,6 +27,9 @@ UNBOUNDED: Final = 10_000
 """Width in columns of an output that is no terminal, so that no line is broken or cut off."""
 
 
+_UNANSWERED: Final = "no answer to the question; nothing was changed. Add --yes to confirm without being asked"
+
+
 class _Told(click.ClickException):
     def format_message(self) -> str:
         return "\n".join(map(make_printable, self.message.split("\n")))
@@ -115,20 +118,24 @@ class Output:
             self._people.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
     def note(self, sentence: str, style: str = "") -> None:
-        """Print a remark to stderr."""
+        """Print a remark to stderr, as a line of JSON if the output is JSON."""
+        if self.as_json:
+            note = msgspec.json.encode({"note": sentence}).decode()
+            sys.stderr.write(escape_json(note) + "\n")
+            return
         self._aside.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
     def ask(self, question: str) -> None:
         """Ask a question, and return if the answer is yes. Raises CommandRefused if it is no, or there is no answer."""
         if self._always_yes:
             return
+        if self.as_json and not sys.stdin.isatty():
+            raise CommandRefused(f"{_UNANSWERED}: {question}")
         try:
             agreed = ask_yes_or_no(make_printable(f"On {self.store}: {question}"))
         except click.Abort:
             click.echo(err=True)
-            raise CommandRefused(
-                "no answer to the question; nothing was changed. Add --yes to confirm without being asked"
-            ) from None
+            raise CommandRefused(_UNANSWERED) from None
         if not agreed:
             raise CommandRefused("nothing was changed")
 

@@ -34,6 +34,7 @@ from service.protocol.token_form import AUTHORIZATION_CODE_PREFIX, RandomToken, 
 REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
 
 _KEY_ID_BYTES: Final = 3
+KEY_ID_CHARACTERS: Final = 4
 _FAMILY_ID_BYTES: Final = 16
 _GENERATION_BYTES: Final = 4
 _MAC_BYTES: Final = 16
@@ -199,10 +200,6 @@ class Keyring:
     def recognises_seed(self, digest: str, text: bytes) -> bool:
         """Return True if any of our keys made this digest of this text."""
         return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
-
-    def made_seed_digest(self, digest: str) -> bool:
-        """Return True if one of our keys made this digest, of any text. A digest begins with the id of its key."""
-        return any(digest.startswith(encode(key.key_id)) for key in self._keys)
 
     def encrypt(self, text: str, name: str) -> str:
         """Encrypt a secret that must be read again. `name` binds the result to the record that holds it."""

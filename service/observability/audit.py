@@ -103,6 +103,7 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "client_created": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_updated": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_secret_rotated": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "client_made_public": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_disabled": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_enabled": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
     "client_deleted": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),

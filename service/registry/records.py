@@ -78,7 +78,8 @@ def is_narrowed(old: User, new: User) -> bool:
 
     The user may have been disabled, or have lost a role, or have another password.
     """
-    return new.disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
+    newly_disabled = new.disabled and not old.disabled
+    return newly_disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
 
 
 def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, keyring: Keyring) -> IdentityProvider:

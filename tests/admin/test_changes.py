@@ -11,9 +11,11 @@ import msgspec
 import pytest
 import redis
 
+from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.user import identify_user
 from service.registry.cache import UNKNOWN_SECONDS
 from service.registry.editor import ChangeRefused, RegistryEditor
+from service.store.keys import registry_key
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import SEED, make_code
@@ -81,7 +83,7 @@ async def test_a_removed_role_asks_and_ends_the_sessions_that_rest_on_it(
 
     asked = await admin(*words)
     assert (asked.status, asked.output) == (1, "")
-    assert "Take these rights from the client web-shop, and end the sessions that rest on them?" in asked.aside
+    assert "Take role:enduser from the client web-shop, and end the sessions that rest on it?" in asked.aside
     assert asked.aside.startswith("On redis://")
     assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
 
@@ -286,6 +288,50 @@ class TestSessions:
     async def test_a_user_without_sessions_has_an_empty_list(self, admin: Admin) -> None:
         assert (await admin("session", "list", "--user", ALICE.username, "--json")).json == []
         assert "has no sessions" in (await admin("session", "list", "--user", ALICE.username)).aside
+
+
+async def test_an_id_of_a_session_may_begin_with_a_hyphen(admin: Admin) -> None:
+    refused = await admin("session", "end", "-" + "A" * 21)
+
+    assert (refused.status, "there is no session -AAA" in refused.aside) == (1, True)
+
+
+async def test_a_secret_is_shown_although_what_follows_fails(admin: Admin, worker: Worker, store: redis.Redis) -> None:
+    """The revocations that other changes left pending cannot be run."""
+    store.set(registry_key("owed_revocations"), "no set")
+    rotated = await admin("client", "rotate-secret", "web-shop", "--yes", "--json")
+    created = await admin("client", "create", "kiosk", "--json")
+
+    assert (rotated.status, created.status) == (1, 1)
+    secrets = {"web-shop": rotated.json["client_secret"], "kiosk": created.json["client_secret"]}
+    for client_id, secret in secrets.items():
+        client = await find_client(worker, client_id)
+        assert client.client_secret_hash == hash_generated_secret(secret)
+
+
+@pytest.mark.parametrize("words", [("--overlap", "0"), ()])
+async def test_an_overlap_of_nothing_asks_as_none_does(admin: Admin, words: tuple[str, ...]) -> None:
+    refused = await admin("client", "rotate-secret", "web-shop", *words)
+
+    assert (refused.status, "so that the old one fails at once?" in refused.aside) == (1, True)
+
+
+async def test_questions_and_remarks_are_json_with_json(admin: Admin) -> None:
+    refused = await admin("client", "disable", "web-shop", "--json")
+    warned = await admin("client", "create", "idle", "--json")
+
+    assert msgspec.json.decode(refused.aside)["error"].endswith(
+        "Disable the client web-shop, and end all of its sessions?"
+    )
+    assert msgspec.json.decode(warned.aside)["note"].startswith("warning: it has no grant type")
+
+
+async def test_unlock_tells_of_an_unknown_and_of_a_disabled_user(admin: Admin) -> None:
+    assert (await admin("user", "unlock", "nobody")).aside == "Error: there is no user nobody in realm main\n"
+
+    await admin("user", "disable", BOB.username, "--yes")
+    assert "is disabled, and cannot log in" in (await admin("user", "unlock", BOB.username)).aside
+    assert "user_unlocked" not in (await admin("events")).output
 
 
 class TestRealms:

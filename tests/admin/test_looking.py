@@ -168,6 +168,19 @@ class TestDoctor:
         assert "appendonly is off" in found["warning", "Redis"]
         assert ("note", "client phone-app") in found
 
+    async def test_problems_are_counted_and_are_no_error(self, admin: Admin, store: redis.Redis) -> None:
+        store.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            answers = await admin("doctor"), await admin("doctor", "--json")
+        finally:
+            store.config_set("maxmemory-policy", "noeviction")
+
+        assert [answer.status for answer in answers] == [1, 1]
+        number = answers[0].output.count("✗")
+        problems = "1 problem was" if number == 1 else f"{number} problems were"
+        assert answers[0].aside == f"{problems} found (marked ✗ above).\n"
+        assert answers[1].aside == ""
+
     async def test_a_policy_that_evicts_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")
         try:
@@ -260,7 +273,9 @@ class TestDoctor:
         found = await self.read_findings(admin)
 
         assert "metadata" in found["trouble", "realm cep"]
-        assert found["note", "realm cep"].endswith("for us: http://127.0.0.1:8000/authorization/callback")
+        assert found["note", "realm cep"].endswith(
+            "for us: http://127.0.0.1:8000/authorization/callback (by this console's settings)"
+        )
 
 
 class TestHashSecret:

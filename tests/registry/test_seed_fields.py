@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 
 import msgspec
@@ -11,8 +12,10 @@ import redis
 from service.crypto.keyring import Keyring
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.editor import RegistryEditor
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.field_digests import LETTERS, PENDING, compare_entry
+from service.registry.seed_file.field_digests import LETTERS, compare_entry
 from service.registry.seed_file.plan import Counts, FieldChange
 from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
@@ -22,6 +25,7 @@ from tests.registry.contents import IDENTITY, everything, find_alice, find_clien
 from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
+from tests.support.events import events_of
 
 FIRST = SeedText()
 EDITED = FIRST.text.replace("name: Alice", "name: Another").replace(
@@ -202,9 +206,173 @@ async def test_an_interrupted_edit_undoes_nothing_and_is_finished_or_taken_back(
             assert msgspec.structs.replace(alice, name=name, revision=after.revision) == after, calls
             client_name = "Another" if text == EDITED else ""
             assert msgspec.structs.replace(shop, client_name=client_name) == await find_client(worker, "web-shop")
-            assert not [value for key in store.keys("seed:*") for value in store.hvals(key) if PENDING in str(value)]
+            assert not list_pending(store), calls
             calls += 1
         assert calls > 10
+
+
+def list_pending(store: redis.Redis) -> list[str]:
+    """Return the digests of seed entries with a field that a seed began to write, or without their record."""
+    digests = [
+        str(value) for key in store.keys("seed:*") for name, value in store.hgetall(key).items() if name != "file"
+    ]
+    return [each for each in digests if each[0] == "+" or any(letter.isupper() for letter in each[5::9])]
+
+
+async def interrupt(make_settings: MakeSettings, text: str, calls: int) -> bool:
+    """Apply a seed over a connection that fails after so many calls. Returns True if it failed."""
+    connection = BreakingConnection(make_settings(), calls=calls)
+    try:
+        await make_seeding(connection).apply(parse_seed(text.encode()))
+    except StoreUnavailable:
+        return True
+    finally:
+        await connection.close()
+    return False
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
+async def test_what_the_console_changes_after_an_interrupted_load_stays(
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis
+) -> None:
+    """The load was to write the same fields, and broke off at each call.
+
+    A field that the load had begun to write counts as applied, so the console's later change of it stands. A field
+    that it had not begun to write was edited in the file since, so the next load writes it.
+    """
+    text = (
+        EDITED.replace(f'{PASSWORD_HASH}", roles: [enduser, organisation]', f'{SECRET_HASH}", roles: [enduser]')
+        .replace(SECRET_HASH + '", grant_types', PASSWORD_HASH + '", grant_types')
+        .replace("bob@example.com,", "bob@example.com, disabled: false,")
+    )
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, "somebody", lambda: None)
+    bob = identify_user("main", "bob@example.com")
+    calls, is_broken, seen = 0, True, set[tuple[bool, bool]]()
+    while is_broken:
+        store.flushall()
+        await seeding.apply(FIRST.seed)
+        before = await read_digests(worker)
+        is_broken = await interrupt(make_settings, text, calls)
+        begun = [new != old for old, new in zip(before, await read_digests(worker), strict=True)]
+        await editor.set_password(IDENTITY, OTHER_HASH, keep_sessions=True)
+        await editor.rotate_secret("web-shop", OTHER_HASH, 0)
+        await editor.disable_user(bob)
+        await editor.delete_client("phone-app")
+        await seeding.apply(parse_seed(text.encode()))
+
+        alice, shop = await find_alice(worker), await find_client(worker, "web-shop")
+        user = await worker.registry.find_user(bob)
+        assert user is not None
+        assert (alice.name, shop.client_name) == ("Another", "Another"), calls
+        assert await worker.registry.find_client("phone-app") is None, calls
+        assert shop.client_secret_hash == (OTHER_HASH if begun[0] else PASSWORD_HASH), calls
+        assert alice.password_hash == (OTHER_HASH if begun[1] else SECRET_HASH), calls
+        assert user.disabled is begun[2], calls
+        assert not list_pending(store), calls
+        seen.add((begun[0], begun[1]))
+        calls += 1
+
+    assert seen == {(False, False), (True, False), (True, True)}
+
+
+async def read_digests(worker: Worker) -> list[str | None]:
+    """Return what Redis has of the entries of web-shop, Alice and Bob."""
+    users = await worker.registry.find_user_seeds([IDENTITY, identify_user("main", "bob@example.com")])
+    return [await worker.registry.find_seed("client:web-shop"), *users]
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-deleted-stays-deleted")
+async def test_a_user_whom_an_interrupted_load_added_and_the_console_deleted_stays_deleted(
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis
+) -> None:
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, "somebody", lambda: None)
+    calls, deleted, is_broken = 0, 0, True
+    while is_broken:
+        store.flushall()
+        is_broken = await interrupt(make_settings, FIRST.text, calls)
+        calls += 1
+        if await worker.registry.find_user(IDENTITY) is not None:
+            await editor.delete_user(IDENTITY)
+            deleted += 1
+            await seeding.apply(FIRST.seed)
+            assert await worker.registry.find_user(IDENTITY) is None, calls
+
+    assert deleted > 1
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-strange-key")
+async def test_an_interrupted_load_does_not_hide_that_the_key_is_another(
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    await seeding.apply(FIRST.seed)
+    assert await interrupt(make_settings, EDITED, 8)
+
+    assert await make_seeding(worker.redis, KEY_TWO, KEY_ONE).is_key_known()
+    assert not await make_seeding(worker.redis, KEY_TWO).is_key_known()
+
+
+@pytest.mark.clause("decided-client-public-warned")
+async def test_a_secret_that_leaves_the_file_makes_the_client_public_and_says_so(
+    worker: Worker, seeding: Seeding, json_logs: io.StringIO
+) -> None:
+    await seeding.apply(FIRST.seed)
+    public = parse_seed(FIRST.text.replace(f' client_secret_hash: "{SECRET_HASH}",', "").encode())
+    difference = await seeding.compare(public)
+    events_of(json_logs)
+    outcome = await seeding.apply(public)
+
+    (change,) = difference.first
+    assert [str(field) for field in change.fields] == ["client_secret: set → none: the client becomes public"]
+    assert difference.made_public == 1
+    assert outcome.warnings == ("web-shop: it has no secret any more, so anyone may use its client_id",)
+    assert [name for name, _ in events_of(json_logs)] == ["client_made_public", "seed_applied"]
+
+
+async def test_a_merge_that_makes_a_record_which_cannot_work_is_warned_of(worker: Worker, seeding: Seeding) -> None:
+    """The console took a role from the client, which the file then makes part of the default scope."""
+    await seeding.apply(FIRST.seed)
+    shop = await find_client(worker, "web-shop")
+    narrowed = msgspec.structs.replace(shop, scope="realm:main")
+    await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
+    text = FIRST.text.replace('role:enduser"}', 'role:enduser", default_scope: "realm:main role:enduser"}')
+    outcome = await seeding.apply(parse_seed(text.encode()))
+
+    assert outcome.warnings == ("web-shop: its default scope goes beyond its scope",)
+
+
+@pytest.mark.clause("decided-seed-prune", "decided-seed-keeps-console-changes")
+async def test_pruning_does_not_lift_the_block_of_a_user_of_an_identity_provider(
+    worker: Worker, seeding: Seeding
+) -> None:
+    """Without a record the user could log in again."""
+    carol = User(realm="cep", username="carol", roles=("enduser",))
+    listed = f"{FIRST.text}  - {{username: carol, realm: cep, roles: [enduser]}}\n"
+    await seeding.apply(parse_seed(listed.encode()))
+    await worker.registry.put_users([msgspec.structs.replace(carol, disabled=True)])
+    outcome = await seeding.apply(FIRST.seed, prune=True)
+    found = await worker.registry.find_user(carol.identity)
+
+    assert outcome.users.removed == 0
+    assert found is not None
+    assert found.disabled
+    assert await worker.registry.find_user_seeds([carol.identity]) == [None]
+    await seeding.apply(parse_seed(listed.encode()))
+    found = await worker.registry.find_user(carol.identity)
+    assert found is not None
+    assert found.disabled
+
+
+async def test_the_digest_of_a_field_that_a_later_version_knows_is_kept(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST.seed)
+    key = f"seed:{{{IDENTITY.shard}}}"
+    stored = str(store.hget(key, IDENTITY.subject))
+    store.hset(key, IDENTITY.subject, f"{stored}1AAAAAAAA")
+    outcome = await seeding.apply(FIRST.but(name="Another").seed)
+
+    assert outcome.users.updated == 1
+    assert "1AAAAAAAA" in str(store.hget(key, IDENTITY.subject))
 
 
 def downgrade(store: redis.Redis, text: str) -> None:
@@ -251,6 +419,7 @@ async def test_of_an_entry_that_was_edited_before_its_fields_were_known_nothing_
     seed = parse_seed(EDITED.encode())
     outcomes = [await seeding.compare(seed), await seeding.apply(seed), await seeding.apply(seed, prune=True)]
 
+    assert not await seeding._is_in_force(seed.fingerprint)  # so the next start warns again
     for outcome in outcomes:
         assert outcome.changes == 0
         named = [warning.partition(" differs from the file in ")[0] for warning in outcome.warnings]

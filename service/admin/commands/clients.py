@@ -126,8 +126,11 @@ async def create_client(
         introspect="all" if introspect_all else introspect,
         **others,
     )
-    await context.editor.create_client(client)
-    _show_secret(output, f"The client {client_id} is registered.", client, secret)
+
+    def show() -> None:
+        _show_secret(output, f"The client {client_id} is registered.", client, secret)
+
+    await context.editor.create_client(client, on_written=show)
     _warn(output, client)
 
 
@@ -168,7 +171,8 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
     if new == old:
         raise CommandRefused("nothing was changed: no option names anything new (see --help)")
     if find_narrowing(old, new) is not None:
-        output.ask(f"Take these rights from the client {client_id}, and end the sessions that rest on them?")
+        lost = sorted({*old.grant_types, *old.scope.split()} - {*new.grant_types, *new.scope.split()})
+        output.ask(f"Take {', '.join(lost)} from the client {client_id}, and end the sessions that rest on it?")
     elif new.is_public and not old.is_public:
         output.ask(f"Remove the secret of {client_id}? Sessions that it began with the secret cannot be refreshed.")
     with output.progress(f"Ending the sessions that {client_id} may no longer have"):
@@ -213,16 +217,23 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
     """Give a client a new secret, which is shown once."""
     old = await _get_client(context, client_id)
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
-    if overlap_ms is None and not old.is_public:
+    if not overlap_ms and not old.is_public:
         output.ask(f"Replace the secret of {client_id}, so that the old one fails at once? (--overlap 24h keeps it)")
     elif old.previous_secret_until_ms > now_ms:
         still = format_when(old.previous_secret_until_ms, now_ms)
         output.ask(f"The secret before the last rotation of {client_id} is valid until {still}. End it now?")
     until_ms = now_ms + overlap_ms if overlap_ms else 0
-    await context.editor.rotate_secret(client_id, hash_generated_secret(secret), until_ms)
-    client = await context.registry.find_client(client_id)
+    secret_hash = hash_generated_secret(secret)
     until = f"stays valid until {format_when(until_ms, now_ms)}" if until_ms else "is not valid any more"
-    _show_secret(output, f"The client {client_id} has a new secret; the old one {until}.", client, secret)
+
+    def show() -> None:
+        sentence = f"The client {client_id} has a new secret; the old one {until}."
+        rotated = msgspec.structs.replace(
+            old, client_secret_hash=secret_hash, has_short_secret=False, previous_secret_until_ms=until_ms
+        )
+        _show_secret(output, sentence, rotated, secret)
+
+    await context.editor.rotate_secret(client_id, secret_hash, until_ms, on_written=show)
 
 
 @command(clients, "delete", asks=True, examples=("client delete shop",))
@@ -293,9 +304,9 @@ def _make_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _show_secret(output: Output, sentence: str, client: Client | None, secret: str | None) -> None:
+def _show_secret(output: Output, sentence: str, client: Client, secret: str | None) -> None:
     shown = {"client_secret": secret} if secret else {}
-    output.done(sentence, **(_describe(client) if client else {}), **shown)
+    output.done(sentence, **_describe(client), **shown)
     if secret and not output.as_json:
         output.line({}, f"client_secret: {secret}")
         output.note("The secret is shown only once. Redis keeps only its hash.")

@@ -52,7 +52,8 @@ async def doctor(context: AdminContext, output: Output) -> None:
     troubles = sum(finding.level == "trouble" for finding in findings)
     if troubles:
         number = "1 problem was" if troubles == 1 else f"{troubles} problems were"
-        output.note(f"{number} found (marked ✗ above).", style="red")
+        if not output.as_json:
+            output.note(f"{number} found (marked ✗ above).", style="red")
         raise click.exceptions.Exit(1)
 
 
@@ -190,7 +191,11 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     finally:
         await http_client.close()
     redirect_uri = f"{context.settings.web_url}/authorization/callback"
-    yield Finding("note", subject, f"the redirect URI to register there for {provider.client_id}: {redirect_uri}")
+    yield Finding(
+        "note",
+        subject,
+        f"the redirect URI to register there for {provider.client_id}: {redirect_uri} (by this console's settings)",
+    )
 
 
 def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Iterable[Finding]:

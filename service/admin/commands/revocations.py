@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from service.admin.command import Parsed, command, console
-from service.admin.context import AdminContext, print_waiting
+from service.admin.context import AdminContext
 from service.admin.formatting import format_time, parse_time_ms
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.protocol.scope import MAIN_REALM
@@ -97,7 +97,7 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
     users, left = 0, set[tuple[str, str]]()
     until_ms = 0 if before_ms is None else before_ms - 1
     # Without the lock, two such commands at once could each skip users that the other one is processing.
-    async with context.registry.make_lock(print_waiting) as lock:
+    async with context.registry.make_lock(context.on_wait) as lock:
         with output.progress("Users whose sessions end") as advance:
             async for subjects in context.session_scan.scan_subjects():
                 # The batches are small, so that the lock is renewed in time even if Redis is slow.

@@ -50,7 +50,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
         _ask(output, difference)
     with output.progress(f"Applying {file.name}") as advance:
         outcome = await context.seeding.apply(
-            parsed, prune=prune, force=force, on_progress=advance, actor=context.actor
+            parsed, prune=prune, force=force, on_progress=advance, on_wait=context.on_wait, actor=context.actor
         )
     for warning in outcome.warnings:
         output.note(f"warning: {warning}", style="yellow")
@@ -65,6 +65,8 @@ def _ask(output: Output, difference: Difference) -> None:
         output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
     if restored:
         output.ask(f"Undo what the console did to {restored} entries?")
+    if difference.made_public:
+        output.ask_at_terminal(f"Make {difference.made_public} clients public, because the file has no secret of them?")
     if difference.ending and not (removed or restored):
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
 
@@ -95,7 +97,7 @@ def _show_difference(output: Output, difference: Difference) -> None:
 def _word(change: Change) -> str:
     mark, _ = _MARKS[change.act]
     realm = f" of realm {change.realm}" if change.realm else ""
-    undoes = "  (undoes what the console did)" if change.act == "restore" else ""
+    undoes = "  (makes the record equal to the file)" if change.act == "restore" else ""
     ends = "  (ends sessions)" if change.ends_sessions else ""
     return f"{mark} {change.kind} {change.name}{realm}{undoes}{ends}"
 

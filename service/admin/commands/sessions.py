@@ -63,7 +63,13 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
         output.note(f"There may be more; {MAX_SESSIONS} are shown.")
 
 
-@command(sessions, "end", asks=True, examples=("session end 0E64JM8HcFENZvoGuUu_1g",))
+@command(
+    sessions,
+    "end",
+    asks=True,
+    examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
+    context_settings={"ignore_unknown_options": True},  # an ID may begin with "-"
+)
 @click.argument("session_id", metavar="ID")
 async def end_session(context: AdminContext, output: Output, session_id: str) -> None:
     """End one session, with its access tokens.

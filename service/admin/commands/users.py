@@ -74,7 +74,9 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     if output.as_json:
         output.facts(described | {"sessions": sessions})
         return
-    output.facts(described)
+    output.facts({name: value for name, value in described.items() if name != "list_truncated"})
+    if is_cut:
+        output.note("The user has more sessions than are listed.")
     output.table(sessions, SESSION_COLUMNS, "No sessions.")
 
 
@@ -136,6 +138,7 @@ async def update_user(
     removed: Sequence[str],
 ) -> None:
     """Change what is named, and nothing else. If a role is removed, the user's sessions end."""
+    await context.check_realm(realm)
     old = await context.registry.find_user(await context.identify_user(realm, username))
     if old is None:
         raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
@@ -219,14 +222,21 @@ async def enable_user(context: AdminContext, output: Output, username: str, real
 async def unlock_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Forget the failed logins of a user name, so that a login is tried again.
 
-    The limits of addresses stay. All keys are scanned for the counters of the name.
+    The limits of addresses stay. All keys are scanned for the counters of the name. In a realm with an identity
+    provider, give the name as it was typed.
     """
     await context.check_realm(realm)
+    user = await context.registry.find_user(await context.identify_user(realm, username))
+    if realm == MAIN_REALM and user is None:
+        raise CommandRefused(f"there is no user {username} in realm {realm}")
     with output.progress("Looking for the failed logins"):
         cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
-    context.record("user_unlocked", username=username, realm=realm, reason="console")
+    if cleared:
+        context.record("user_unlocked", username=username, realm=realm, reason="console")
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
-    output.done(f"The user {username} may try to log in: {counters}.", username=username, realm=realm, cleared=cleared)
+    output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
+    if user is not None and user.disabled:
+        output.note(f"The user {username} is disabled, and cannot log in until `user enable`.", style="yellow")
 
 
 @command(users, "delete", asks=True, examples=("user delete carol@example.com",))

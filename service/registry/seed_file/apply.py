@@ -16,7 +16,7 @@ Clauses: SPEC §2.3, §3
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from service.crypto.keyring import Keyring
+from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
 from service.redis_client.lock import RedisLock
@@ -96,14 +96,15 @@ class Seeding:
         prune: bool = False,
         force: bool = False,
         on_progress: Progress = ignore_progress,
+        on_wait: Callable[[], object] = lambda: None,
         actor: str = "service",
     ) -> Outcome:
         """Apply the seed. If another process applies one, wait for it; then there is usually nothing left to do.
 
         `on_progress` is called after each batch with the number of entries that are done, and the number of all.
-        `actor` is recorded in the security events.
+        `on_wait` is called if another process has the lock. `actor` is recorded in the security events.
         """
-        async with self._registry.make_lock() as lock:
+        async with self._registry.make_lock(on_wait) as lock:
             judgement = ApplyOptions(force, prune, lock.renew)
             return await self._apply(seed, judgement, lock, on_progress, actor)
 
@@ -129,15 +130,17 @@ class Seeding:
         Writes nothing and takes no lock.
         """
         tally = Tally(seed, is_key_strange=not (force or await self.is_key_known()))
-        first, ending = list[Change](), 0
+        first, ending, made_public = list[Change](), 0, 0
         async for batch in self._judge(seed, ApplyOptions(force, prune, do_nothing)):
             tally.add(batch)
             ending += sum(planned.ends_sessions for planned in batch.planned)
+            made_public += sum(planned.makes_public for planned in batch.planned)
             first += map(describe, batch.planned[: most_changes - len(first)])
         return Difference(
             **msgspec.structs.asdict(tally.outcome),
             first=tuple(first),
             ending=ending,
+            made_public=made_public,
             staying_clients=await self._registry.count_unseeded_clients() if prune else 0,
             staying_users=await self._registry.count_unseeded_users() if prune else 0,
         )
@@ -148,7 +151,7 @@ class Seeding:
         tally = Tally(seed, is_key_strange=not (judgement.force or await self.is_key_known()))
         if judgement.force or judgement.prune or not await self._is_in_force(seed.fingerprint):
             done, events = 0, SeedEvents(actor)
-            await self._registry.put_seed("file", UNDER_WAY)
+            await self._registry.put_seed("file", self._unfinished)
             try:
                 async for batch in self._judge(seed, judgement):
                     await batch.write(lock)
@@ -162,13 +165,21 @@ class Seeding:
                 events.record_all()
         await self._pending_revocations.run_all(lock)
         await lock.renew()
-        await self._registry.put_seed("file", self._digest_file(seed.fingerprint))
+        if not tally.has_unclear:  # else the next start reads the file again, and warns again
+            await self._registry.put_seed("file", self._digest_file(seed.fingerprint))
         return tally.outcome
+
+    @property
+    def _unfinished(self) -> str:
+        """The text in place of the file's digest while the file is not in force. It names the key."""
+        return f"{UNDER_WAY} {self._keyring.key_id}"
 
     async def is_key_known(self) -> bool:
         """Return True if one of our keys made the digest of the last seed, or if there is no digest."""
         digest = await self._registry.find_seed("file")
-        return digest is None or digest == UNDER_WAY or self._keyring.made_seed_digest(digest.removeprefix("="))
+        if digest is None or digest == UNDER_WAY:
+            return True
+        return self._keyring.has_key(digest.removeprefix("=").removeprefix(f"{UNDER_WAY} ")[:KEY_ID_CHARACTERS])
 
     async def _is_in_force(self, fingerprint: bytes) -> bool:
         return await self._registry.find_seed("file") == self._digest_file(fingerprint)

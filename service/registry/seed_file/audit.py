@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from service.observability.audit import record_event
-from service.registry.seed_file.plan import SECRET_FIELDS, Act, EntryKind, Planned, list_changed_fields
+from service.registry.seed_file.plan import SECRET_FIELDS, Act, EntryKind, Planned, Record, list_changed_fields
 
 MAX_REPORTED: Final = 100
 """The number of entries that get an event of their own. Further entries count only in the totals."""
@@ -25,10 +25,6 @@ _EVENTS: Final[dict[tuple[EntryKind, Act], str]] = {
     ("user", "add"): "user_created",
     ("user", "update"): "user_updated",
     ("user", "remove"): "user_deleted",
-}
-_SECRET_EVENTS: Final[dict[str, str]] = {
-    "client_secret_hash": "client_secret_rotated",
-    "password_hash": "user_password_set",
 }
 _DISABLED_EVENTS: Final[dict[tuple[EntryKind, bool], str]] = {
     ("client", True): "client_disabled",
@@ -79,14 +75,20 @@ class SeedEvents:
 
 
 def _list_events(planned: Planned) -> Iterator[str]:
-    """Yield the names of the events of one change. A new secret and `disabled` have events of their own."""
     if planned.old is None or planned.new is None:
         yield _EVENTS[planned.kind, "add" if planned.old is None else "remove"]
-        return
-    changed = list_changed_fields(planned.old, planned.new)
-    yield from (_SECRET_EVENTS[name] for name in changed if name in _SECRET_EVENTS)
+    else:
+        yield from list_update_events(planned.kind, planned.old, planned.new)
+
+
+def list_update_events(kind: EntryKind, old: Record, new: Record) -> Iterator[str]:
+    """Yield the names of the events of one change. A secret and `disabled` have events of their own."""
+    changed = list_changed_fields(old, new)
+    if "client_secret_hash" in changed:
+        yield "client_made_public" if getattr(new, "client_secret_hash", None) is None else "client_secret_rotated"
+    if "password_hash" in changed:
+        yield "user_password_set"
     if "disabled" in changed:
-        is_disabled = getattr(planned.new, "disabled", False)
-        yield _DISABLED_EVENTS[planned.kind, is_disabled]
-    if planned.kind == "realm" or not changed or not set(changed) <= {"disabled", *SECRET_FIELDS}:
-        yield _EVENTS[planned.kind, "update"]
+        yield _DISABLED_EVENTS[kind, getattr(new, "disabled", False)]
+    if kind == "realm" or not changed or not set(changed) <= {"disabled", *SECRET_FIELDS}:
+        yield _EVENTS[kind, "update"]

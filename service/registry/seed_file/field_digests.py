@@ -5,9 +5,9 @@ stays until the same field changes in the file. The text for one entry in Redis 
 
     "=" or "+", the id of the secret key (4 characters), and for each field a letter and a digest (8 characters)
 
-"+" means that an interrupted seed may have left the entry without its record, so the record may be added. PENDING in
-place of a digest means that the field of the record may or may not have been written. A field with its default value
-has no digest. Earlier versions stored one digest of the whole entry, or UNDER_WAY.
+"+" means that an interrupted seed may have left the entry without its record, so the record may be added. A capital
+letter means that a seed began to write the field: the record may or may not have it. A field with its default value has
+no digest, or NO_DIGEST while it is being written. Earlier versions stored one digest of the whole entry, or UNDER_WAY.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from service.crypto.keyring import Keyring
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
 UNDER_WAY: Final = "under way"
-PENDING: Final = "-" * 8
+NO_DIGEST: Final = "-" * 8
 
 LETTERS: Final[Mapping[str, str]] = {
     "authorization_endpoint": "a",
@@ -57,6 +57,7 @@ DISABLED: Final = LETTERS["disabled"]
 PASSWORD: Final = LETTERS["password"]
 CLIENT_SECRET: Final = LETTERS["client_secret"]
 
+_ALL_LETTERS: Final = frozenset(LETTERS.values())
 _HEAD_CHARACTERS: Final = 5
 
 _Entry = RealmEntry | ClientEntry | UserEntry
@@ -67,8 +68,9 @@ class Comparison(NamedTuple):
 
     `may_add` is True if the record may be added: the entry is new, or an interrupted seed may have left it without its
     record. Otherwise a missing record was deleted elsewhere and stays deleted. `is_pending` is True if an interrupted
-    seed may have written a part. `is_unclear` is True if only a digest of the whole entry is known and the entry was
-    edited since. `stored` is the text in Redis, and `applied` the text to store once the entry is in force.
+    seed may have written a part. `is_unclear` is True if it is unknown which fields were edited: only a digest of the
+    whole entry is known, and it differs, or the digests were made with a key that is gone. `stored` is the text in
+    Redis, and `applied` the text to store once the entry is in force.
     """
 
     stored: str | None
@@ -88,7 +90,9 @@ class Comparison(NamedTuple):
 
         If the write is interrupted, the next seed writes them again, also the seed of before.
         """
-        digests = _split_digests(self.applied) | dict.fromkeys(letters, PENDING)
+        digests = _split_digests(self.applied)
+        for letter in letters:
+            digests[letter.upper()] = digests.pop(letter, NO_DIGEST)
         sign = "+" if self.may_add or is_missing else "="
         return sign + self.applied[1:_HEAD_CHARACTERS] + _join(digests)
 
@@ -106,13 +110,29 @@ def compare_entry(keyring: Keyring, name: str, entry: _Entry, stored: str | None
         return Comparison(stored, applied, letters, may_add=True, is_pending=True)
     if stored[0] not in "=+":
         is_known = keyring.recognises_seed(stored, msgspec.json.encode(entry))
-        return Comparison(stored, applied, is_unclear=not is_known and keyring.made_seed_digest(stored))
+        return Comparison(stored, applied, is_unclear=not is_known)
     return _compare_fields(keyring, texts, Comparison(stored, applied, may_add=stored[0] == "+"))
 
 
 def mark_removal(stored: str) -> str:
     """Return the text to store before the record of an entry is removed, so that a file with the entry restores it."""
     return "+" + stored[1:] if stored[0] in "=+" else UNDER_WAY
+
+
+def settle_fields(stored: str, letters: Collection[str]) -> str:
+    """Return the text to store after the console wrote the fields of these letters, or deleted or made the record.
+
+    An interrupted seed does not write these fields again. A text of an earlier version cannot be changed.
+    """
+    if stored[0] not in "=+":
+        return stored
+    settled = dict[str, str]()
+    for letter, digest in _split_digests(stored).items():
+        if letter.lower() not in letters:
+            settled[letter] = digest
+        elif digest != NO_DIGEST:
+            settled[letter.lower()] = digest
+    return "=" + stored[1:_HEAD_CHARACTERS] + _join(settled)
 
 
 def list_letters(entry: _Entry) -> frozenset[str]:
@@ -123,21 +143,24 @@ def _compare_fields(keyring: Keyring, texts: Mapping[str, bytes], comparison: Co
     """Return the comparison with the changed fields.
 
     Digests of a key that is gone cannot be compared. Then changes that the console made since must stay. Otherwise,
-    dropping a stolen key would enable a disabled user again.
+    dropping a stolen key would enable a disabled user again. Fields that a later version stored stay as they are.
     """
     assert comparison.stored is not None
     key_id, digests = comparison.stored[1:_HEAD_CHARACTERS], _split_digests(comparison.stored)
-    pending = {letter for letter, digest in digests.items() if digest == PENDING}
-    changed = set(pending)
-    if keyring.has_key(key_id):
-        changed |= digests.keys() - texts.keys()
-        for letter, text in texts.items():
-            digest = digests.get(letter)
-            if digest is None or not keyring.recognises_seed_field(key_id, digest, text):
-                changed.add(letter)
+    if not keyring.has_key(key_id):
+        return comparison._replace(is_unclear=True)
+    unknown = {letter: digest for letter, digest in digests.items() if letter.lower() not in _ALL_LETTERS}
+    pending = {letter.lower() for letter in digests.keys() - unknown.keys() if letter.isupper()}
+    changed = pending | (digests.keys() - unknown.keys() - texts.keys() - {letter.upper() for letter in pending})
+    for letter, text in texts.items():
+        digest = digests.get(letter)
+        if digest is None or not keyring.recognises_seed_field(key_id, digest, text):
+            changed.add(letter)
     if DISABLED not in texts:
         changed.discard(DISABLED)
-    return comparison._replace(changed=frozenset(changed), is_pending=bool(pending))
+    head, own = comparison.applied[:_HEAD_CHARACTERS], _split_digests(comparison.applied)
+    applied = head + _join(own | unknown)
+    return comparison._replace(applied=applied, changed=frozenset(changed), is_pending=bool(pending))
 
 
 def _list_texts(name: str, entry: _Entry) -> dict[str, bytes]:
@@ -147,8 +170,8 @@ def _list_texts(name: str, entry: _Entry) -> dict[str, bytes]:
 
 
 def _split_digests(text: str) -> dict[str, str]:
-    starts = range(_HEAD_CHARACTERS, len(text), 1 + len(PENDING))
-    return {text[start]: text[start + 1 : start + 1 + len(PENDING)] for start in starts}
+    starts = range(_HEAD_CHARACTERS, len(text), 1 + len(NO_DIGEST))
+    return {text[start]: text[start + 1 : start + 1 + len(NO_DIGEST)] for start in starts}
 
 
 def _join(digests: Mapping[str, str]) -> str:

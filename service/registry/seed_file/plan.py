@@ -96,12 +96,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(Outcome, frozen=True, kw_only=True):
     """The result of a dry run. `first` holds the first changes; further changes are only counted.
 
-    `ending` is the number of changes that end sessions. `staying_clients` and `staying_users` are the numbers of
+    `ending` is the number of changes that end sessions, `made_public` that of clients which lose their secret.
+    `staying_clients` and `staying_users` are the numbers of
     clients and users that were never in a seed. Pruning leaves them alone.
     """
 
     first: tuple[Change, ...] = ()
     ending: int = 0
+    made_public: int = 0
     staying_clients: int = 0
     staying_users: int = 0
 
@@ -121,6 +123,12 @@ class Planned(NamedTuple):
     new: Record | None
     ends_sessions: bool
     realm: str = ""
+
+    @property
+    def makes_public(self) -> bool:
+        """True if a client with a secret loses it, so that anyone may use its client_id."""
+        old, new = self.old, self.new
+        return isinstance(old, Client) and isinstance(new, Client) and new.is_public and not old.is_public
 
 
 def is_deleted(comparison: Comparison, old: Record | None, *, force: bool) -> bool:
@@ -175,19 +183,28 @@ def _merge(old: RecordT, made: RecordT, letters: Collection[str]) -> RecordT:
 
 
 def describe(planned: Planned) -> Change:
-    fields = () if planned.old is None or planned.new is None else dict.fromkeys(_compare(planned.old, planned.new))
+    changes = [] if planned.old is None or planned.new is None else list(_compare(planned.old, planned.new))
+    fields = {change.field: change for change in reversed(changes)}  # the first of a name counts
     return Change(
         kind=planned.kind,
         name=planned.name,
         act=planned.act,
         realm=planned.realm,
-        fields=tuple(fields),
+        fields=tuple(fields[name] for name in dict.fromkeys(change.field for change in changes)),
         ends_sessions=planned.ends_sessions,
     )
 
 
 def is_same(old: Record | None, new: Record) -> bool:
     return old is not None and not list_changed_fields(old, new)
+
+
+def list_changed_letters(old: Record | None, new: Record | None) -> frozenset[str]:
+    """Return the letters of the fields that differ, or all letters if the record was made or deleted."""
+    if old is None or new is None:
+        return frozenset(_RECORD_FIELDS)
+    changed = set(list_changed_fields(old, new))
+    return frozenset(letter for letter, names in _RECORD_FIELDS.items() if changed & set(names))
 
 
 def list_changed_fields(old: Record, new: Record) -> list[str]:
@@ -197,7 +214,9 @@ def list_changed_fields(old: Record, new: Record) -> list[str]:
 
 def _compare(old: Record, new: Record) -> Iterator[FieldChange]:
     for name in list_changed_fields(old, new):
-        if name in SECRET_FIELDS:
+        if name == "client_secret_hash" and getattr(new, name) is None:
+            yield FieldChange(SECRET_FIELDS[name], "set", "none: the client becomes public")
+        elif name in SECRET_FIELDS:
             yield FieldChange(SECRET_FIELDS[name])
         else:
             yield FieldChange(name, getattr(old, name), getattr(new, name))

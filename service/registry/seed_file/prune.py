@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from service.protocol.client import Client
+from service.protocol.scope import MAIN_REALM
 from service.protocol.user import UserIdentity, identify_user
 from service.redis_client.lock import RedisLock
 from service.registry.pending_revocations import PendingRevocations
@@ -51,12 +52,22 @@ class Pruning:
             yield await self._judge_entry(name, stored[name])
 
     async def _judge_users(self, seeded: Sequence[_SeededUser]) -> Batch:
-        found = await self._registry.find_users([identity for identity, _ in seeded])
-        users = [user for user in found if user is not None]
-        planned = tuple(Planned("user", user.username, "remove", user, None, True, user.realm) for user in users)
-        return Batch(0, planned, partial(self._remove_users, seeded))
+        """Return the removal of users. A disabled user of an external realm keeps the record, which is the block.
 
-    async def _remove_users(self, seeded: Sequence[_SeededUser], lock: RedisLock) -> None:
+        Without a record the user could log in again, with the default roles of the realm.
+        """
+        found = await self._registry.find_users([identity for identity, _ in seeded])
+        pairs = list(zip(seeded, found, strict=True))
+        blocked = [each for each, user in pairs if user and user.disabled and user.realm != MAIN_REALM]
+        users = [user for each, user in pairs if user is not None and each not in blocked]
+        planned = tuple(Planned("user", user.username, "remove", user, None, True, user.realm) for user in users)
+        removed = [each for each in seeded if each not in blocked]
+        return Batch(0, planned, partial(self._remove_users, removed, [identity for identity, _ in blocked]))
+
+    async def _remove_users(
+        self, seeded: Sequence[_SeededUser], blocked: Sequence[UserIdentity], lock: RedisLock
+    ) -> None:
+        await self._registry.forget_user_seeds(blocked)
         identities = [identity for identity, _ in seeded]
         await self._registry.put_user_seeds([(identity, mark_removal(digests)) for identity, digests in seeded])
         await self._registry.add_pending_users(identities)

@@ -44,6 +44,7 @@ _YAML_WORDS: Final = {
     "int": "a number",
     "float": "a number",
     "bool": "true or false",
+    "bool | null": "true or false",
     "null": "nothing",
 }
 _NON_IDENTIFYING_CLAIMS: Final = frozenset(

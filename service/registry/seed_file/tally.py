@@ -43,6 +43,11 @@ class Tally:
                 self._records[warning].append(change.name)
 
     @property
+    def has_unclear(self) -> bool:
+        """True if entries were left alone, because it is unknown which of their fields were edited."""
+        return bool(self._unclear)
+
+    @property
     def outcome(self) -> Outcome:
         """The outcome after the last batch: an entry of the seed without a planned change counts as unchanged."""
         return Outcome(
@@ -62,7 +67,7 @@ class Tally:
         if self._is_key_strange:
             yield (
                 "the seed was last applied with a secret key that is none of ours, so it is unknown what was edited "
-                "since: the clients and users that it brought are left as they are; seed --force applies all"
+                "since: clients and users that differ from the file are left as they are; seed --force applies all"
             )
         yield from _list_unclear(self._unclear)
         for warning, names in self._records.items():
@@ -81,7 +86,8 @@ def _list_unclear(unclear: Sequence[Planned]) -> Iterator[str]:
         fields = ", ".join(dict.fromkeys(field.field for field in change.fields))
         yield (
             f"{change.kind} {change.name}{realm} differs from the file in {fields}, and it is unknown whether the file "
-            "or the console changed it: nothing of it was changed; seed --force applies the file"
+            "or the console changed it: it was left as it is. Make both equal in the file or at the console, or let "
+            "seed --force apply the file"
         )
     if len(unclear) > _MAX_NAMED:
         yield f"{len(unclear) - _MAX_NAMED} more entries differ in the same way; seed --dry-run --force shows them"
@@ -98,6 +104,8 @@ def _list_seed_warnings(seed: Seed) -> Iterator[str]:
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
+    if change.makes_public:
+        yield "it has no secret any more, so anyone may use its client_id"
     if isinstance(change.new, Client):
         yield from list_client_mistakes(change.new)
     if isinstance(change.new, User):
