@@ -118,6 +118,7 @@ def _request_stop(_number: int, _frame: FrameType | None) -> None:
 
 def _run(stack: Stack) -> None:
     nginx = find_nginx()
+    _check_ports(stack)
     make_folder(stack.folder)
     write_certificate(stack)
     write_nginx_configuration(stack)
@@ -136,6 +137,14 @@ def _run(stack: Stack) -> None:
         while True:
             _check_processes(processes)
             time.sleep(POLL_SECONDS)
+
+
+def _check_ports(stack: Stack) -> None:
+    """Raise StackFailed if another program listens on a port. It could be taken for a process of the stack."""
+    for name in ("https", "http", "service", "redis"):
+        port = getattr(stack, f"{name}_port")
+        if _is_listening(port):
+            raise StackFailed(f"port {port} is in use; --{name}-port takes another")
 
 
 def find_nginx() -> str:
@@ -331,6 +340,11 @@ def _print_request(stack: Stack) -> None:
         command += ["--data-urlencode", f"{name}={value}"]
     sys.stdout.write(f"{shlex.join(command)}\n")
     sys.stdout.flush()
+    sys.stderr.write(
+        f"Ready at {stack.url}/ (its certificate is {stack.certificate}). Ctrl-C stops it. The console:\n"
+        f'REDIS_URL="redis://:$(cat {stack.folder}/redis_password)@{HOST}:{stack.redis_port}/0" '
+        f"TOKEN_SERVICE_SECRET_KEY_FILE={stack.folder}/secret_key ./scripts/admin --help\n"
+    )
 
 
 if __name__ == "__main__":

@@ -220,9 +220,11 @@ def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_pa
             assert not stack.listens(port)
 
 
-def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningStack, tmp_path: Path) -> None:
-    """The occupied port is that of Redis, and another Redis answers there."""
-    ports = {"https": free_port(), "http": free_port(), "service": free_port(), "redis": stack.redis_port}
+@pytest.mark.parametrize("occupied", ["https", "http", "service", "redis"])
+def test_a_port_in_use_is_told_and_nothing_is_started(stack: RunningStack, tmp_path: Path, occupied: str) -> None:
+    """A program that already listens there could be taken for a process of the stack."""
+    ports = {"https": free_port(), "http": free_port(), "service": free_port(), "redis": free_port()}
+    ports[occupied] = stack.redis_port
     arguments = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
     answer = subprocess.run(
         [sys.executable, "-P", "-m", "deployment.stack", "--folder", str(tmp_path / "stack"), *arguments],
@@ -230,9 +232,9 @@ def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningSta
         capture_output=True,
         text=True,
     )
-    assert answer.returncode == 1
-    assert "scripts/stack: Redis has ended, with status 1" in answer.stderr
-    assert not stack.listens(ports["https"])
+    expected = f"scripts/stack: port {stack.redis_port} is in use; --{occupied}-port takes another\n"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", expected)
+    assert not (tmp_path / "stack").exists()
 
 
 def test_what_a_process_leaves_of_its_group_ends_with_it(tmp_path: Path) -> None:
