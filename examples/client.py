@@ -25,6 +25,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from examples.client_arguments import parse_arguments
+
 COOKIE = "example_client"
 HEADERS = {
     "Cache-Control": "no-store",
@@ -208,24 +210,6 @@ def make_oauth_failure(error: str, description: str | None) -> RequestFailed:
     """Return the exception for an OAuth error, with a message for the user."""
     message = MESSAGES.get(error, "The service refused the request.")
     return RequestFailed(f"{message} ({error}: {description})" if description else f"{message} ({error})", error)
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="example-client", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--issuer", default="http://127.0.0.1:8000", help="base URL of the service (default: %(default)s)"
-    )
-    parser.add_argument("--client-id", default="web-shop", help="client_id of this client (default: %(default)s)")
-    parser.add_argument(
-        "--client-secret", default="web-shop-secret", help="empty for a public client (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--port", type=int, default=9000, help="port of the registered redirect_uri (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--scope", default="realm:main role:enduser", help="empty for the client's default scope (default: %(default)s)"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

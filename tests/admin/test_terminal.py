@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import shlex
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 from service.crypto.password_hashing import verify_password
 from tests.support.servers import CHECKOUT
-from tests.support.terminal import NEEDS_A_TERMINAL, read_terminal, screen_lines
+from tests.support.terminal import NEEDS_A_TERMINAL, open_terminal, read_terminal, screen_lines
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
@@ -31,7 +30,7 @@ def type_on_terminal(
     *words: str, answers: Sequence[tuple[str, str]] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Run a command on a terminal. Each answer is typed when its question appears. Returns exit status and screen."""
-    own_end, terminal_end = pty.openpty()
+    own_end, terminal_end = open_terminal()
     with subprocess.Popen(
         [ADMIN, *words],
         stdin=terminal_end,

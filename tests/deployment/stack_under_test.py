@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 
 from service.system.parent_death import __file__ as parent_death
+from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -73,6 +74,7 @@ class RunningStack:
 
 @contextmanager
 def running_stack(folder: Path) -> Iterator[RunningStack]:
+    get_program("nginx")
     ports = {f"{name}_port": free_port() for name in ("https", "http", "service", "redis")}
     arguments = [word for name, port in ports.items() for word in (f"--{name.replace('_', '-')}", str(port))]
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}

@@ -20,6 +20,7 @@ import pytest
 from deployment.stack import running
 from tests.deployment.stack_under_test import UNTRUSTED_ADDRESS, RunningStack, running_stack
 from tests.support.clients_and_users import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, login_form
+from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -55,7 +56,7 @@ def untrusted_https(stack: RunningStack) -> Iterator[httpx2.Client]:
 def test_the_printed_curl_line_works_over_tls(stack: RunningStack) -> None:
     words = shlex.split(stack.curl_line)
     assert "--cacert" in words
-    answer = subprocess.run(words, capture_output=True, check=True)
+    answer = subprocess.run([get_program(words[0]), *words[1:]], capture_output=True, check=True)
     assert json.loads(answer.stdout)["token_type"] == "Bearer"
 
 

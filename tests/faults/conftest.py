@@ -10,18 +10,18 @@ import pytest
 from service.worker import Worker
 from tests.faults.deployment import Deployment, http_client_for, worker_on
 from tests.faults.proxy import running_proxy
-from tests.support.servers import other_binaries, running_service
+from tests.support.servers import get_other_server, running_service
 
 
 @pytest.fixture(scope="package")
 def shared_deployment(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
     """The deployment of all tests.
 
-    With a parameter it runs on that server of `other_binaries`, without `proxied_service`.
+    With a parameter it runs on that server of `other_servers`, without `proxied_service`.
     """
     folder = tmp_path_factory.mktemp("faults")
     if hasattr(request, "param") and request.param != "found":
-        deployment = Deployment(folder, binary=other_binaries()[request.param])
+        deployment = Deployment(folder, binary=get_other_server(request.param))
         try:
             with (
                 running_proxy(deployment.redis.port) as proxy,

@@ -38,7 +38,7 @@ from tests.support.clients_and_users import (
     tokens_of,
     verify,
 )
-from tests.support.servers import REDIS_6, other_binaries, running_service
+from tests.support.servers import REDIS_6, other_servers, running_service
 from tests.support.waiting import wait_until
 
 ON_EVERY_SERVER = {
@@ -54,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_quick = metafunc.function.__name__ in ON_EVERY_SERVER
     others = [
         pytest.param(name, marks=() if is_quick and name != REDIS_6 else (pytest.mark.long,))
-        for name in other_binaries()
+        for name in other_servers()
     ]
     metafunc.parametrize("shared_deployment", ["found", *others], indirect=True)
 

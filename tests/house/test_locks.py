@@ -2,14 +2,19 @@
 
 import json
 import re
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 PEERS = CHECKOUT / "benchmarks" / "peers"
-LOCKS = ("requirements.lock", "requirements-dev.lock", "benchmarks/peers/authlib_flask/requirements.lock")
+NESTED = ("requirements.lock", "requirements-example.lock", "requirements-test.lock", "requirements-dev.lock")
+"""Each of these locks contains the one before it."""
+LOCKS = (*NESTED, "benchmarks/peers/authlib_flask/requirements.lock")
 JAVASCRIPT = (CHECKOUT / "tests" / "npm", PEERS / "oidc_provider")
 
 Pins = dict[str, set[str]]
@@ -44,11 +49,40 @@ def test_every_package_is_pinned_and_hashed(lock: str) -> None:
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes)
 
 
-def test_the_tests_run_on_the_versions_that_the_service_runs_on() -> None:
-    """scripts/install relies on it: where the second lock is installed the first one is, too."""
-    service = {requirement.partition(" ;")[0] for requirement in read_pins("requirements.lock")}
-    tests = {requirement.partition(" ;")[0] for requirement in read_pins("requirements-dev.lock")}
-    assert service <= tests
+def read_hashes_by_version(lock: str) -> dict[str, set[str]]:
+    """Return the hashes of each pin. Markers are left out, since a larger lock needs a package on more platforms."""
+    return {requirement.partition(" ;")[0]: hashes for requirement, hashes in read_pins(lock).items()}
+
+
+@pytest.mark.parametrize(("smaller", "larger"), list(pairwise(NESTED)))
+def test_a_lock_has_the_pins_of_the_smaller_one(smaller: str, larger: str) -> None:
+    """The tests run on the versions that the service runs on. scripts/install relies on the order, too."""
+    assert read_hashes_by_version(smaller).items() <= read_hashes_by_version(larger).items()
+
+
+def test_every_lock_of_the_checkout_is_checked() -> None:
+    installed = re.search(r"^locks=\((.*)\)$", (CHECKOUT / "scripts" / "install").read_text(), re.MULTILINE)
+    assert installed is not None
+    assert tuple(installed[1].split()) == NESTED
+    assert {file.name for file in CHECKOUT.glob("requirements*.lock")} == set(NESTED)
+
+
+def test_a_lock_has_what_its_group_requires() -> None:
+    """A change of pyproject.toml without ./scripts/lock fails here."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    required = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["embedded"]]
+    groups = project["dependency-groups"]
+    for lock, group in zip(NESTED, (None, "example", "test", "dev"), strict=True):
+        required += [line for line in groups[group] if isinstance(line, str)] if group else []
+        versions = dict(pin.partition(" ;")[0].split("==") for pin in read_pins(lock))
+        for requirement in map(Requirement, required):
+            assert requirement.specifier.contains(versions[requirement.name.lower()]), (lock, requirement)
+
+
+def test_the_example_client_needs_few_packages() -> None:
+    """Besides those of the service."""
+    added = read_pins("requirements-example.lock").keys() - read_pins("requirements.lock").keys()
+    assert {pin.partition("==")[0] for pin in added} == {"authlib", "httpx2", "httpx2-jsfetch"}
 
 
 @pytest.mark.parametrize("folder", JAVASCRIPT, ids=lambda folder: folder.name)

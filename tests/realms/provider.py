@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.javascript import check_javascript
 from tests.support.servers import free_port
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -34,6 +35,7 @@ class Provider(NamedTuple):
 @contextmanager
 def running_provider(redirect_uri: str, *, host: str = "127.0.0.1") -> Iterator[Provider]:
     """Run the provider at 127.0.0.1. Browsers take the name `localhost` for another site."""
+    check_javascript()
     port = free_port()
     provider = Provider(f"http://{host}:{port}")
     settings = {

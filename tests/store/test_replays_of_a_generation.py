@@ -8,6 +8,7 @@ import redis
 from service.store.families import Spent
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
+from tests.support.servers import ALLOCATOR_BYTES
 
 GENERATIONS_MERGED = 80
 """The number of generations that one slice of the grace merges, so that they share a time in the record."""
@@ -66,12 +67,13 @@ async def test_a_late_replay_runs_as_many_commands_as_an_early_one(sessions: Ses
         before = count_commands(store)
         await replay(sessions, session, 1)
         counts.append(count_commands(store) - before)
-        weights.append(store.memory_usage(session.key, samples=0))
+        weights.append(store.memory_usage(session.key, samples=0) or 0)
 
     assert set(counts[1:98]) == {counts[0]}
     # At the bound the script also counts the live tokens, and deletes one.
     assert set(counts[98:]) == {counts[0] + 2}
-    assert set(weights[98:]) == {weights[98]}
+    # 32 replays that left anything would exceed this.
+    assert max(weights[98:]) - min(weights[98:]) <= ALLOCATOR_BYTES
 
 
 @pytest.mark.clause("decided-replays-of-one-generation")

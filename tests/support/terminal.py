@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import select
 
 import pytest
 
+from tests.support.left_out import TERMINAL, leave_out
+
 NEEDS_A_TERMINAL = pytest.mark.long
 """These tests run only under `--all`.
 
-A minimal root has no terminals, and may not let `scripts/install --tests` mount them.
+A minimal root has no terminals, and may not let `scripts/install --programs` mount them. They are then left out.
 """
+
+
+def open_terminal() -> tuple[int, int]:
+    """Return the two ends of a new terminal, the second for the process. Leaves the test out if there is none."""
+    try:
+        return pty.openpty()
+    except OSError:
+        leave_out(TERMINAL)
 
 
 def screen_lines(screen: str) -> list[str]:

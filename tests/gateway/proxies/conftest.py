@@ -13,10 +13,11 @@ import httpx2
 import pytest
 
 from tests.conftest import environment_of
-from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
+from tests.gateway.proxies.gateways import COMMANDS, Gateway, is_installed, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
 from tests.pages.application import Application, running_application
 from tests.support.clients_and_users import PHONE_APP, REVOKE, TOKEN, UserCredentials, login_form
+from tests.support.left_out import get_program
 from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -38,7 +39,7 @@ def answer_as_live(_: Arrived) -> Reply:
 class ProxyDeployment:
     """`api` is behind all gateways; `stand_in` is asked by those in `before_stand_in`, the service by the others.
 
-    All gateways let the origin of `application` call the API.
+    All gateways let the origin of `application` call the API. A gateway that is not installed is absent.
     """
 
     redis: RedisServer
@@ -89,8 +90,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeploy
             folder = tmp_path_factory.mktemp(name)
             return running.enter_context(running_gateway(name, folder, port, api.port, application.port))
 
-        before_service = {name: start(name, service.port) for name in NAMES}
-        before_stand_in = {name: start(name, stand_in.port) for name in NAMES}
+        installed = [name for name in NAMES if is_installed(name)]
+        before_service = {name: start(name, service.port) for name in installed}
+        before_stand_in = {name: start(name, stand_in.port) for name in installed}
         deployment = ProxyDeployment(redis, service, api, stand_in, application, before_service, before_stand_in)
         yield deployment
         # Possibly another one than at first.
@@ -105,8 +107,17 @@ def nothing_arrived(deployment: ProxyDeployment) -> None:
 
 @pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
+    """The name of each gateway. Leaves the test out for one that this machine lacks."""
     value: str = request.param
+    get_program(COMMANDS[value][0])
     return value
+
+
+@pytest.fixture
+def every_gateway() -> None:
+    """Leave the test out unless this machine has all gateways."""
+    for name in NAMES:
+        get_program(COMMANDS[name][0])
 
 
 @pytest.fixture

