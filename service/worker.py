@@ -230,9 +230,16 @@ class Worker:
             metrics.flush_counts()
 
     async def keep_signing_key_noted(self) -> None:
-        """Record which key signs, while several are configured, so that `doctor` can count its uses."""
-        while len(self.settings.secret_keys) > 1:
+        """Record which key signs, while several are configured, so that `doctor` can count its uses.
+
+        With one key, the records of an earlier change are deleted once. They would be too early at the next change.
+        """
+        is_single = len(self.settings.secret_keys) <= 1
+        while True:
             with suppress(StoreUnavailable):
+                if is_single:
+                    await self.registry.forget_signing_keys()
+                    return
                 await self.registry.note_signing_key(self.keyring.key_id)
             await asyncio.sleep(SIGNING_NOTE_SECONDS)
 

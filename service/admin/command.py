@@ -81,7 +81,7 @@ def command(
     """
 
     def decorate(work: Work) -> click.Command:
-        @group.command(name, epilog=_format_examples(examples), **settings)
+        @group.command(name, epilog=format_examples(examples), **settings)
         @functools.wraps(work)
         def run(as_json: bool, yes: bool, **parameters: Any) -> None:
             with explaining():
@@ -93,7 +93,7 @@ def command(
     return decorate
 
 
-def _format_examples(examples: Sequence[str]) -> str | None:
+def format_examples(examples: Sequence[str]) -> str | None:
     """Return the examples as a paragraph whose lines click does not join."""
     if not examples:
         return None

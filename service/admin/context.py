@@ -15,14 +15,13 @@ import click
 from service.admin.output import CommandRefused, WrongInput
 from service.config.reading import BadSettings
 from service.config.settings import Settings, load_settings
-from service.config.wiring import choose_durability, make_lifetimes, make_redis_url
+from service.config.wiring import choose_durability, describe_store, make_lifetimes, make_redis_url
 from service.crypto.keyring import Keyring
 from service.observability.audit import Fields, record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream
-from service.protocol.scope import MAIN_REALM
+from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_username
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.url import without_password
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
@@ -32,6 +31,7 @@ from service.store.attempts import Attempts
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.families import Families
+from service.store.records import FamilyRecord
 from service.store.registry import RegistryStore
 from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
@@ -72,10 +72,7 @@ class AdminContext:
 
     @property
     def store_name(self) -> str:
-        """The address of the store without its password, or the folder of the embedded store."""
-        if self.settings.redis_url is None:
-            return f"the embedded store in {self.settings.data_dir}"
-        return without_password(self.settings.redis_url)
+        return describe_store(self.settings, str(self.settings.data_dir))
 
     def open(self) -> None:
         """Start to send security events to the stream. Call this in the task that uses the context."""
@@ -91,6 +88,30 @@ class AdminContext:
         provider = None if realm == MAIN_REALM else await self.registry.find_realm(realm)
         name = normalize_username(username, provider.username_claim) if provider else username
         return identify_user(realm, name)
+
+    async def identify_known_user(self, realm: str, username: str) -> UserIdentity:
+        """Return the identity of a user who may have sessions. Users of an identity provider need no record.
+
+        Raises CommandRefused if there is no such realm, or no such user in realm main.
+        """
+        await self.check_realm(realm)
+        identity = await self.identify_user(realm, username)
+        if realm == MAIN_REALM and await self.registry.find_user(identity) is None:
+            raise CommandRefused(f"there is no user {username} in realm {realm}")
+        return identity
+
+    async def end_session(self, shard: str, digest: str, family: FamilyRecord) -> bool:
+        """End a session and record it. Returns False if it has ended meanwhile."""
+        ended = await self.families.end(shard, digest, client_id=family.client_id, reason="console")
+        if ended is not None:
+            self.record(
+                "token_revoked_by_console",
+                client_id=family.client_id,
+                username=family.username,
+                realm=parse_realm(family.scope),
+                family=digest,
+            )
+        return ended is not None
 
     def record(self, event: str, **fields: Unpack[Fields]) -> None:
         """Record a security event about an act at this console."""

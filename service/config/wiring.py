@@ -6,7 +6,7 @@ from service.config.settings import Settings
 from service.embedded.data_folder import socket_path
 from service.protocol.token_response import Lifetimes
 from service.redis_client.durability import Durability
-from service.redis_client.url import RedisUrl, parse_redis_url
+from service.redis_client.url import RedisUrl, parse_redis_url, without_password
 
 
 def make_redis_url(settings: Settings) -> RedisUrl:
@@ -31,3 +31,8 @@ def make_lifetimes(settings: Settings) -> Lifetimes:
         code_ms=settings.code_ttl_ms,
         refresh_grace_ms=settings.refresh_grace_ms,
     )
+
+
+def describe_store(settings: Settings, data_dir: str) -> str:
+    """Return the store as it may be shown: the embedded one with its folder, or the URL without its password."""
+    return f"the embedded store in {data_dir}" if settings.redis_url is None else without_password(settings.redis_url)

@@ -31,10 +31,6 @@ _Notes = list[Callable[[], Awaitable[None]]]
 """The notes to make in the digests of the seed after the record was written."""
 
 
-def do_nothing() -> None:
-    """Do nothing after a record was written."""
-
-
 class ChangeRefused(Exception):
     """The change was refused, and nothing was changed. The message is a sentence with the reason."""
 
@@ -52,7 +48,7 @@ class RegistryEditor:
     _actor: str
     _on_wait: Callable[[], object]
 
-    async def create_client(self, client: Client, *, on_written: Callable[[], object] = do_nothing) -> None:
+    async def create_client(self, client: Client, *, on_written: Callable[[], object] = lambda: None) -> None:
         """Register the client. `on_written` is called once it is stored.
 
         The revocations that follow may be of other changes, take seconds and be interrupted.
@@ -67,7 +63,12 @@ class RegistryEditor:
             on_written()
 
     async def rotate_secret(
-        self, client_id: str, secret_hash: str, previous_until_ms: int, *, on_written: Callable[[], object] = do_nothing
+        self,
+        client_id: str,
+        secret_hash: str,
+        previous_until_ms: int,
+        *,
+        on_written: Callable[[], object] = lambda: None,
     ) -> None:
         """Replace the client's secret. `on_written` is called once it is stored, as in `create_client`.
 

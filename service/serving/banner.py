@@ -18,9 +18,9 @@ from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from service import __version__
 from service.config.settings import EXAMPLE_SEED, Settings, default_base_url
+from service.config.wiring import describe_store
 from service.observability.logs import EventLog
 from service.protocol.grammar import make_printable
-from service.redis_client.url import without_password
 from service.system.program_files import IS_INSTALLED, PROGRAM_FILES
 
 STDOUT = 1
@@ -125,11 +125,6 @@ def make_curl_command(settings: Settings, address: str, *, line_end: str = " ") 
 
 def _as_data(fields: Sequence[str]) -> list[str]:
     return [word for field in fields for word in ("-d", field)]
-
-
-def describe_store(settings: Settings, data_dir: str) -> str:
-    """Return the store as it may be shown: the folder of the embedded one, or the URL without its password."""
-    return f"embedded, in {data_dir}" if settings.redis_url is None else without_password(settings.redis_url)
 
 
 def _shorten(path: Path) -> str:

@@ -20,6 +20,7 @@ from uvicorn.supervisors import ChangeReload
 from service.config.parsers import HostPort
 from service.config.reading import BadSettings
 from service.config.settings import Settings, default_base_url, load_settings, unknown_variables
+from service.config.wiring import describe_store
 from service.embedded.binary import NoServerBinary
 from service.embedded.process import StoreFailed
 from service.embedded.server import EmbeddedStore
@@ -34,7 +35,7 @@ from service.serving.arguments import (
     make_configuration,
     parse_arguments,
 )
-from service.serving.banner import describe_store, print_banner_when_ready
+from service.serving.banner import print_banner_when_ready
 from service.serving.draining_server import DrainingServer, raise_file_limit
 from service.serving.help import find_answer
 from service.serving.metrics_listener import answering_metrics, sharing_numbers

@@ -225,6 +225,10 @@ class RegistryStore:
         """Record that a process signs refresh tokens with this key at present."""
         await self._redis.write("HSET", registry_key("signing"), key_id, await self._redis.read_clock_ms())
 
+    async def forget_signing_keys(self) -> None:
+        """Forget which keys signed until when. While one key is configured, the times are not kept up to date."""
+        await self._redis.write("DEL", registry_key("signing"))
+
     async def list_signing_keys(self) -> dict[str, int]:
         """Return by key id when a process last signed with the key, in milliseconds of Redis's clock.
 

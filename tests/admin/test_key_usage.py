@@ -24,10 +24,7 @@ async def serving_with(keys: str, make_settings: MakeSettings, clock: Clock) -> 
     settings = make_settings(TOKEN_SERVICE_SECRET_KEY=keys, TOKEN_SERVICE_SEED_FILE=str(SEED))
     worker = Worker(settings, lambda: clock.offset_ms)
     async with serving_worker(worker) as http:
-        await until_true(
-            lambda: _is_noted(worker),
-            "the record of the signing key",
-        )
+        await until_true(lambda: _is_noted(worker), "the record of the signing key")
         yield http
 
 
@@ -46,7 +43,7 @@ async def test_doctor_says_when_the_old_key_can_be_removed(
 
     async with serving_with(OLD_FIRST, make_settings, clock) as http:
         alice, bob = [tokens_of(await PHONE_APP.log_in(http, user)) for user in (ALICE, BOB)]
-        assert (await read_finding(OLD_FIRST))[1].startswith("it did not sign since this was recorded: a new key")
+        assert (await read_finding(OLD_FIRST))[1].startswith("no record until when it signed: it is new")
 
     clock.advance(3 * SIGNING_NOTE_SECONDS)
     async with serving_with(NEW_FIRST, make_settings, clock) as http:
@@ -70,6 +67,31 @@ async def test_digests_of_an_old_key_keep_it_in_use(
 
     assert says.startswith("in use by up to 0 sessions, and for the digests of ")
     assert says.endswith(" seed entries: keep it")
+
+
+async def test_what_an_earlier_change_recorded_does_not_count_for_the_next(
+    admin: Admin, environment: dict[str, str], make_settings: MakeSettings, clock: Clock
+) -> None:
+    """Between two changes of the key, a key signs for long without a record. Its last record is far too early."""
+    async with serving_with(OLD_FIRST, make_settings, clock):
+        pass
+    clock.advance(3 * SIGNING_NOTE_SECONDS)
+    worker = Worker(make_settings(), lambda: clock.offset_ms)
+    async with serving_worker(worker) as http:
+        await until_true(lambda: _is_forgotten(worker), "the records to be deleted")
+        await PHONE_APP.log_in(http, ALICE)
+    clock.advance(3 * SIGNING_NOTE_SECONDS)
+    async with serving_with(NEW_FIRST, make_settings, clock):
+        environment["TOKEN_SERVICE_SECRET_KEY"] = NEW_FIRST
+        report = (await admin("doctor", "--json")).json
+
+    (found,) = [each for each in report if each["subject"] == "TOKEN_SERVICE_SECRET_KEY, key 2 of 2"]
+    assert found["level"] == "note"
+    assert found["says"].startswith("no record until when it signed")
+
+
+async def _is_forgotten(worker: Worker) -> bool:
+    return not await worker.registry.list_signing_keys()
 
 
 async def test_with_one_key_nothing_is_recorded_and_nothing_reported(

@@ -363,6 +363,7 @@ def test_the_examples_of_a_command_can_be_parsed(words: tuple[str, ...]) -> None
     answer = type_in(*words, "--help", environment={})
     _, _, examples = answer.output.partition("Examples:\n")
 
+    assert examples
     for line in examples.splitlines():
         given = shlex.split(line.partition(" < ")[0])
         command = CONSOLE.commands[given[1]]

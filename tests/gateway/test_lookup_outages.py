@@ -83,9 +83,9 @@ async def let_connection_last(bearer: BearerLookup, held_time: LoopTime) -> None
 
 async def let_trust_end(bearer: BearerLookup, token: str, held_time: LoopTime) -> None:
     """Move the time to the end of the trust. Until then memory answers, and no later beat is vouched for."""
-    left_seconds = find_trust(bearer).until - held_time.read()
-    assert 0 < left_seconds <= TRUSTED_SECONDS
-    held_time.advance(left_seconds - MOMENT_SECONDS)
+    until_seconds, now_seconds = find_trust(bearer).until, held_time.read()
+    assert now_seconds < until_seconds <= now_seconds + TRUSTED_SECONDS  # the sum is rounded as the service rounds it
+    held_time.advance(until_seconds - now_seconds - MOMENT_SECONDS)
     assert await bearer.lookup(token)
     held_time.advance(2 * MOMENT_SECONDS)
 

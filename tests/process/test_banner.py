@@ -92,7 +92,7 @@ def test_paths_outside_the_current_folder_are_whole(tmp_path: Path, monkeypatch:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     lines = make_block(start_with_own_seed(tmp_path), ADDRESS).splitlines()
-    assert f"  Store          embedded, in {tmp_path}/data" in lines
+    assert f"  Store          the embedded store in {tmp_path}/data" in lines
     assert f"  Seed           {tmp_path}/seed.yaml" in lines
     assert f"  Console        {CHECKOUT}/scripts/admin --help" in lines
 
@@ -100,4 +100,4 @@ def test_paths_outside_the_current_folder_are_whole(tmp_path: Path, monkeypatch:
 def test_a_path_does_not_control_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path / "a\x1b[2Jb")})
-    assert "embedded, in a\\x1b[2Jb" in make_block(settings, ADDRESS)
+    assert "the embedded store in a\\x1b[2Jb" in make_block(settings, ADDRESS)

@@ -308,7 +308,7 @@ def test_an_empty_key_is_not_warned_of(start_ready: Start) -> None:
 def test_the_start_says_which_store_and_seed_it_uses(start_ready: Start) -> None:
     service = start_ready(TOKEN_SERVICE_BASE_URL="https://id.example.com", TOKEN_SERVICE_SEED_FILE=str(EXAMPLE_SEED))
     log = service.log.read_text()
-    assert f"embedded, in {service.data_dir}" in log
+    assert f"the embedded store in {service.data_dir}" in log
     assert "examples/seed.yaml" in log
     assert "whose passwords are public" in log
 

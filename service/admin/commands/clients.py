@@ -55,7 +55,7 @@ async def _list_completions(beginning: str) -> list[CompletionItem]:
     ]
 
 
-@command(clients, "list")
+@command(clients, "list", examples=("client list", "client list --json"))
 async def list_clients(context: AdminContext, output: Output) -> None:
     """List all clients."""
     rows = [_describe(client) for client in await context.registry.list_clients()]
@@ -69,7 +69,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
     output.table(rows, columns, "There are no clients.")
 
 
-@command(clients, "show")
+@command(clients, "show", examples=("client show shop",))
 @_client_id()
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client but its hashes."""

@@ -24,8 +24,8 @@ from service.protocol.scope import REALMS
 from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
+from service.registry.key_usage import count_key_usage
 from service.store.reports.key_statistics import Statistics
-from service.store.reports.key_usage import count_key_usage
 from service.store.reports.readiness import find_obstacle
 
 _WRONG_CLOCK_MS: Final = 10_000
@@ -159,7 +159,7 @@ async def _look_at_secret_keys(context: AdminContext) -> AsyncIterator[Finding]:
         sessions, entries = usage[key_id]
         subject = f"TOKEN_SERVICE_SECRET_KEY, key {number} of {len(older) + 1}"
         if sessions is None:
-            says = "it did not sign since this was recorded: a new key, or one that signed before the upgrade to 0.2"
+            says = "no record until when it signed: it is new, or an older one that was not first beside another key"
             yield Finding("note", subject, f"{says}; it made the digests of {entries} seed entries")
         elif sessions or entries:
             says = f"in use by up to {sessions} sessions, and for the digests of {entries} seed entries"

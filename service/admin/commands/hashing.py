@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from service.admin.command import console, make_common_options, name_file, read_lines, read_secret
+from service.admin.command import console, format_examples, make_common_options, name_file, read_lines, read_secret
 from service.admin.context import explaining
 from service.admin.output import Output, WrongInput
 from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, hash_password
@@ -15,7 +15,7 @@ from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
 
 
-@console.command("hash-secret")
+@console.command("hash-secret", epilog=format_examples(["hash-secret", "hash-secret --file secrets.txt"]))
 @click.option("--file", metavar="FILE", help="Read them from a file, one a line; - is stdin.")
 def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
     """Hash secrets for the seed file.

@@ -63,10 +63,7 @@ async def revoke_all(
 
 async def _revoke_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """End all sessions of a user. In a realm with an identity provider, users without a record may have sessions."""
-    identity = await context.identify_user(realm, username)
-    if realm == MAIN_REALM and await context.registry.find_user(identity) is None:
-        raise CommandRefused(f"there is no user {username} in realm {realm}")
-    await context.check_realm(realm)
+    identity = await context.identify_known_user(realm, username)
     output.ask(f"End all sessions of {username} in realm {realm}?")
     families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
     await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")

@@ -53,11 +53,7 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
 @click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm of the user.")
 async def list_user_sessions(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """List the sessions of a user, the last used first."""
-    await context.check_realm(realm)
-    identity = await context.identify_user(realm, username)
-    rows, is_cut = await list_sessions(context, identity)
-    if not rows and realm == MAIN_REALM and await context.registry.find_user(identity) is None:
-        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    rows, is_cut = await list_sessions(context, await context.identify_known_user(realm, username))
     output.table(rows, SESSION_COLUMNS, f"The user {username} has no sessions.")
     if is_cut:
         output.note(f"There may be more; {MAX_SESSIONS} are shown.")
@@ -83,22 +79,13 @@ async def end_session(context: AdminContext, output: Output, session_id: str) ->
         raise CommandRefused(f"there is no session {session_id}: it has ended, or never began")
     shard, family = found
     output.ask(f"End the session {session_id} of {family.username} with {family.client_id}?")
-    ended = await context.families.end(shard, session_id, client_id=family.client_id, reason="console")
-    if ended is None:
+    if not await context.end_session(shard, session_id, family):
         raise CommandRefused(f"the session {session_id} has ended meanwhile")
-    realm = parse_realm(family.scope)
-    context.record(
-        "token_revoked_by_console",
-        client_id=family.client_id,
-        username=family.username,
-        realm=realm,
-        family=session_id,
-    )
     output.done(
         f"The session {session_id} of {family.username} with {family.client_id} has ended.",
         id=session_id,
         client_id=family.client_id,
         username=family.username,
-        realm=realm,
+        realm=parse_realm(family.scope),
         ended=True,
     )

@@ -14,7 +14,7 @@ _OF_SESSIONS: Final = ("family", "access", "index")
 """The kinds of keys that a session takes. A user has one index, which lists all sessions of the user."""
 
 
-@command(console, "stats")
+@command(console, "stats", examples=("stats", "stats --json"))
 async def stats(context: AdminContext, output: Output) -> None:
     """Count live objects and the memory that they take.
 

@@ -87,19 +87,17 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
         if grant is None or await context.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
             raise CommandRefused("the access token is unknown, expired or revoked")
         ended, client_id, username = "The access token", grant.client_id, grant.username
+        context.record("token_revoked_by_console", client_id=client_id, username=username, realm=grant.realm)
     elif refresh_token is not None:
         digest = refresh_token.family_digest
         family = await context.families.find(refresh_token.shard, digest)
         if family is not None:
             output.ask_at_terminal(f"End the session of {family.username} with {family.client_id}?")
-        if family is None or not await context.families.end(
-            refresh_token.shard, digest, client_id=family.client_id, reason="console"
-        ):
+        if family is None or not await context.end_session(refresh_token.shard, digest, family):
             raise CommandRefused("the session of this refresh token is unknown or has ended")
         ended, client_id, username = "The session", family.client_id, family.username
     else:
         raise CommandRefused("this is neither an access token nor a refresh token of this service")
-    context.record("token_revoked_by_console", client_id=client_id, username=username)
     output.done(
         f"{ended} of {username} with {client_id} has ended.", revoked=True, client_id=client_id, username=username
     )

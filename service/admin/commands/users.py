@@ -175,11 +175,9 @@ async def set_password(
 
     A password from a file or a pipe needs a confirmation, unless the sessions are kept.
     """
-    identity = await context.identify_user(realm, username)
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
-    if await context.registry.find_user(identity) is None:
-        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    identity = await context.identify_known_user(realm, username)
     password = _read_password(f"New password of {username}", password_file)
     validate_user(realm, username, password, (), "", context.settings.min_password_characters)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
@@ -199,10 +197,7 @@ async def set_password(
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Prevent a user from logging in, and end all of their sessions."""
-    identity = await context.identify_user(realm, username)
-    await context.check_realm(realm)
-    if realm == MAIN_REALM and await context.registry.find_user(identity) is None:
-        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    identity = await context.identify_known_user(realm, username)
     output.ask(f"Disable the user {username} of realm {realm}, and end all of their sessions?")
     await context.editor.disable_user(identity)
     sentence = f"The user {username} is disabled, and their sessions have ended."
@@ -225,10 +220,7 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     The limits of addresses stay. All keys are scanned for the counters of the name. In a realm with an identity
     provider, give the name as it was typed.
     """
-    await context.check_realm(realm)
-    user = await context.registry.find_user(await context.identify_user(realm, username))
-    if realm == MAIN_REALM and user is None:
-        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    user = await context.registry.find_user(await context.identify_known_user(realm, username))
     with output.progress("Looking for the failed logins"):
         cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.crypto.keyring import Keyring
+from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
 UNDER_WAY: Final = "under way"
@@ -58,7 +58,7 @@ PASSWORD: Final = LETTERS["password"]
 CLIENT_SECRET: Final = LETTERS["client_secret"]
 
 _ALL_LETTERS: Final = frozenset(LETTERS.values())
-_HEAD_CHARACTERS: Final = 5
+_HEAD_CHARACTERS: Final = 1 + KEY_ID_CHARACTERS
 
 _Entry = RealmEntry | ClientEntry | UserEntry
 
@@ -133,6 +133,11 @@ def settle_fields(stored: str, letters: Collection[str]) -> str:
         elif digest != NO_DIGEST:
             settled[letter.lower()] = digest
     return "=" + stored[1:_HEAD_CHARACTERS] + _join(settled)
+
+
+def get_key_id(stored: str) -> str:
+    """Return the id of the key that made the digests of an entry. A text of an earlier version begins with the id."""
+    return stored.lstrip("=+")[:KEY_ID_CHARACTERS]
 
 
 def list_letters(entry: _Entry) -> frozenset[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from service.redis_client.connection import Command
+from service.registry.seed_file.field_digests import get_key_id
 from service.store import records
 from service.store.client import StoreClient
 from service.store.families import SHARDS_AT_ONCE
@@ -33,7 +35,7 @@ async def count_key_usage(redis: StoreClient, registry: RegistryStore, key_ids: 
     known = {key_id: signed_until[key_id] + _MARGIN_MS for key_id in key_ids if key_id in signed_until}
     sessions = await _count_sessions(redis, known)
     entries = await _count_seed_entries(registry)
-    return {key_id: KeyUsage(sessions.get(key_id), entries.get(key_id, 0)) for key_id in key_ids}
+    return {key_id: KeyUsage(sessions.get(key_id), entries[key_id]) for key_id in key_ids}
 
 
 async def _count_sessions(redis: StoreClient, until_ms: Mapping[str, int]) -> dict[str, int]:
@@ -48,14 +50,10 @@ async def _count_sessions(redis: StoreClient, until_ms: Mapping[str, int]) -> di
     return counts
 
 
-async def _count_seed_entries(registry: RegistryStore) -> dict[str, int]:
+async def _count_seed_entries(registry: RegistryStore) -> Counter[str]:
     """Return the number of seed entries by the id of the key that made their digests."""
-    digests = list((await registry.list_seeds()).values())
+    digests = [digest for name, digest in (await registry.list_seeds()).items() if name != "file"]
     for first in range(0, len(SHARDS), SHARDS_AT_ONCE):
         seeded = await registry.list_seeded_users(SHARDS[first : first + SHARDS_AT_ONCE])
         digests += [digest for _, digest in seeded]
-    counts: dict[str, int] = {}
-    for digest in digests:
-        key_id = digest.lstrip("=+")[:4]
-        counts[key_id] = counts.get(key_id, 0) + 1
-    return counts
+    return Counter(map(get_key_id, digests))
