@@ -43,7 +43,7 @@ async def test_doctor_says_when_the_old_key_can_be_removed(
 
     async with serving_with(OLD_FIRST, make_settings, clock) as http:
         alice, bob = [tokens_of(await PHONE_APP.log_in(http, user)) for user in (ALICE, BOB)]
-        assert (await read_finding(OLD_FIRST))[1].startswith("no record until when it signed: it is new")
+        assert (await read_finding(OLD_FIRST))[1].startswith("it is not known when it signed last: it is new")
 
     clock.advance(3 * SIGNING_NOTE_SECONDS)
     async with serving_with(NEW_FIRST, make_settings, clock) as http:
@@ -87,7 +87,7 @@ async def test_what_an_earlier_change_recorded_does_not_count_for_the_next(
 
     (found,) = [each for each in report if each["subject"] == "TOKEN_SERVICE_SECRET_KEY, key 2 of 2"]
     assert found["level"] == "note"
-    assert found["says"].startswith("no record until when it signed")
+    assert found["says"].startswith("it is not known when it signed last")
 
 
 async def _is_forgotten(worker: Worker) -> bool:

@@ -159,7 +159,7 @@ async def _look_at_secret_keys(context: AdminContext) -> AsyncIterator[Finding]:
         sessions, entries = usage[key_id]
         subject = f"TOKEN_SERVICE_SECRET_KEY, key {number} of {len(older) + 1}"
         if sessions is None:
-            says = "no record until when it signed: it is new, or an older one that was not first beside another key"
+            says = "it is not known when it signed last: it is new, or it signed only while it was the only key"
             yield Finding("note", subject, f"{says}; it made the digests of {entries} seed entries")
         elif sessions or entries:
             says = f"in use by up to {sessions} sessions, and for the digests of {entries} seed entries"
