@@ -419,7 +419,7 @@ async def test_of_an_entry_that_was_edited_before_its_fields_were_known_nothing_
     seed = parse_seed(EDITED.encode())
     outcomes = [await seeding.compare(seed), await seeding.apply(seed), await seeding.apply(seed, prune=True)]
 
-    assert not await seeding._is_in_force(seed.fingerprint)  # so the next start warns again
+    assert str(store.hget("seed:{registry}", "file")).startswith("under way")  # so the next start warns again
     for outcome in outcomes:
         assert outcome.changes == 0
         named = [warning.partition(" differs from the file in ")[0] for warning in outcome.warnings]
@@ -431,6 +431,25 @@ async def test_of_an_entry_that_was_edited_before_its_fields_were_known_nothing_
     assert (forced.clients.restored, forced.users.restored, forced.warnings) == (1, 1, ())
     assert not (await find_alice(worker)).disabled
     assert (await seeding.apply(seed, prune=True)).warnings == ()
+
+
+@pytest.mark.clause("decided-seed-digests-of-entries", "decided-seed-many-users")
+async def test_of_many_unclear_entries_a_few_are_named_and_the_others_counted(
+    seeding: Seeding, store: redis.Redis
+) -> None:
+    user = '- {{username: u{number}@example.com, password_hash: "{hash}", roles: [enduser], name: {name}}}\n'
+    texts = {
+        name: "users:\n" + "".join(user.format(number=number, hash=PASSWORD_HASH, name=name) for number in range(8))
+        for name in ("One", "Two")
+    }
+    await seeding.apply(parse_seed(texts["One"].encode()))
+    downgrade(store, texts["One"])
+    warnings = (await seeding.apply(parse_seed(texts["Two"].encode()))).warnings
+
+    assert [warning.partition(" differs")[0] for warning in warnings[:5]] == [
+        f"user u{number}@example.com of realm main" for number in range(5)
+    ]
+    assert warnings[5:] == ("3 more entries differ in the same way; seed --dry-run --force shows them",)
 
 
 @pytest.mark.clause("decided-seed-digests-of-entries")

@@ -173,7 +173,7 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
     if find_narrowing(old, new) is not None:
         lost = sorted({*old.grant_types, *old.scope.split()} - {*new.grant_types, *new.scope.split()})
         output.ask(f"Take {', '.join(lost)} from the client {client_id}, and end the sessions that rest on it?")
-    elif new.is_public and not old.is_public:
+    if new.is_public and not old.is_public:
         output.ask(f"Remove the secret of {client_id}? Sessions that it began with the secret cannot be refreshed.")
     with output.progress(f"Ending the sessions that {client_id} may no longer have"):
         await context.editor.update_client(old, new)

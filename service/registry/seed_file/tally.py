@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic
 
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client, is_short_secret
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.scope import REALMS
 from service.protocol.user import User
-from service.registry.seed_file.batch import Batch
+from service.registry.seed_file.batch import Batch, Item
 from service.registry.seed_file.plan import Act, Counts, EntryKind, Outcome, Planned, describe
 from service.registry.seed_file.schema import Seed
 from service.registry.warnings import list_client_mistakes, list_user_warnings
@@ -18,6 +19,23 @@ from service.registry.warnings import list_client_mistakes, list_user_warnings
 MAX_PLAIN_PASSWORDS: Final = 100
 
 _MAX_NAMED: Final = 5
+
+
+@dataclass(slots=True)
+class _Sample(Generic[Item]):
+    """The first items of possibly very many, and the number of all."""
+
+    first: list[Item] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def others(self) -> int:
+        return self.count - len(self.first)
+
+    def add(self, item: Item) -> None:
+        self.count += 1
+        if len(self.first) < _MAX_NAMED:
+            self.first.append(item)
 
 
 class Tally:
@@ -29,23 +47,24 @@ class Tally:
     def __init__(self, seed: Seed, *, is_key_strange: bool) -> None:
         self._seed = seed
         self._is_key_strange = is_key_strange
-        self._unclear = list[Planned]()
-        self._records = defaultdict[str, list[str]](list)
+        self._unclear = _Sample[Planned]()
+        self._records = defaultdict[str, _Sample[str]](_Sample)
         self._acts = Counter[tuple[EntryKind, Act]]()
         self._plain_passwords = 0
 
     def add(self, batch: Batch) -> None:
         self._acts.update((each.kind, each.act) for each in batch.planned)
         self._plain_passwords += batch.plain_passwords
-        self._unclear += batch.unclear
+        for change in batch.unclear:
+            self._unclear.add(change)
         for change in batch.planned:
             for warning in _list_record_warnings(change):
-                self._records[warning].append(change.name)
+                self._records[warning].add(change.name)
 
     @property
     def has_unclear(self) -> bool:
         """True if entries were left alone, because it is unknown which of their fields were edited."""
-        return bool(self._unclear)
+        return self._unclear.count > 0
 
     @property
     def outcome(self) -> Outcome:
@@ -71,7 +90,7 @@ class Tally:
             )
         yield from _list_unclear(self._unclear)
         for warning, names in self._records.items():
-            yield f"{_name_some(names)}: {warning}"
+            yield f"{_join(names)}: {warning}"
         if self._plain_passwords > MAX_PLAIN_PASSWORDS:
             yield (
                 f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
@@ -79,9 +98,9 @@ class Tally:
             )
 
 
-def _list_unclear(unclear: Sequence[Planned]) -> Iterator[str]:
-    """Yield a line for each entry that was edited before this version stored a digest of each field, up to a bound."""
-    for change in map(describe, unclear[:_MAX_NAMED]):
+def _list_unclear(unclear: _Sample[Planned]) -> Iterator[str]:
+    """Yield a line for each of the first entries that are unclear, and one with the number of the others."""
+    for change in map(describe, unclear.first):
         realm = f" of realm {change.realm}" if change.realm else ""
         fields = ", ".join(dict.fromkeys(field.field for field in change.fields))
         yield (
@@ -89,8 +108,8 @@ def _list_unclear(unclear: Sequence[Planned]) -> Iterator[str]:
             "or the console changed it: it was left as it is. Make both equal in the file or at the console, or let "
             "seed --force apply the file"
         )
-    if len(unclear) > _MAX_NAMED:
-        yield f"{len(unclear) - _MAX_NAMED} more entries differ in the same way; seed --dry-run --force shows them"
+    if unclear.others:
+        yield f"{unclear.others} more entries differ in the same way; seed --dry-run --force shows them"
 
 
 def _list_seed_warnings(seed: Seed) -> Iterator[str]:
@@ -98,9 +117,12 @@ def _list_seed_warnings(seed: Seed) -> Iterator[str]:
     for name, realm in seed.realms.items():
         for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
             yield f"realm {name}: {risk}"
-    short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
-    if short:
-        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_name_some(short)}"
+    short = _Sample[str]()
+    for client in seed.clients:
+        if is_short_secret(client.client_secret):
+            short.add(client.client_id)
+    if short.count:
+        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
@@ -114,6 +136,5 @@ def _list_record_warnings(change: Planned) -> Iterator[str]:
         yield f"no scope can name this realm: those that can be named are {', '.join(REALMS)}"
 
 
-def _name_some(names: Sequence[str]) -> str:
-    others = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + others
+def _join(names: _Sample[str]) -> str:
+    return ", ".join(names.first) + (f" and {names.others} more" if names.others else "")
