@@ -11,7 +11,7 @@ import redis
 from tests.conftest import MakeSettings
 from tests.lua.comparing import ComparingClient
 from tests.lua.fake_redis import FakeStoreClient, ServerClock, moving_server_clock
-from tests.lua.nouns import Nouns
+from tests.lua.store_objects import StoreObjects
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def fake(server: fakeredis.FakeServer) -> redis.Redis:
 
 
 @pytest.fixture
-def nouns(server: fakeredis.FakeServer) -> Nouns:
+def objects(server: fakeredis.FakeServer) -> StoreObjects:
     """The store on fakeredis."""
-    return Nouns(FakeStoreClient(server))
+    return StoreObjects(FakeStoreClient(server))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from service.store.reports.readiness import PROBE_TTL_MS
 from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.store.scripts import load_script
 from tests.lua.comparing import ComparingClient
-from tests.lua.nouns import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Nouns, Page
+from tests.lua.store_objects import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Page, StoreObjects
 from tests.store.sessions import DEFAULT_LIFETIMES
 
 GRACE_MS: Final = DEFAULT_LIFETIMES.refresh_grace_ms
@@ -29,141 +29,141 @@ TWO: Final = Counter("login:{abc}:two", 50, 3_600_000)
 
 
 async def start_family(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    assert await nouns.start() is not None
+    objects = StoreObjects(comparing)
+    assert await objects.start() is not None
     comparing.real.set(MARK, await comparing.read_clock_ms() + 5_000, px=60_000)
-    assert await nouns.start() is not None
-    assert await nouns.start(CHANGED_USER) is None
+    assert await objects.start() is not None
+    assert await objects.start(CHANGED_USER) is None
 
 
 async def start_browser_session(comparing: ComparingClient) -> None:
-    nouns, page, next_page = Nouns(comparing), Page(), Page()
-    assert await nouns.sign_in(page)
-    assert await nouns.sign_in(next_page, former=page.browser)
-    assert not await nouns.sign_in(Page(), CHANGED_USER)
+    objects, page, next_page = StoreObjects(comparing), Page(), Page()
+    assert await objects.sign_in(page)
+    assert await objects.sign_in(next_page, former=page.browser)
+    assert not await objects.sign_in(Page(), CHANGED_USER)
 
 
 async def end_browser_session(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    page = await nouns.open()
+    objects = StoreObjects(comparing)
+    page = await objects.open()
     for _ in range(2):
-        await nouns.browser_sessions.end(page.browser)
+        await objects.browser_sessions.end(page.browser)
 
 
 async def hold_consent(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    page = await nouns.open()
+    objects = StoreObjects(comparing)
+    page = await objects.open()
     comparing.offset_ms += 3_000_000
-    assert await nouns.hold(Page(page.browser))
-    await nouns.browser_sessions.end(page.browser)
-    assert not await nouns.hold(page)
+    assert await objects.hold(Page(page.browser))
+    await objects.browser_sessions.end(page.browser)
+    assert not await objects.hold(page)
 
 
 async def allow_consent(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    page = await nouns.open()
-    assert await nouns.allow(page, CHANGED_USER) == "changed"
-    assert [await nouns.allow(page) for _ in range(2)] == ["issued", "repeated"]
-    await nouns.redeem(page.code_name)
-    assert await nouns.allow(page) == "answered"
-    await nouns.browser_sessions.end(page.browser)
-    assert await nouns.allow(page) == "signed_out"
-    assert await nouns.allow(Page()) == "unknown"
+    objects = StoreObjects(comparing)
+    page = await objects.open()
+    assert await objects.allow(page, CHANGED_USER) == "changed"
+    assert [await objects.allow(page) for _ in range(2)] == ["issued", "repeated"]
+    await objects.redeem(page.code_name)
+    assert await objects.allow(page) == "answered"
+    await objects.browser_sessions.end(page.browser)
+    assert await objects.allow(page) == "signed_out"
+    assert await objects.allow(Page()) == "unknown"
 
 
 async def deny_consent(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    page = await nouns.open()
-    assert [await nouns.deny(page) for _ in range(2)] == ["denied", "repeated"]
-    allowed = await nouns.open()
-    await nouns.allow(allowed)
-    assert await nouns.deny(allowed) == "answered"
-    await nouns.browser_sessions.end(page.browser)
-    assert [await nouns.deny(page), await nouns.deny(Page())] == ["signed_out", "unknown"]
+    objects = StoreObjects(comparing)
+    page = await objects.open()
+    assert [await objects.deny(page) for _ in range(2)] == ["denied", "repeated"]
+    allowed = await objects.open()
+    await objects.allow(allowed)
+    assert await objects.deny(allowed) == "answered"
+    await objects.browser_sessions.end(page.browser)
+    assert [await objects.deny(page), await objects.deny(Page())] == ["signed_out", "unknown"]
 
 
 async def redeem_authorization_code(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    name = await nouns.issue_code()
-    assert [await nouns.redeem(name) for _ in range(2)] == [600_000, "repeated"]
-    late = await nouns.issue_code()
+    objects = StoreObjects(comparing)
+    name = await objects.issue_code()
+    assert [await objects.redeem(name) for _ in range(2)] == [600_000, "repeated"]
+    late = await objects.issue_code()
     comparing.offset_ms += DEFAULT_LIFETIMES.code_ms
-    assert await nouns.redeem(late) == "unknown"
-    covered = await nouns.issue_code()
+    assert await objects.redeem(late) == "unknown"
+    covered = await objects.issue_code()
     await mark(comparing)
-    assert await nouns.redeem(covered) == "revoked"
+    assert await objects.redeem(covered) == "revoked"
 
 
 async def spend_refresh_token(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    grant = await nouns.must_start()
+    objects = StoreObjects(comparing)
+    grant = await objects.must_start()
     refusals = [
-        await nouns.spend(grant, 1, client_id="another-app"),
-        await nouns.spend(grant, 1, allowed_scope=""),
-        await nouns.spend(grant, 1, wanted_scope="role:device"),
+        await objects.spend(grant, 1, client_id="another-app"),
+        await objects.spend(grant, 1, allowed_scope=""),
+        await objects.spend(grant, 1, wanted_scope="role:device"),
     ]
     assert [each.verdict for each in refusals] == ["foreign", "withdrawn", "beyond"]
-    with_secret = await nouns.must_start(secret_used=True)
-    assert (await nouns.spend(with_secret, 1)).verdict == "without_secret"
+    with_secret = await objects.must_start(secret_used=True)
+    assert (await objects.spend(with_secret, 1)).verdict == "without_secret"
     verdicts = [
-        (await nouns.spend(grant, generation, wanted_scope="role:organisation")).verdict for generation in (1, 1)
+        (await objects.spend(grant, generation, wanted_scope="role:organisation")).verdict for generation in (1, 1)
     ]
-    assert [*verdicts, (await nouns.spend(grant, 9)).verdict] == ["rotated", "repeated", "recovered"]
+    assert [*verdicts, (await objects.spend(grant, 9)).verdict] == ["rotated", "repeated", "recovered"]
     comparing.offset_ms += GRACE_MS
-    assert [(await nouns.spend(grant, 1)).verdict for _ in range(2)] == ["replayed", "unknown"]
+    assert [(await objects.spend(grant, 1)).verdict for _ in range(2)] == ["replayed", "unknown"]
 
 
 async def end_family(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    grant = await nouns.must_start()
+    objects = StoreObjects(comparing)
+    grant = await objects.must_start()
     for generation in (1, 1, 2):
-        await nouns.spend(grant, generation)
+        await objects.spend(grant, generation)
     digest = grant.first.family_digest
     ended = [
-        await nouns.families.end(SHARD, digest, client_id=client_id, reason="revoked")
+        await objects.families.end(SHARD, digest, client_id=client_id, reason="revoked")
         for client_id in ("another-app", "phone-app", "phone-app")
     ]
     assert ended == [None, USER.username, None]
 
 
 async def revoke_access_token(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    [access_token] = (await nouns.must_start()).access_tokens
+    objects = StoreObjects(comparing)
+    [access_token] = (await objects.must_start()).access_tokens
     tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
-    revoked = [await nouns.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
+    revoked = [await objects.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
     assert revoked == [None, USER.username, None]
 
 
 async def mark_revoked(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    grant = await nouns.must_start()
-    await nouns.open()
+    objects = StoreObjects(comparing)
+    grant = await objects.must_start()
+    await objects.open()
     assert await mark(comparing, f"family:{grant.first.family_digest}") == "marked"
-    await nouns.must_start()
+    await objects.must_start()
     assert await mark(comparing) == "resumed"
 
 
 async def delete_revoked(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
-    kept, earlier = await nouns.must_start(), await nouns.must_start()
+    objects = StoreObjects(comparing)
+    kept, earlier = await objects.must_start(), await objects.must_start()
     for generation in (1, 1, 2):
-        await nouns.spend(earlier, generation)
-    await nouns.issue_code()
-    await nouns.open()
+        await objects.spend(earlier, generation)
+    await objects.issue_code()
+    await objects.open()
     revocations = Revocations(comparing, max_keys=2)
     until_ms = await comparing.read_clock_ms()
     comparing.offset_ms += 5_000
-    await nouns.must_start()
+    await objects.must_start()
     await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
     await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
 
 
 async def reserve_attempt(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
+    objects = StoreObjects(comparing)
     for _ in range(2):
-        await nouns.attempts.reserve([ONE, TWO])
+        await objects.attempts.reserve([ONE, TWO])
     assert await reserve(comparing, ONE, TWO) == "busy"
-    await nouns.attempts.settle([ONE, TWO], [ONE, TWO], passed=False)
+    await objects.attempts.settle([ONE, TWO], [ONE, TWO], passed=False)
     assert await reserve(comparing, ONE, TWO) == "exhausted"
 
 
@@ -175,13 +175,13 @@ async def reserve(store_client: StoreClient, *counters: Counter) -> str:
 
 
 async def settle_attempt(comparing: ComparingClient) -> None:
-    nouns = Nouns(comparing)
+    objects = StoreObjects(comparing)
     for passed in (True, False, True, False):
-        await nouns.attempts.reserve([TWO])
-        await nouns.attempts.settle([TWO], passed=passed)
-    await nouns.attempts.reserve([ONE, TWO])
-    await nouns.attempts.reserve([TWO])
-    await nouns.attempts.settle([ONE, TWO], passed=False)
+        await objects.attempts.reserve([TWO])
+        await objects.attempts.settle([TWO], passed=passed)
+    await objects.attempts.reserve([ONE, TWO])
+    await objects.attempts.reserve([TWO])
+    await objects.attempts.settle([ONE, TWO], passed=False)
 
 
 CLIENT: Final = Client(client_id="c", redirect_uris=("https://a.example/callback",))
@@ -189,20 +189,20 @@ ORIGINS: Final = ("https://a.example", "https://b.example")
 
 
 async def put_client(comparing: ComparingClient) -> None:
-    registry = Nouns(comparing).registry
+    registry = StoreObjects(comparing).registry
     await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
     await registry.put_client(CLIENT, old_origins=ORIGINS, new_origins=ORIGINS[:1], narrowing="refresh")
     await registry.put_client(CLIENT, old_origins=ORIGINS[:1], new_origins=(), narrowing="grant_or_scope")
 
 
 async def delete_client(comparing: ComparingClient) -> None:
-    registry = Nouns(comparing).registry
+    registry = StoreObjects(comparing).registry
     await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
     await registry.delete_client(CLIENT, origins=ORIGINS)
 
 
 async def replace_password_hash(comparing: ComparingClient) -> None:
-    registry = Nouns(comparing).registry
+    registry = StoreObjects(comparing).registry
     await registry.put_users([USER])
     user = await registry.find_user(USER.identity)
     assert user is not None
@@ -220,7 +220,7 @@ async def probe(store_client: StoreClient) -> None:
 
 
 async def append_events(comparing: ComparingClient) -> None:
-    events = Nouns(comparing).events
+    events = StoreObjects(comparing).events
     await events.append([b'{"a": 1}', b'{"b": "\xc3\xa9"}'], [b"{}"])
     await events.append([], [b'{"c": 3}'])
 

@@ -13,8 +13,8 @@ from service.store.families import Spent
 from service.store.keys import family_key
 from tests.house.lua_headers import NAMES, read_script
 from tests.lua.comparing import ComparingClient
-from tests.lua.nouns import SHARD, Nouns
 from tests.lua.scenarios import GRACE_MS, SCENARIOS
+from tests.lua.store_objects import SHARD, StoreObjects
 
 pytestmark = pytest.mark.single_server("fakeredis is one server")
 
@@ -29,27 +29,27 @@ async def test_a_script_does_the_same_on_both_servers(comparing: ComparingClient
 
 
 async def test_both_servers_refuse_an_unknown_version(comparing: ComparingClient, store: redis.Redis) -> None:
-    nouns = Nouns(comparing)
-    grant = await nouns.must_start()
+    objects = StoreObjects(comparing)
+    grant = await objects.must_start()
     store.hset(family_key(SHARD, grant.first.family_digest), "v", "3")
 
     with pytest.raises(StoreUnavailable, match="UNKNOWNVERSION"):
-        await nouns.spend(grant, 1)
+        await objects.spend(grant, 1)
 
 
 async def test_random_refreshes_do_the_same_on_both_servers(comparing: ComparingClient) -> None:
     """More than 100 generations, so that entries are overwritten and their times are kept in slices."""
-    random, nouns = Random(20), Nouns(comparing)
-    grant, head, seen = await nouns.must_start(), 1, set[tuple[str, bool]]()
+    random, objects = Random(20), StoreObjects(comparing)
+    grant, head, seen = await objects.must_start(), 1, set[tuple[str, bool]]()
     for _ in range(STEPS):
         comparing.offset_ms += random.choice((0, 1, 900, 4_000, GRACE_MS // 60))
         back = random.choice((0, 0, 0, 0, 0, 1, 1, 2, 40, 110)) if head > 120 else random.choice((0, 0, 0, 1, -1))
-        outcome = await nouns.spend(grant, max(1, head - back))
+        outcome = await objects.spend(grant, max(1, head - back))
         seen.add((outcome.verdict, back > 100))
         if isinstance(outcome, Spent):
             head = outcome.head
         elif outcome.verdict == "replayed":
-            grant, head = await nouns.must_start(), 1
+            grant, head = await objects.must_start(), 1
 
     assert {("rotated", False), ("recovered", False), ("repeated", False)} <= seen
     assert {("repeated", True), ("replayed", True)} <= seen

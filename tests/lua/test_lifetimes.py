@@ -15,8 +15,8 @@ from service.store.attempts import Counter
 from service.store.keys import LASTING_KINDS, family_key, get_kind
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
-from tests.lua.nouns import CLIENT_ID, SHARD, Grant, Nouns, Page
 from tests.lua.scenarios import ONE, fence, mark, probe, reserve, use_lock
+from tests.lua.store_objects import CLIENT_ID, SHARD, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
 DAY: Final = 86_400
@@ -26,44 +26,44 @@ OTHER: Final = Counter("login:{abc}:other", 5, 60_000)
 OF_ADDRESS: Final = Counter("address:{abc}:login", 1, 3_600_000)
 
 
-async def end_family(nouns: Nouns) -> None:
-    grant = await nouns.must_start()
-    await nouns.families.end(SHARD, grant.first.family_digest, client_id=CLIENT_ID, reason="revoked")
+async def end_family(objects: StoreObjects) -> None:
+    grant = await objects.must_start()
+    await objects.families.end(SHARD, grant.first.family_digest, client_id=CLIENT_ID, reason="revoked")
 
 
-async def interrupt_revocation(nouns: Nouns) -> None:
-    await nouns.must_start()
-    await mark(nouns.store_client)
+async def interrupt_revocation(objects: StoreObjects) -> None:
+    await objects.must_start()
+    await mark(objects.store_client)
 
 
-async def redeem_code(nouns: Nouns) -> None:
-    await nouns.redeem(await nouns.issue_code())
+async def redeem_code(objects: StoreObjects) -> None:
+    await objects.redeem(await objects.issue_code())
 
 
-async def fail_twice(nouns: Nouns) -> None:
+async def fail_twice(objects: StoreObjects) -> None:
     for _ in range(2):
-        await nouns.attempts.count([ONE])
+        await objects.attempts.count([ONE])
 
 
-WRITES: Final[dict[str, tuple[int, Callable[[Nouns], Awaitable[object]]]]] = {
-    "access": (600, Nouns.must_start),
-    "family": (MONTH, Nouns.must_start),
+WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]] = {
+    "access": (600, StoreObjects.must_start),
+    "family": (MONTH, StoreObjects.must_start),
     "ended": (DAY, end_family),
-    "code": (MINUTE, Nouns.issue_code),
+    "code": (MINUTE, StoreObjects.issue_code),
     "redeemed": (600, redeem_code),
-    "external": (600, lambda nouns: nouns.external_logins.take("state", 600_000)),
-    "browser": (3_600, lambda nouns: nouns.sign_in(Page())),
-    "consent": (1_800, Nouns.open),
-    "index": (MONTH, Nouns.must_start),
+    "external": (600, lambda objects: objects.external_logins.take("state", 600_000)),
+    "browser": (3_600, lambda objects: objects.sign_in(Page())),
+    "consent": (1_800, StoreObjects.open),
+    "index": (MONTH, StoreObjects.must_start),
     "revoked": (MONTH + MINUTE, interrupt_revocation),
     "mark": (MONTH + MINUTE, interrupt_revocation),
     "login": (MINUTE, fail_twice),
-    "address": (3_600, lambda nouns: nouns.attempts.count([OF_ADDRESS])),
-    "lease": (10, lambda nouns: nouns.attempts.reserve([OTHER])),
-    "lock": (10, lambda nouns: use_lock(nouns.store_client, "take", "a")),
-    "probe": (10, lambda nouns: probe(nouns.store_client)),
-    "fence": (DAY, lambda nouns: fence(nouns.store_client)),
-    "events": (MONTH, lambda nouns: nouns.events.append([b"{}"], [b"{}"])),
+    "address": (3_600, lambda objects: objects.attempts.count([OF_ADDRESS])),
+    "lease": (10, lambda objects: objects.attempts.reserve([OTHER])),
+    "lock": (10, lambda objects: use_lock(objects.store_client, "take", "a")),
+    "probe": (10, lambda objects: probe(objects.store_client)),
+    "fence": (DAY, lambda objects: fence(objects.store_client)),
+    "events": (MONTH, lambda objects: objects.events.append([b"{}"], [b"{}"])),
 }
 """The lifetime of each kind of key in seconds, and what writes it."""
 
@@ -83,10 +83,10 @@ def test_every_kind_of_key_that_expires_is_here() -> None:
 @pytest.mark.clause("decided-i6-everything-expires", "decided-throttle-lifetimes")
 @pytest.mark.parametrize("kind", WRITES)
 async def test_a_key_ends_with_its_lifetime(
-    nouns: Nouns, fake: redis.Redis, server_clock: ServerClock, kind: str
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock, kind: str
 ) -> None:
     seconds, write = WRITES[kind]
-    await write(nouns)
+    await write(objects)
     keys = list_keys(fake, kind)
     server_clock.advance(seconds - 1)
 
@@ -98,9 +98,11 @@ async def test_a_key_ends_with_its_lifetime(
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_nothing_is_left_of_any_operation(nouns: Nouns, fake: redis.Redis, server_clock: ServerClock) -> None:
+async def test_nothing_is_left_of_any_operation(
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
+) -> None:
     for _, write in WRITES.values():
-        await write(nouns)
+        await write(objects)
         assert all(int(fake.pttl(key)) > 0 for key in fake.scan_iter(count=1000))
     server_clock.advance(MONTH + MINUTE + 1)
 
@@ -115,75 +117,77 @@ async def test_the_time_of_the_server_is_the_moved_one(fake: redis.Redis, server
 
 
 @pytest.mark.clause("decided-access-token-ttl")
-async def test_an_access_token_is_dead_after_601_seconds(nouns: Nouns, server_clock: ServerClock) -> None:
-    [access_token] = (await nouns.must_start()).access_tokens
+async def test_an_access_token_is_dead_after_601_seconds(objects: StoreObjects, server_clock: ServerClock) -> None:
+    [access_token] = (await objects.must_start()).access_tokens
     server_clock.advance(599)
-    assert await nouns.access_tokens.find(access_token) is not None
+    assert await objects.access_tokens.find(access_token) is not None
     server_clock.advance(2)
 
-    assert await nouns.access_tokens.find(access_token) is None
-    assert await nouns.access_tokens.revoke(access_token, client_id=CLIENT_ID) is None
+    assert await objects.access_tokens.find(access_token) is None
+    assert await objects.access_tokens.revoke(access_token, client_id=CLIENT_ID) is None
 
 
 @pytest.mark.clause("6749-4.1.2-code-expires", "decided-code-ttl")
 @pytest.mark.parametrize(("seconds", "outcome"), [(59, 600_000), (61, "unknown")])
 async def test_a_code_is_redeemed_within_a_minute(
-    nouns: Nouns, server_clock: ServerClock, seconds: int, outcome: int | str
+    objects: StoreObjects, server_clock: ServerClock, seconds: int, outcome: int | str
 ) -> None:
-    code = await nouns.issue_code()
+    code = await objects.issue_code()
     server_clock.advance(seconds)
 
-    assert await nouns.redeem(code) == outcome
+    assert await objects.redeem(code) == outcome
 
 
 @pytest.mark.clause("decided-second-exchange-remembered")
 @pytest.mark.parametrize(("seconds", "verdict"), [(599, "repeated"), (601, "unknown")])
 async def test_an_exchange_is_remembered_for_ten_minutes(
-    nouns: Nouns, server_clock: ServerClock, seconds: int, verdict: str
+    objects: StoreObjects, server_clock: ServerClock, seconds: int, verdict: str
 ) -> None:
-    code = await nouns.issue_code()
-    await nouns.redeem(code)
+    code = await objects.issue_code()
+    await objects.redeem(code)
     server_clock.advance(seconds)
 
-    assert await nouns.redeem(code) == verdict
+    assert await objects.redeem(code) == verdict
 
 
 @pytest.mark.clause("spec-8-grace-five-minutes", "spec-3-replay-in-grace")
 @pytest.mark.parametrize(("seconds", "verdict"), [(299, "repeated"), (301, "replayed")])
 async def test_a_replay_is_answered_within_the_grace(
-    nouns: Nouns, fake: redis.Redis, server_clock: ServerClock, seconds: int, verdict: str
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock, seconds: int, verdict: str
 ) -> None:
-    grant = await nouns.must_start()
-    await nouns.spend(grant, 1)
+    grant = await objects.must_start()
+    await objects.spend(grant, 1)
     server_clock.advance(seconds)
 
-    assert (await nouns.spend(grant, 1)).verdict == verdict
+    assert (await objects.spend(grant, 1)).verdict == verdict
     assert is_alive(fake, grant) == (verdict == "repeated")
 
 
 @pytest.mark.clause("decided-refresh-token-ttl")
 async def test_each_refresh_gives_a_family_thirty_more_days(
-    nouns: Nouns, fake: redis.Redis, server_clock: ServerClock
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
 ) -> None:
-    grant = await nouns.must_start()
+    grant = await objects.must_start()
     for generation in (1, 2, 3):
         server_clock.advance(MONTH - 1)
-        assert (await nouns.spend(grant, generation)).verdict == "rotated"
+        assert (await objects.spend(grant, generation)).verdict == "rotated"
     server_clock.advance(MONTH - 1)
     assert is_alive(fake, grant)
     server_clock.advance(2)
 
-    assert (await nouns.spend(grant, 4)).verdict == "unknown"
+    assert (await objects.spend(grant, 4)).verdict == "unknown"
     assert fake.dbsize() == 0
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_a_mark_outlives_all_that_it_covers(nouns: Nouns, fake: redis.Redis, server_clock: ServerClock) -> None:
-    grant = await nouns.must_start()
-    await mark(nouns.store_client)
+async def test_a_mark_outlives_all_that_it_covers(
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
+) -> None:
+    grant = await objects.must_start()
+    await mark(objects.store_client)
     server_clock.advance(MONTH - 1)
     assert is_alive(fake, grant)
-    assert (await nouns.spend(grant, 1)).verdict == "unknown"
+    assert (await objects.spend(grant, 1)).verdict == "unknown"
     server_clock.advance(2)
 
     assert not is_alive(fake, grant)
@@ -192,69 +196,76 @@ async def test_a_mark_outlives_all_that_it_covers(nouns: Nouns, fake: redis.Redi
 
 @pytest.mark.clause("decided-i6-pending-login-expires")
 async def test_a_consent_ends_with_its_browser_session(
-    nouns: Nouns, fake: redis.Redis, server_clock: ServerClock
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
 ) -> None:
     page = Page()
-    await nouns.sign_in(page)
+    await objects.sign_in(page)
     server_clock.advance(3_000)
-    assert await nouns.hold(page)
+    assert await objects.hold(page)
     server_clock.advance(599)
-    assert await nouns.consents.find(page.consent) is not None
+    assert await objects.consents.find(page.consent) is not None
     server_clock.advance(2)
 
-    assert [await nouns.consents.find(page.consent), await nouns.browser_sessions.find(page.browser)] == [None, None]
-    assert not await nouns.hold(page)
+    assert [await objects.consents.find(page.consent), await objects.browser_sessions.find(page.browser)] == [
+        None,
+        None,
+    ]
+    assert not await objects.hold(page)
     assert fake.dbsize() == 0
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
-async def test_a_limit_that_is_reached_lasts_for_its_window(nouns: Nouns, server_clock: ServerClock) -> None:
-    await fail_twice(nouns)
+async def test_a_limit_that_is_reached_lasts_for_its_window(objects: StoreObjects, server_clock: ServerClock) -> None:
+    await fail_twice(objects)
     server_clock.advance(59)
-    assert await reserve(nouns.store_client, ONE) == "exhausted"
+    assert await reserve(objects.store_client, ONE) == "exhausted"
     server_clock.advance(2)
 
-    assert await reserve(nouns.store_client, ONE) == "reserved"
+    assert await reserve(objects.store_client, ONE) == "reserved"
 
 
-async def test_a_check_without_an_outcome_counts_for_ten_seconds(nouns: Nouns, server_clock: ServerClock) -> None:
+async def test_a_check_without_an_outcome_counts_for_ten_seconds(
+    objects: StoreObjects, server_clock: ServerClock
+) -> None:
     for _ in range(2):
-        await nouns.attempts.reserve([ONE])
+        await objects.attempts.reserve([ONE])
     server_clock.advance(9)
-    assert await reserve(nouns.store_client, ONE) == "busy"
+    assert await reserve(objects.store_client, ONE) == "busy"
     server_clock.advance(2)
 
-    assert await reserve(nouns.store_client, ONE) == "reserved"
+    assert await reserve(objects.store_client, ONE) == "reserved"
 
 
-async def test_a_lock_that_is_not_renewed_is_lost_after_ten_seconds(nouns: Nouns, server_clock: ServerClock) -> None:
-    await use_lock(nouns.store_client, "take", "a")
+async def test_a_lock_that_is_not_renewed_is_lost_after_ten_seconds(
+    objects: StoreObjects, server_clock: ServerClock
+) -> None:
+    await use_lock(objects.store_client, "take", "a")
     server_clock.advance(9)
-    assert await use_lock(nouns.store_client, "take", "b") == "held"
-    assert await use_lock(nouns.store_client, "renew", "a") == "renewed"
+    assert await use_lock(objects.store_client, "take", "b") == "held"
+    assert await use_lock(objects.store_client, "renew", "a") == "renewed"
     server_clock.advance(9)
-    assert await use_lock(nouns.store_client, "take", "b") == "held"
+    assert await use_lock(objects.store_client, "take", "b") == "held"
     server_clock.advance(2)
 
-    assert await use_lock(nouns.store_client, "take", "b") == "taken"
-    assert await use_lock(nouns.store_client, "renew", "a") == "lost"
+    assert await use_lock(objects.store_client, "take", "b") == "taken"
+    assert await use_lock(objects.store_client, "renew", "a") == "lost"
 
 
-async def test_a_login_returns_once_within_its_lifetime(nouns: Nouns, server_clock: ServerClock) -> None:
-    assert await nouns.external_logins.take("state", 600_000)
+async def test_a_login_returns_once_within_its_lifetime(objects: StoreObjects, server_clock: ServerClock) -> None:
+    assert await objects.external_logins.take("state", 600_000)
     server_clock.advance(599)
-    assert not await nouns.external_logins.take("state", 600_000)
+    assert not await objects.external_logins.take("state", 600_000)
     server_clock.advance(2)
 
-    assert await nouns.external_logins.take("state", 600_000)
+    assert await objects.external_logins.take("state", 600_000)
 
 
 async def test_each_event_gives_its_stream_thirty_more_days(
-    nouns: Nouns, fake: redis.Redis, server_clock: ServerClock
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
 ) -> None:
-    await nouns.events.append([b"{}"], [b"{}"])
+    await objects.events.append([b"{}"], [b"{}"])
     server_clock.advance(MONTH - 1)
-    await nouns.events.append([b"{}"])
+    await objects.events.append([b"{}"])
     server_clock.advance(MONTH - 1)
 
     assert list_keys(fake, "events") == ["events:{registry}"]

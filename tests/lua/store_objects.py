@@ -1,4 +1,4 @@
-"""The store's nouns over any client, with names that a test makes."""
+"""The objects of the store over any client, with names that a test makes."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Page:
         self.code_name = Keyring((b"k" * 32,)).derive_code(self.consent)
 
 
-class Nouns:
-    """All nouns of the store over one client, with the default lifetimes."""
+class StoreObjects:
+    """All objects of the store over one client, with the default lifetimes."""
 
     def __init__(self, store_client: StoreClient) -> None:
         self.store_client = store_client
