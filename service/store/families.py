@@ -176,7 +176,7 @@ class Families:
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
-        """Return the family, or None. A record may outlive its `expires_ms`, while an access token of it lives."""
+        """Return the family, or None. The record may outlive the family, see `look_ahead` in lua/shared/families.lua."""
         fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
         return parse_capped_family(fields, self._lifetimes) if fields else None
 
@@ -216,7 +216,8 @@ class Families:
     async def list_of_user(self, identity: UserIdentity, most: int) -> tuple[list[tuple[str, FamilyRecord]], bool]:
         """Return at most `most` live families of the user, by digest, and True if there may be more.
 
-        The families that expire last are chosen. They are sorted by their last use, the latest first.
+        The families whose entries in the index expire last are chosen. They are sorted by their last use, the latest
+        first.
         """
         shard, subject = identity.shard, identity.subject
         families = await list_members(self._redis, identity, "family", most, members_at_once=self.members_at_once)
@@ -228,7 +229,8 @@ class Families:
             for digest, fields in zip(families, records, strict=False)
             if fields
         ]
-        live = [(digest, family) for digest, family in found if family.created_ms > int(mark or 0)]
+        now_ms = await self.read_clock_ms()
+        live = [pair for pair in found if pair[1].created_ms > int(mark or 0) and now_ms < pair[1].lives_until_ms]
         return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), len(families) > most
 
 

@@ -3,14 +3,14 @@
 | key                            | type   | lives                                  | written by                        |
 | ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
 | access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
-| family:{shard}:<family digest> | hash   | until the family and its tokens end    | start, redeem, spend              |
+| family:{shard}:<family digest> | hash   | until family and tokens end, and more  | start, redeem, spend              |
 | ended:{shard}:<family digest>  | string | a day from the family's end            | end_family, spend, delete_revoked |
 | code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
 | redeemed:{shard}:<code digest> | string | ten minutes, or a code's longer life   | redeem_authorization_code         |
 | external:{shard}:<digest>      | string | ten minutes                            | external_logins                   |
 | browser:{shard}:<digest>       | string | the browser session's lifetime         | start_browser_session             |
 | consent:{shard}:<digest>       | string | half an hour, or less with its session | hold_consent, allow, deny         |
-| index:{shard}:<subject>        | zset   | as long as its longest-lived member    | start, redeem, spend, hold, allow |
+| index:{shard}:<subject>        | zset   | as its longest-lived member, and more  | start, redeem, spend, hold, allow |
 | revoked:{shard}:<subject>      | zset   | until revokeAll ends, at most as mark  | mark_revoked                      |
 | mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
 | login:{shard}:<subject>[:from] | string | its window, or less                    | settle_attempt                    |
@@ -31,6 +31,9 @@
 | fence:{shard}                  | string | a day                                  | leave_fence                       |
 | events:{registry}              | stream | thirty days after the last event       | append_events                     |
 | events:{registry}:strangers    | stream | thirty days after the last event       | append_events                     |
+
+"And more" is at most a tenth of the lifetime of a refresh token, and at most a day, so that not every refresh must
+write these lifetimes.
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
 the user's subject. All keys of one user share it, and each of the user's tokens names it. The shard of a login that

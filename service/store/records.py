@@ -1,8 +1,8 @@
 """Parsers for the records in Redis: hashes, lines after a version, or JSON.
 
 While two versions of the service run side by side, the older one meets records of the newer one. It treats such a
-record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it. lua/records.lua
-documents each field.
+record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it. The file
+lua/shared/records.lua documents each field.
 """
 
 from __future__ import annotations
@@ -73,6 +73,11 @@ class FamilyRecord(NamedTuple):
     def used_ms(self) -> int:
         """The time of the last refresh, or of the grant. Replays do not count."""
         return self.access[-1].ms if self.access else self.created_ms
+
+    @property
+    def lives_until_ms(self) -> int:
+        """The time when both the family and its last access token have ended."""
+        return max(self.expires_ms, self.access_until_ms)
 
     @property
     def access_digests(self) -> list[str]:
@@ -154,7 +159,7 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
         grant_type, secret_used, sid, upstream_subject, audience = field["g"].split("\n")
         access = (_parse_access_entry(value) for name, value in field.items() if _ACCESS_FIELD.fullmatch(name))
         spent = (_parse_spent_entry(value) for name, value in field.items() if _SPENT_FIELD.fullmatch(name))
-        created_ms, ends_in_ms, last_ends_in_ms = map(int, field["t"].split(" "))
+        created_ms, ends_in_ms, last_ends_in_ms, *_ = map(int, field["t"].split(" "))
         return FamilyRecord(
             head=int(field["h"]),
             created_ms=created_ms,

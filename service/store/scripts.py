@@ -1,22 +1,58 @@
-"""Loading of the store's Lua scripts. Each file is one change of state; `lua/records.lua` is prepended to each."""
+"""Loading of the store's Lua scripts. Each file of `lua` is one change of state; `lua/shared` has what they share."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.redis_client.script import OWN_SCRIPTS, Script, list_scripts, read_script
 
 _FOLDER: Final = files("service.store") / "lua"
-_RECORDS: Final = "records"
+_SHARED: Final = ("records", "families", "spent_generations", "pages")
+"""The files of `lua/shared`. Each uses only what it defines itself, or what a file before it defines."""
+
+_FLAGS: Final = "--!df flags=allow-undeclared-keys"
+"""Permits a script on Dragonfly to derive keys. Other servers ignore this comment."""
+
+_NAMES: Final = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
+_WORD: Final = re.compile(r"\w+")
+
+
+class _Definition(NamedTuple):
+    names: frozenset[str]
+    text: str
 
 
 def load_script(name: str) -> Script:
-    """Return the script of `lua/<name>.lua`, ready for EVALSHA."""
-    return read_script(_FOLDER, name, (_FOLDER / f"{_RECORDS}.lua").read_text())
+    """Return the script of `lua/<name>.lua`, ready for EVALSHA.
+
+    The shared definitions that it uses are in front of it. Redis runs a definition at each call of the script, so
+    unused ones would cost time.
+    """
+    used = set(_WORD.findall((_FOLDER / f"{name}.lua").read_text()))
+    chosen: list[str] = []
+    for definition in reversed(_read_definitions()):
+        if definition.names & used:
+            used.update(_WORD.findall(definition.text))
+            chosen.append(definition.text)
+    return read_script(_FOLDER, name, "\n\n".join([_FLAGS, *reversed(chosen)]))
 
 
 def load_all_scripts() -> dict[str, str]:
     """Return the texts of all scripts by SHA-1, including those of the Redis client."""
-    scripts = [load_script(name) for name in list_scripts(_FOLDER) if name != _RECORDS]
+    scripts = [load_script(name) for name in list_scripts(_FOLDER)]
     return {script.sha1: script.text for script in (*OWN_SCRIPTS.values(), *scripts)}
+
+
+@cache
+def _read_definitions() -> tuple[_Definition, ...]:
+    """Return the paragraphs of the shared files, in order. A paragraph ends at an empty line."""
+    paragraphs = [
+        paragraph for name in _SHARED for paragraph in (_FOLDER / "shared" / f"{name}.lua").read_text().split("\n\n")
+    ]
+    return tuple(
+        _Definition(frozenset(name for names in _NAMES.findall(text) for name in names.split(", ")), text.strip("\n"))
+        for text in paragraphs
+    )

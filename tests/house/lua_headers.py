@@ -3,11 +3,13 @@
 import re
 from dataclasses import dataclass
 
+from service.redis_client.script import OWN_SCRIPTS
+from service.store.scripts import load_script
 from tests.support.servers import CHECKOUT
 
 FOLDERS = (CHECKOUT / "service" / "store" / "lua", CHECKOUT / "service" / "redis_client" / "lua")
-RECORDS = FOLDERS[0] / "records.lua"
-FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.lua") if path != RECORDS}
+FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.lua")}
+SHARED = sorted((FOLDERS[0] / "shared").glob("*.lua"))
 NAMES = sorted(FILES)
 
 FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES")
@@ -31,7 +33,6 @@ _FIELD = re.compile(r"-- (KEYS|DERIVED|ARGV|RETURNS|CLAUSES)\s+(.*)")
 _BINDING = re.compile(r"local ([\w, ]+) = (.+)")
 _INDEXED = re.compile(r"(?:tonumber|cjson\.decode)?\(?(KEYS|ARGV)\[(\d+)\]\)?")
 _WHOLE = re.compile(r"(KEYS|ARGV)|\{ unpack\((KEYS|ARGV), (\d+)(?:, #KEYS - 1)?\) \}")
-_FUNCTION = re.compile(r"^local function (\w+)\(.*?(?=^local function |\Z)", re.MULTILINE | re.DOTALL)
 _BUILT = re.compile(r"key_of\('(\w+)'")
 
 
@@ -136,13 +137,6 @@ def returned_words(script: LuaScript) -> set[str]:
 
 
 def built_kinds(script: LuaScript) -> set[str]:
-    """The kinds of keys that the body builds, by itself or through functions of records.lua."""
-    functions = {match[1]: match[0] for match in _FUNCTION.finditer(RECORDS.read_text())}
-    pending, seen, kinds = [script.body], set[str](), set[str]()
-    while pending:
-        text = pending.pop()
-        kinds |= set(_BUILT.findall(text))
-        called = {name for name in functions if name not in seen and re.search(rf"\b{name}\(", text)}
-        seen |= called
-        pending += [functions[name] for name in called]
-    return kinds
+    """The kinds of keys that the script builds, by itself or through shared definitions."""
+    loaded = OWN_SCRIPTS.get(script.name) or load_script(script.name)
+    return set(_BUILT.findall(loaded.text))

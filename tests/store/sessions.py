@@ -42,6 +42,9 @@ DEFAULT_LIFETIMES = Lifetimes(
     refresh_grace_ms=300_000,
 )
 
+KEPT_MS = 2_592_000_000 + 86_400_000
+"""How long the key of a family and its entry in the index live, with the look-ahead of a day."""
+
 Result = TypeVar("Result")
 
 _TOMBSTONE_LINES = "version ended_ms reason head presented spent_ms created_ms client_id subject username scope"

@@ -6,7 +6,7 @@ import pytest
 from service.protocol.authorization_code import RedeemedCode
 from tests.conftest import Clock
 from tests.store.pages import Pages
-from tests.store.sessions import ENDUSER, Sessions
+from tests.store.sessions import ENDUSER, KEPT_MS, Sessions
 from tests.support.clients_and_users import ALICE, BOB, PHONE_CALLBACK
 
 
@@ -61,7 +61,7 @@ async def test_a_code_does_not_shorten_the_index_of_a_session(sessions: Sessions
     session = await sessions.start()
     name = await sessions.issue_code()
 
-    assert sessions.elapsed.leaves(sessions.pttl(pages.index_key()), 2_592_000_000)
+    assert sessions.elapsed.leaves(sessions.pttl(pages.index_key()), KEPT_MS)
     assert {session.member, f"code:{name.digest}"} <= set(pages.index())
 
 

@@ -164,7 +164,7 @@ async def test_what_was_refreshed_meanwhile_keeps_its_longer_life_in_the_index(
 ) -> None:
     (session,) = await set_aside(sessions, 1)
     until_ms = sessions.parsed(session).created_ms - 1
-    clock.advance(1_000)
+    clock.advance(100_000)
     await sessions.refresh(session)
     index, ttl_ms = sessions.index(session), sessions.pttl(INDEX)
 

@@ -172,7 +172,7 @@ async def test_of_a_family_that_never_was_or_ran_out_nothing_is_known(
     sessions: Sessions, inspect: Inspector, clock: Clock
 ) -> None:
     session = await sessions.start()
-    clock.advance(2_592_001)
+    clock.advance(2_678_401)
     never = Session(session.identity, "phone-app", False, make_first_refresh_token("0a3"))
 
     for unknown in (session, never):

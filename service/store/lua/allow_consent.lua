@@ -21,7 +21,7 @@ if consent.answer ~= '' then return { 'answered' } end
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local expires_ms = now_ms + code_ttl_ms
-local record = string.format('2\n%.0f\n%.0f\n', math.max(now_ms, consent.created_ms), expires_ms)
+local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms), expires_ms)
   .. table.concat({
     consent.subject, client_id, redirect_uri, code_challenge, username, scope,
     consent.sid, consent.upstream_subject, consent.audience,

@@ -30,5 +30,5 @@ if remainder == 0 then
   if redis.call('EXISTS', index_key) == 1 then redis.call('RENAME', index_key, revoked_key) end
   redis.call('PEXPIRE', revoked_key, lifetime_ms)
 end
-redis.call('SET', mark_key, string.format('%.0f', marked_ms), 'PX', lifetime_ms)
+redis.call('SET', mark_key, string.format('%d', marked_ms), 'PX', lifetime_ms)
 return { remainder == 0 and 'marked' or 'resumed' }
