@@ -176,7 +176,7 @@ class Families:
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
-        """Return the family, or None. The record may outlive the family, see `look_ahead` in lua/shared/families.lua."""
+        """Return the family, or None. The record outlives the family by a look-ahead."""
         fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
         return parse_capped_family(fields, self._lifetimes) if fields else None
 

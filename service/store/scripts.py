@@ -18,6 +18,8 @@ _FLAGS: Final = "--!df flags=allow-undeclared-keys"
 
 _NAMES: Final = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
+_END: Final = re.compile(r"\n\n(?=\S)")
+"""The end of a definition: an empty line, before text without indentation."""
 
 
 class _Definition(NamedTuple):
@@ -48,11 +50,9 @@ def load_all_scripts() -> dict[str, str]:
 
 @cache
 def _read_definitions() -> tuple[_Definition, ...]:
-    """Return the paragraphs of the shared files, in order. A paragraph ends at an empty line."""
-    paragraphs = [
-        paragraph for name in _SHARED for paragraph in (_FOLDER / "shared" / f"{name}.lua").read_text().split("\n\n")
-    ]
+    """Return the definitions of the shared files, in order."""
+    texts = [text for name in _SHARED for text in _END.split((_FOLDER / "shared" / f"{name}.lua").read_text())]
     return tuple(
         _Definition(frozenset(name for names in _NAMES.findall(text) for name in names.split(", ")), text.strip("\n"))
-        for text in paragraphs
+        for text in texts
     )

@@ -13,13 +13,13 @@ TEXTS = list(load_all_scripts().values())
 
 
 def definitions_of(path: Path) -> list[str]:
-    """Return the paragraphs that define something."""
-    return [text for text in path.read_text().split("\n\n") if DEFINITION.search(text)]
+    """Return the parts of the file that define something. A part ends before an empty line and unindented text."""
+    return [text for text in re.split(r"\n\n(?=\S)", path.read_text()) if DEFINITION.search(text)]
 
 
 @pytest.mark.parametrize("path", SHARED, ids=lambda path: path.stem)
-def test_a_definition_ends_at_an_empty_line(path: Path) -> None:
-    for text in path.read_text().strip("\n").split("\n\n"):
+def test_a_part_of_a_file_defines_one_function_or_constants(path: Path) -> None:
+    for text in definitions_of(path):
         assert text.startswith(("-- ", "local ")), text
         assert len(re.findall(r"^local function ", text, re.MULTILINE)) <= 1, text
 

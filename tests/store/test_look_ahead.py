@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from service.store.keys import index_key
 from tests.conftest import Clock
 from tests.store.sessions import KEPT_MS, Session, Sessions
 

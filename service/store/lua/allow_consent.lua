@@ -27,7 +27,7 @@ local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms)
     consent.sid, consent.upstream_subject, consent.audience,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
-index_member(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)
+open_index().add(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)
 consent.answer = code_digest
 redis.call('SET', consent_key, format_consent(consent), 'KEEPTTL')
 return { 'issued' }

@@ -10,6 +10,7 @@ local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
 local most_keys, kept_member, until_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local reason, clock_offset_ms = ARGV[4], tonumber(ARGV[5])
 
+local families = open_families()
 local now_ms = read_clock(clock_offset_ms)
 -- Without until_ms every record is deleted, even one younger than the mark: it may only look younger, because the clock
 -- was set back before the mark was set.
@@ -19,10 +20,10 @@ if until_ms > 0 then covered_ms = math.max(until_ms, tonumber(redis.call('GET', 
 
 -- Returns how many keys were deleted in addition to the family's own, or nil if the family may stay.
 local function end_covered_family(digest)
-  local family = read_whole_family(key_of('family', digest))
+  local family = families.read_whole(key_of('family', digest))
   if not family then return 0 end
   if family.created_ms > covered_ms then return nil end
-  return end_family(family, digest, reason, now_ms)
+  return families.finish(family, digest, reason, now_ms)
 end
 
 local function end_covered(kind, digest)
@@ -49,7 +50,7 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
     steps = steps + 1 + (deleted or 0)
   end
 end
-if returned then trim_index(index_key, now_ms) end
+if returned then open_index().trim(index_key, now_ms) end
 local kept = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
 if redis.call('ZCARD', revoked_key) > (kept and 1 or 0) then return { 'more' } end
 return { 'finished' }

@@ -7,8 +7,9 @@
 local family_key = KEYS[1]
 local family_digest, client_id, reason, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-local family = read_whole_family(family_key)
+local families = open_families()
+local family = families.read_whole(family_key)
 if not family then return { 'unknown' } end
 if family.client_id ~= client_id then return { 'foreign' } end
-end_family(family, family_digest, reason, read_clock(clock_offset_ms))
+families.finish(family, family_digest, reason, read_clock(clock_offset_ms))
 return { 'ended', family.username }

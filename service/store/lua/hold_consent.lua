@@ -18,5 +18,5 @@ local consent = {
   sid = session.sid, upstream_subject = session.upstream_subject, audience = '', request = request,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
-index_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
+open_index().add(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
 return { 'held' }

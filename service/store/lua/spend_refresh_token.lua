@@ -25,12 +25,12 @@ if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secre
 
 -- All fields are read for a replay, and for a generation above the head, because Redis has lost the writes up to it.
 local is_replay = generation < family.head
-local whole = generation ~= family.head and read_whole_family(family_key)
+local whole = generation ~= family.head and open_families().read_whole(family_key)
 if is_replay then
-  local spent_ms = find_spent_ms(whole, generation)
+  local spent_ms = open_spent_generations().find_spent_ms(whole, generation)
   if not spent_ms or now_ms - spent_ms >= grace_ms then
     local replay = string.format('%d\n', generation) .. (spent_ms and string.format('%d', spent_ms) or '')
-    end_family(whole, family_digest, 'replayed', now_ms, replay)
+    open_families().finish(whole, family_digest, 'replayed', now_ms, replay)
     return { 'replayed', family.username }
   end
 end
@@ -43,14 +43,15 @@ if wanted_scope ~= '' then
 end
 
 if is_replay then
+  local spent = open_spent_generations()
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
-  local live = list_replayed(family, now_ms)
+  local live = spent.list_replayed(family, now_ms)
   live[#live + 1] = format_entry(access_digest, expires_ms, generation)
   -- A replay displaces only tokens of earlier replays, so one token of a replay may exceed ACCESS_TOKENS_PER_FAMILY.
-  while #live > 1 and are_too_many(live, whole.field) do delete_oldest(live) end
+  while #live > 1 and spent.are_too_many(live, whole.field) do spent.delete_oldest(live) end
   family.expires_ms = uncapped_ms
-  local streak, streak_length = count_streak(whole.field.k or '', generation)
-  local replays, times = count_replay(whole, generation)
+  local streak, streak_length = spent.count_streak(whole.field.k or '', generation)
+  local replays, times = spent.count_replay(whole, generation)
   redis.call('HSET', family_key, 't', format_times(family), 'p', table.concat(live), 'k', streak, 'n', replays)
   return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak_length, times }
 end
@@ -58,7 +59,7 @@ end
 -- If the clock was set back, the time of the previous spend is used. If Redis has lost that entry, the latest is used.
 local previous_ms, previous_generation = 0, -1
 if previous then previous_ms, previous_generation = parse_entry(previous) end
-if whole then previous_ms = math.max(previous_ms, find_latest_ms(whole.field)) end
+if whole then previous_ms = math.max(previous_ms, open_spent_generations().find_latest_ms(whole.field)) end
 local spent_ms = math.max(now_ms, previous_ms)
 local is_idle = previous_generation == generation - 1
   and now_ms >= math.max(family.access_until_ms, previous_ms + grace_ms)
@@ -82,18 +83,20 @@ end
 
 -- Only fields of generations from the floor on are deleted: the fields of older ones belong to newer generations now.
 if is_pruned then
-  if delete_old_fields(family_key, family, generation, needed) then add_field(changed, 'm', '') end
+  local has_no_slices = open_spent_generations().delete_old_fields(family_key, family, generation, needed)
+  if has_no_slices then add_field(changed, 'm', '') end
   add_field(changed, 'f', string.format('%d', math.max(family.floor, needed)))
   add_field(changed, 'o', format_old(family, generation + 1, math.max(family.access_until_ms, spent_ms + grace_ms)))
 end
 
 redis.call('HSET', family_key, unpack(changed))
 if family.replayed ~= '' then
-  local live = list_replayed(family, now_ms)
+  local spent = open_spent_generations()
+  local live = spent.list_replayed(family, now_ms)
   -- Each generation from the floor on has at most one entry. This upper bound makes it rare to read all fields.
   if generation - family.floor + 1 + #live > ACCESS_TOKENS_PER_FAMILY then
-    local field = read_whole_family(family_key).field
-    while #live > 0 and are_too_many(live, field) do delete_oldest(live) end
+    local field = open_families().read_whole(family_key).field
+    while #live > 0 and spent.are_too_many(live, field) do spent.delete_oldest(live) end
   end
   redis.call('HSET', family_key, 'p', table.concat(live))
 end

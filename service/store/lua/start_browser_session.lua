@@ -20,5 +20,5 @@ local login = former and former.subject == subject and former.login or browser_d
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
   .. table.concat({ subject, realm, username, login, name, '', '' }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
-index_member(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
+open_index().add(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }

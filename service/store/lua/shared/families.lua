@@ -43,16 +43,6 @@ local function read_family(family_key, one_field, other_field)
   return parse_family(values, 3), values[1], values[2]
 end
 
--- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
-local function read_whole_family(family_key)
-  local names_and_values, field, values = redis.call('HGETALL', family_key), {}, {}
-  for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
-  for name in string.gmatch('vhtscurgfmop', '.') do values[#values + 1] = field[name] or false end
-  local family = parse_family(values, 1)
-  if family then family.field = field end
-  return family
-end
-
 -- Returns the name of the field that holds the access token which this generation bought.
 local function access_field_of(generation) return 'a' .. generation % ACCESS_TOKENS_PER_FAMILY end
 
@@ -92,7 +82,7 @@ end
 
 local function keep_family(family_key, family, family_digest, now_ms)
   redis.call('PEXPIRE', family_key, string.format('%d', family.kept_until_ms - now_ms))
-  index_member(family.subject, 'family:' .. family_digest, family.kept_until_ms, now_ms)
+  open_index().add(family.subject, 'family:' .. family_digest, family.kept_until_ms, now_ms)
 end
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
@@ -110,30 +100,6 @@ local function start_family(family, family_digest, access_digest, now_ms, access
   return expires_ms - now_ms
 end
 
-local TOMBSTONE_MS = '86400000'
-
--- Ends a family that was read whole. A deletion comes first: a full Redis accepts it, refuses no write of a script
--- after the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way,
--- a repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how
--- many access tokens the record names.
-local function end_family(family, family_digest, reason, now_ms, replay)
-  local keys = {}
-  for name, entry in pairs(family.field) do
-    if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
-  end
-  for at = 1, #family.replayed, ENTRY_WIDTH do
-    keys[#keys + 1] = access_key_of(string.sub(family.replayed, at, at + DIGEST_WIDTH - 1))
-  end
-  if #keys > 0 then redis.call('DEL', unpack(keys)) end
-  forget_member(family.subject, 'family:' .. family_digest)
-  local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
-    .. string.format('\n%d\n', family.created_ms)
-    .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
-  redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
-  redis.call('DEL', key_of('family', family_digest))
-  return #keys
-end
-
 -- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 is no limit.
 local function cap_lifetime(created_ms, expires_ms, max_age_ms)
   if max_age_ms > 0 then return math.min(expires_ms, created_ms + max_age_ms) end
@@ -146,4 +112,44 @@ local function covers(allowed, wanted)
     if not string.find(' ' .. allowed .. ' ', ' ' .. word .. ' ', 1, true) then return false end
   end
   return true
+end
+
+-- Opens the functions that read and end a family with all of its fields.
+local function open_families()
+  local TOMBSTONE_MS = '86400000'
+  local families = {}
+
+  -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
+  function families.read_whole(family_key)
+    local names_and_values, field, values = redis.call('HGETALL', family_key), {}, {}
+    for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
+    for name in string.gmatch('vhtscurgfmop', '.') do values[#values + 1] = field[name] or false end
+    local family = parse_family(values, 1)
+    if family then family.field = field end
+    return family
+  end
+
+  -- Ends a family that was read whole. A deletion comes first: a full Redis accepts it, refuses no write of a script
+  -- after the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way,
+  -- a repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how
+  -- many access tokens the record names.
+  function families.finish(family, family_digest, reason, now_ms, replay)
+    local keys = {}
+    for name, entry in pairs(family.field) do
+      if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+    end
+    for at = 1, #family.replayed, ENTRY_WIDTH do
+      keys[#keys + 1] = access_key_of(string.sub(family.replayed, at, at + DIGEST_WIDTH - 1))
+    end
+    if #keys > 0 then redis.call('DEL', unpack(keys)) end
+    forget_member(family.subject, 'family:' .. family_digest)
+    local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
+      .. string.format('\n%d\n', family.created_ms)
+      .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
+    redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
+    redis.call('DEL', key_of('family', family_digest))
+    return #keys
+  end
+
+  return families
 end

@@ -1,5 +1,6 @@
 -- Documents the records of a user's shard, and defines what scripts of all kinds need. scripts.py puts those definitions
--- of this folder that a script uses in front of it. A definition ends at an empty line.
+-- of this folder that a script uses in front of it. A definition ends before an empty line that is followed by text
+-- without indentation.
 --
 -- Redis converts the number arguments of `redis.call` slowly, and `%d` is faster than `%.0f`. So the scripts format their
 -- numbers themselves. A time in ms is exact in both.
@@ -81,17 +82,25 @@ end
 -- Returns the time (ms) of the mark that a revokeAll set, or 0. A record created at or before the mark is revoked.
 local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
 
--- Removes expired members, and lets the index live as long as its longest-lived member.
-local function trim_index(index, now_ms)
-  redis.call('ZREMRANGEBYSCORE', index, '-inf', string.format('%d', now_ms))
-  local longest = redis.call('ZRANGE', index, '-1', '-1', 'WITHSCORES')
-  if longest[2] then redis.call('PEXPIRE', index, string.format('%d', math.max(1, longest[2] - now_ms))) end
-end
+-- Opens the functions for the index of a user. Redis creates every function of a script at each call, so functions that
+-- few calls need are created when they are opened.
+local function open_index()
+  local index = {}
 
-local function index_member(subject, member, expires_ms, now_ms)
-  local index = key_of('index', subject)
-  redis.call('ZADD', index, string.format('%d', expires_ms), member)
-  trim_index(index, now_ms)
+  -- Removes expired members, and lets the index live as long as its longest-lived member.
+  function index.trim(index_key, now_ms)
+    redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
+    local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
+    if longest[2] then redis.call('PEXPIRE', index_key, string.format('%d', math.max(1, longest[2] - now_ms))) end
+  end
+
+  function index.add(subject, member, expires_ms, now_ms)
+    local index_key = key_of('index', subject)
+    redis.call('ZADD', index_key, string.format('%d', expires_ms), member)
+    index.trim(index_key, now_ms)
+  end
+
+  return index
 end
 
 local function forget_member(subject, member)

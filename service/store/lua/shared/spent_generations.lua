@@ -1,102 +1,123 @@
 -- Defines what the record of a family keeps of spent generations and their replays.
 
-local REPLAYS_COUNTED = 6
-local REPLAYED_GENERATIONS = 64
 local GRACE_SLICES = 64
 
 local function add_field(list, name, value) list[#list + 1], list[#list + 2] = name, value end
 
--- Returns when this generation was spent, or nil if the record no longer has the time. From the floor on, the time is
--- that of the same or the next higher generation that has an entry. Below the floor, it is the time of its slice.
-local function find_spent_ms(family, generation)
-  local nearest, spent_ms
-  for name, value in pairs(family.field) do
-    if generation >= family.floor and string.find(name, '^a%d') then
-      local given_ms, bought_by = parse_entry(value)
-      if generation <= bought_by and (not nearest or bought_by < nearest) then nearest, spent_ms = bought_by, given_ms end
-    elseif generation < family.floor and string.find(name, '^s%d') then
-      local first, last, ms = string.match(value, '^(%d+):(%d+):(%d+)$')
-      if generation >= tonumber(first) and generation <= tonumber(last) then
-        spent_ms = math.max(spent_ms or 0, tonumber(ms))
+-- Opens the functions for spent generations, for replays, and for fields that are not needed any more.
+local function open_spent_generations()
+  local REPLAYS_COUNTED = 6
+  local REPLAYED_GENERATIONS = 64
+  local spent = {}
+
+  -- Returns when this generation was spent, or nil if the record no longer has the time. From the floor on, the time is
+  -- that of the same or the next higher generation that has an entry. Below the floor, it is the time of its slice.
+  function spent.find_spent_ms(family, generation)
+    local nearest, spent_ms
+    for name, value in pairs(family.field) do
+      if generation >= family.floor and string.find(name, '^a%d') then
+        local given_ms, bought_by = parse_entry(value)
+        if generation <= bought_by and (not nearest or bought_by < nearest) then nearest, spent_ms = bought_by, given_ms end
+      elseif generation < family.floor and string.find(name, '^s%d') then
+        local first, last, ms = string.match(value, '^(%d+):(%d+):(%d+)$')
+        if generation >= tonumber(first) and generation <= tonumber(last) then
+          spent_ms = math.max(spent_ms or 0, tonumber(ms))
+        end
       end
     end
+    return spent_ms
   end
-  return spent_ms
-end
 
--- Returns the latest time at which an access token was issued to a refresh.
-local function find_latest_ms(field)
-  local latest_ms = 0
-  for name, entry in pairs(field) do
-    if string.find(name, '^a%d') then latest_ms = math.max(latest_ms, (parse_entry(entry))) end
-  end
-  return latest_ms
-end
-
--- Counts the generation as replayed. Returns the streak, and how many generations in a row were replayed, or 0 if this
--- generation was also the last one replayed, which changes nothing.
-local function count_streak(streak, generation)
-  local last, count = string.match(streak, '(%d+):(%d+)')
-  last, count = tonumber(last or -1), tonumber(count or 0)
-  if generation == last then return streak, 0 end
-  count = generation == last + 1 and count + 1 or 1
-  return string.format('%d:%d', generation, count), count
-end
-
--- Counts a replay of the generation. Returns the counts, and how often this generation was replayed; REPLAYS_COUNTED
--- stands for that many or more. Counts are kept for the REPLAYED_GENERATIONS generations that were replayed last. A
--- generation whose replays are no longer answered is dropped.
-local function count_replay(family, generation)
-  local known, kept = 0, {}
-  for name, count in string.gmatch(family.field.n or '', '(%d+):(%d+)') do
-    if tonumber(name) == generation then
-      known = tonumber(count)
-    elseif tonumber(name) >= family.floor or family.merged ~= '' then
-      kept[#kept + 1] = name .. ':' .. count
+  -- Returns the latest time at which an access token was issued to a refresh.
+  function spent.find_latest_ms(field)
+    local latest_ms = 0
+    for name, entry in pairs(field) do
+      if string.find(name, '^a%d') then latest_ms = math.max(latest_ms, (parse_entry(entry))) end
     end
+    return latest_ms
   end
-  local count = math.min(known + 1, REPLAYS_COUNTED)
-  if #kept >= REPLAYED_GENERATIONS then table.remove(kept, 1) end
-  kept[#kept + 1] = string.format('%d:%d', generation, count)
-  return table.concat(kept, ' '), count
-end
 
--- Returns the entries of the access tokens that were issued to replays and have not expired.
-local function list_replayed(family, now_ms)
-  local live = {}
-  for at = 1, #family.replayed, ENTRY_WIDTH do
-    local entry = string.sub(family.replayed, at, at + ENTRY_WIDTH - 1)
-    if parse_entry(entry) > now_ms then live[#live + 1] = entry end
+  -- Counts the generation as replayed. Returns the streak, and how many generations in a row were replayed, or 0 if this
+  -- generation was also the last one replayed, which changes nothing.
+  function spent.count_streak(streak, generation)
+    local last, count = string.match(streak, '(%d+):(%d+)')
+    last, count = tonumber(last or -1), tonumber(count or 0)
+    if generation == last then return streak, 0 end
+    count = generation == last + 1 and count + 1 or 1
+    return string.format('%d:%d', generation, count), count
   end
-  return live
-end
 
--- Returns true if the family has too many access tokens: those of replays in `live`, and those of other refreshes in
--- `field`. Redis is asked which of the latter still exist only if their number can matter.
-local function are_too_many(live, field)
-  local keys = {}
-  for name, entry in pairs(field) do
-    if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+  -- Counts a replay of the generation. Returns the counts, and how often this generation was replayed; REPLAYS_COUNTED
+  -- stands for that many or more. Counts are kept for the REPLAYED_GENERATIONS generations that were replayed last. A
+  -- generation whose replays are no longer answered is dropped.
+  function spent.count_replay(family, generation)
+    local known, kept = 0, {}
+    for name, count in string.gmatch(family.field.n or '', '(%d+):(%d+)') do
+      if tonumber(name) == generation then
+        known = tonumber(count)
+      elseif tonumber(name) >= family.floor or family.merged ~= '' then
+        kept[#kept + 1] = name .. ':' .. count
+      end
+    end
+    local count = math.min(known + 1, REPLAYS_COUNTED)
+    if #kept >= REPLAYED_GENERATIONS then table.remove(kept, 1) end
+    kept[#kept + 1] = string.format('%d:%d', generation, count)
+    return table.concat(kept, ' '), count
   end
-  return #live + #keys > ACCESS_TOKENS_PER_FAMILY
-    and #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
-end
 
--- Deletes the oldest access token that was issued to a replay.
-local function delete_oldest(live) redis.call('DEL', access_key_of(table.remove(live, 1))) end
-
--- Deletes the fields of all slices, because a changed grace gives slices another width. The caller writes one field for
--- all of them, with the latest time. Returns the first generation of that field; generations that neither the old nor
--- the new grace covers are left out.
-local function join_slices(family_key, family, spent_ms, covered_ms)
-  local names, first = {}, family.floor
-  for i = 0, GRACE_SLICES do names[i + 1] = 's' .. i end
-  for _, value in ipairs(redis.call('HMGET', family_key, unpack(names))) do
-    local lowest, ms = string.match(value or '', '^(%d+):%d+:(%d+)$')
-    if lowest and spent_ms - ms < covered_ms then first = math.min(first, tonumber(lowest)) end
+  -- Returns the entries of the access tokens that were issued to replays and have not expired.
+  function spent.list_replayed(family, now_ms)
+    local live = {}
+    for at = 1, #family.replayed, ENTRY_WIDTH do
+      local entry = string.sub(family.replayed, at, at + ENTRY_WIDTH - 1)
+      if parse_entry(entry) > now_ms then live[#live + 1] = entry end
+    end
+    return live
   end
-  redis.call('HDEL', family_key, unpack(names))
-  return first
+
+  -- Returns true if the family has too many access tokens: those of replays in `live`, and those of other refreshes in
+  -- `field`. Redis is asked which of the latter still exist only if their number can matter.
+  function spent.are_too_many(live, field)
+    local keys = {}
+    for name, entry in pairs(field) do
+      if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+    end
+    return #live + #keys > ACCESS_TOKENS_PER_FAMILY
+      and #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
+  end
+
+  -- Deletes the oldest access token that was issued to a replay.
+  function spent.delete_oldest(live) redis.call('DEL', access_key_of(table.remove(live, 1))) end
+
+  -- Deletes the fields of all slices, because a changed grace gives slices another width. The caller writes one field for
+  -- all of them, with the latest time. Returns the first generation of that field; generations that neither the old nor
+  -- the new grace covers are left out.
+  function spent.join_slices(family_key, family, spent_ms, covered_ms)
+    local names, first = {}, family.floor
+    for i = 0, GRACE_SLICES do names[i + 1] = 's' .. i end
+    for _, value in ipairs(redis.call('HMGET', family_key, unpack(names))) do
+      local lowest, ms = string.match(value or '', '^(%d+):%d+:(%d+)$')
+      if lowest and spent_ms - ms < covered_ms then first = math.min(first, tonumber(lowest)) end
+    end
+    redis.call('HDEL', family_key, unpack(names))
+    return first
+  end
+
+  -- Deletes the fields of generations below `needed`, and those of all slices if nothing below the floor is needed.
+  -- Returns true if the slices were deleted.
+  function spent.delete_old_fields(family_key, family, generation, needed)
+    local gone, without_slices = {}, family.merged ~= '' and family.floor <= needed
+    for each = math.max(family.floor, generation - ACCESS_TOKENS_PER_FAMILY + 1), needed - 1 do
+      gone[#gone + 1] = access_field_of(each)
+    end
+    if without_slices then
+      for i = 0, GRACE_SLICES do gone[#gone + 1] = 's' .. i end
+    end
+    if #gone > 0 then redis.call('HDEL', family_key, unpack(gone)) end
+    return without_slices
+  end
+
+  return spent
 end
 
 -- Keeps the time of an entry that is about to be overwritten, while the grace covers it: the grace is cut into
@@ -111,7 +132,7 @@ local function merge_spent_time(family_key, family, entry, needed, spent_ms, gra
     local merged_slice, first, merged_width = string.match(family.merged, '^(%d+):(%d+):(%d+)$')
     merged_width = tonumber(merged_width or width)
     if merged_width ~= width then
-      first = join_slices(family_key, family, spent_ms, math.max(grace_ms, merged_width * GRACE_SLICES))
+      first = open_spent_generations().join_slices(family_key, family, spent_ms, math.max(grace_ms, merged_width * GRACE_SLICES))
     elseif tonumber(merged_slice) ~= slice then
       first = family.floor
     end
@@ -121,18 +142,4 @@ local function merge_spent_time(family_key, family, entry, needed, spent_ms, gra
   end
   family.floor = bought_by + 1
   add_field(changed, 'f', string.format('%d', family.floor))
-end
-
--- Deletes the fields of generations below `needed`, and those of all slices if nothing below the floor is needed.
--- Returns true if the slices were deleted.
-local function delete_old_fields(family_key, family, generation, needed)
-  local gone, without_slices = {}, family.merged ~= '' and family.floor <= needed
-  for each = math.max(family.floor, generation - ACCESS_TOKENS_PER_FAMILY + 1), needed - 1 do
-    gone[#gone + 1] = access_field_of(each)
-  end
-  if without_slices then
-    for i = 0, GRACE_SLICES do gone[#gone + 1] = 's' .. i end
-  end
-  if #gone > 0 then redis.call('HDEL', family_key, unpack(gone)) end
-  return without_slices
 end
