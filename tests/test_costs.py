@@ -77,7 +77,7 @@ OPERATIONS: dict[str, Operation] = {
 
 COSTS = {
     "exchange": ({"MGET": 1, "EVALSHA": 1}, 14),
-    "refresh": ({"EVALSHA": 1}, 10),
+    "refresh": ({"EVALSHA": 1}, 5),
     "verify": ({"GET": 1}, 0),
     "introspect": ({"GET": 1}, 0),
     "revoke a session": ({"EVALSHA": 1}, 7),

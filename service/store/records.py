@@ -18,14 +18,13 @@ from service.gateway.access_record import VERSION
 from service.protocol.authorization_code import RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
+from service.store.old_families import convert_old_family
 
 _MAX_VERSION_CHARACTERS: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")
 _SPENT_FIELD: Final = re.compile(r"s\d+")
 _DIGEST_WIDTH: Final = 22
-_GENERATION_AT: Final = _DIGEST_WIDTH + 13
 _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
-_ENTRY_WIDTH: Final = _GENERATION_AT + 8
 
 Record = TypeVar("Record")
 
@@ -155,17 +154,23 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
     kind = "a session"
     with reading(kind):
         field = {name.decode(): value.decode() for name, value in fields.items()}
-        _check_version(field.get("v", ""), kind)
-        grant_type, secret_used, sid, upstream_subject, audience = field["g"].split("\n")
-        access = (_parse_access_entry(value) for name, value in field.items() if _ACCESS_FIELD.fullmatch(name))
-        spent = (_parse_spent_entry(value) for name, value in field.items() if _SPENT_FIELD.fullmatch(name))
-        created_ms, ends_in_ms, last_ends_in_ms, *_ = map(int, field["t"].split(" "))
+        if field.get("v") == VERSION and "t" in field:
+            field = convert_old_family(field)
+        _check_version(field.get("v", "").partition(" ")[0], kind)
+        created, _, grant_type, secret_used, _, subject = field["v"].split(" ")[1:]
+        head, expires_in_ms, access_in_ms, floor = map(int, field["h"].split(" ")[:4])
+        created_ms = int(created)
+        sid, upstream_subject, audience = field.get("g", "\n\n").split("\n")
+        access = (
+            _parse_access_entry(text, created_ms) for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)
+        )
+        spent = (_parse_spent_entry(text) for name, text in field.items() if _SPENT_FIELD.fullmatch(name))
         return FamilyRecord(
-            head=int(field["h"]),
+            head=head,
             created_ms=created_ms,
-            expires_ms=created_ms + ends_in_ms,
-            access_until_ms=created_ms + last_ends_in_ms,
-            subject=field["s"],
+            expires_ms=created_ms + expires_in_ms,
+            access_until_ms=created_ms + access_in_ms,
+            subject=subject,
             client_id=field["c"],
             username=field["u"],
             scope=field["r"],
@@ -174,10 +179,10 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             sid=sid,
             upstream_subject=upstream_subject,
             audience=audience,
-            floor=int(field["f"]),
+            floor=floor,
             access=tuple(sorted(access, key=lambda entry: entry.generation)),
             spent=tuple(sorted(spent)),
-            replayed=tuple(_parse_replayed(field["p"])),
+            replayed=tuple(_parse_access_entry(text, created_ms) for text in field.get("p", "").split()),
             streak=field.get("k", ""),
             replays=field.get("n", ""),
         )
@@ -231,15 +236,9 @@ def _check_version(found: str, kind: str) -> None:
         )
 
 
-def _parse_access_entry(text: str) -> AccessEntry:
-    if len(text) != _ENTRY_WIDTH:
-        raise ValueError("an entry of another length")
-    generation = int(text[_GENERATION_AT:], 16)
-    return AccessEntry(text[:_DIGEST_WIDTH], int(text[_DIGEST_WIDTH:_GENERATION_AT]), generation)
-
-
-def _parse_replayed(text: str) -> Iterator[AccessEntry]:
-    return (_parse_access_entry(text[at : at + _ENTRY_WIDTH]) for at in range(0, len(text), _ENTRY_WIDTH))
+def _parse_access_entry(text: str, created_ms: int) -> AccessEntry:
+    digest, (ms, generation) = text[:_DIGEST_WIDTH], text[_DIGEST_WIDTH:].split(":")
+    return AccessEntry(digest, created_ms + int(ms), int(generation))
 
 
 def _parse_spent_entry(text: str) -> SpentEntry:

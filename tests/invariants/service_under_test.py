@@ -220,7 +220,7 @@ class ServiceUnderTest:
     @property
     def heads(self) -> dict[int, int]:
         keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
-        return {number: int(head) for number, head in self._read(keys, "hget", "h").items() if head}
+        return {number: int(state.split()[0]) for number, state in self._read(keys, "hget", "h").items() if state}
 
     @property
     def ended(self) -> dict[int, tuple[str, int, int | None]]:

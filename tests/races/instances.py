@@ -46,7 +46,7 @@ class RoundRobinTransport(httpx2.AsyncHTTPTransport):
 
 @dataclass(frozen=True)
 class FamilyRecord:
-    """The fields of lua/records.lua by which the tests judge a race."""
+    """The parts of a family's record by which the tests judge a race."""
 
     head: int
     spent: int

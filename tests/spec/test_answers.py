@@ -166,7 +166,7 @@ async def test_anything_unforeseen_is_a_server_error_without_a_trace(
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     for key in store.scan_iter("family:*"):
-        store.hset(key, "t", "no times of ours")
+        store.hset(key, "h", "no times of ours")
     answers = [
         await PHONE_APP.refresh(http, tokens["refresh_token"]),
         await PHONE_APP.revoke(http, tokens["refresh_token"]),

@@ -177,7 +177,7 @@ async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
 ) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     for key in store.scan_iter("family:*"):
-        store.hset(key, "t", "no times of ours")
+        store.hset(key, "h", "no times of ours")
     form = PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": refresh_token}
     if address == REVOKE:
         form = PHONE_APP.credentials | {"token": refresh_token}

@@ -36,7 +36,8 @@ Newer = Callable[[Record], Record]
 
 def later_version(record: Record) -> Record:
     if isinstance(record, dict):
-        return record | {"v": str(int(record["v"]) + 1)}
+        version, _, rest = record["v"].partition(" ")
+        return record | {"v": f"{int(version) + 1} {rest}"}
     version, _, lines = record.partition("\n")
     return f"{int(version) + 1}\n{lines}"
 

@@ -70,24 +70,6 @@ async def test_key_and_entry_live_as_long_as_the_family_and_at_most_the_look_ahe
         assert sessions.pttl(session.key) >= lives_ms - 1_000
 
 
-async def test_a_record_of_version_0_2_0_is_read_and_gets_its_look_ahead(sessions: Sessions) -> None:
-    session = await sessions.start()
-    times = sessions.record(session)["t"].rpartition(" ")[0]
-    sessions.store.hset(session.key, "t", times)
-    lives_until_ms = sessions.parsed(session).lives_until_ms
-    sessions.store.zadd(
-        f"index:{{{session.identity.shard}}}:{session.identity.subject}", {session.member: lives_until_ms}
-    )
-
-    await sessions.refresh(session)
-    assert (await sessions.spend(session, 1)).verdict == "repeated"
-    assert kept_for_ms(sessions, session) > 86_000_000
-    sessions.store.hset(session.key, "t", sessions.record(session)["t"].rpartition(" ")[0])
-    assert (await sessions.spend(session, 1)).verdict == "repeated"
-    assert (await sessions.spend(session, 2)).verdict == "rotated"
-    assert kept_for_ms(sessions, session) > 86_000_000
-
-
 async def test_a_family_that_is_over_is_not_listed_while_its_key_lives(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     clock.advance(30 * DAY - 1)

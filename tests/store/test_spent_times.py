@@ -15,7 +15,7 @@ SLICE_MS = math.ceil(GRACE_MS / 64)
 MAX_SPENT_ENTRIES = 65
 """The number of entries after which a grace that begins within a slice has ended."""
 
-FIELDS = "v h t s c u r g f m o p"
+FIELDS = "v h c u r"
 """The fields that every family has."""
 
 

@@ -45,63 +45,67 @@ end
 if is_replay then
   local spent = open_spent_generations()
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
-  local live = spent.list_replayed(family, now_ms)
-  live[#live + 1] = format_entry(access_digest, expires_ms, generation)
+  local live = spent.list_replayed(family, whole.field.p or '', now_ms)
+  live[#live + 1] = format_entry(family, access_digest, expires_ms, generation)
   -- A replay displaces only tokens of earlier replays, so one token of a replay may exceed ACCESS_TOKENS_PER_FAMILY.
   while #live > 1 and spent.are_too_many(live, whole.field) do spent.delete_oldest(live) end
-  family.expires_ms = uncapped_ms
+  family.expires_ms, family.has_replays = uncapped_ms, true
   local streak, streak_length = spent.count_streak(whole.field.k or '', generation)
   local replays, times = spent.count_replay(whole, generation)
-  redis.call('HSET', family_key, 't', format_times(family), 'p', table.concat(live), 'k', streak, 'n', replays)
+  redis.call('HSET', family_key, 'h', format_state(family), 'p', table.concat(live, ' '), 'k', streak, 'n', replays)
   return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak_length, times }
 end
 
 -- If the clock was set back, the time of the previous spend is used. If Redis has lost that entry, the latest is used.
 local previous_ms, previous_generation = 0, -1
-if previous then previous_ms, previous_generation = parse_entry(previous) end
-if whole then previous_ms = math.max(previous_ms, open_spent_generations().find_latest_ms(whole.field)) end
+if previous then previous_ms, previous_generation = parse_entry(family, previous) end
+if whole then previous_ms = math.max(previous_ms, open_spent_generations().find_latest_ms(whole)) end
 local spent_ms = math.max(now_ms, previous_ms)
 local is_idle = previous_generation == generation - 1
   and now_ms >= math.max(family.access_until_ms, previous_ms + grace_ms)
+local verdict = generation > family.head and 'recovered' or 'rotated'
+family.head = generation + 1
 family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
 local access_expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
 local must_keep = look_ahead(family, refresh_ttl_ms)
-local changed = { 'h', string.format('%d', generation + 1), 't', format_times(family),
-  access_field_of(generation), format_entry(access_digest, spent_ms, generation) }
+local changed = { access_field_of(generation), format_entry(family, access_digest, spent_ms, generation) }
+if must_keep then changed[3], changed[4] = 'v', format_fixed(family) end
 
--- The fields of generations below `needed` may be deleted from `needed_until_ms` on.
-local needed, needed_until_ms = parse_old(family)
-if is_idle then needed, needed_until_ms = generation, now_ms end
-local is_pruned = now_ms >= needed_until_ms
-if not is_pruned then needed = 0 end
+-- The fields of generations below `needed` are not needed any more.
+local needed = 0
+if is_idle then
+  needed = generation
+elseif now_ms >= family.stale_from_ms then
+  needed = family.stale_below
+end
 
 -- The new entry overwrites the field of an older entry, whose access token ends.
 if displaced then
   redis.call('DEL', access_key_of(displaced))
   merge_spent_time(family_key, family, displaced, needed, spent_ms, grace_ms, changed)
 end
-
--- Only fields of generations from the floor on are deleted: the fields of older ones belong to newer generations now.
-if is_pruned then
-  local has_no_slices = open_spent_generations().delete_old_fields(family_key, family, generation, needed)
-  if has_no_slices then add_field(changed, 'm', '') end
-  add_field(changed, 'f', string.format('%d', math.max(family.floor, needed)))
-  add_field(changed, 'o', format_old(family, generation + 1, math.max(family.access_until_ms, spent_ms + grace_ms)))
+if needed > 0 then
+  open_spent_generations().delete_stale(family_key, family, generation, needed)
+  family.floor = math.max(family.floor, needed)
+  family.stale_below = generation + 1
+  family.stale_from_ms = math.max(family.access_until_ms, spent_ms + grace_ms)
 end
-
-redis.call('HSET', family_key, unpack(changed))
-if family.replayed ~= '' then
+if family.has_replays then
   local spent = open_spent_generations()
-  local live = spent.list_replayed(family, now_ms)
+  local live = spent.list_replayed(family, redis.call('HGET', family_key, 'p') or '', now_ms)
   -- Each generation from the floor on has at most one entry. This upper bound makes it rare to read all fields.
   if generation - family.floor + 1 + #live > ACCESS_TOKENS_PER_FAMILY then
     local field = open_families().read_whole(family_key).field
+    field[changed[1]] = changed[2]
     while #live > 0 and spent.are_too_many(live, field) do spent.delete_oldest(live) end
   end
-  redis.call('HSET', family_key, 'p', table.concat(live))
+  family.has_replays = #live > 0
+  if family.has_replays then
+    changed[#changed + 1], changed[#changed + 2] = 'p', table.concat(live, ' ')
+  else
+    redis.call('HDEL', family_key, 'p')
+  end
 end
+redis.call('HSET', family_key, 'h', format_state(family), unpack(changed))
 if must_keep then keep_family(family_key, family, family_digest, now_ms) end
-return {
-  generation > family.head and 'recovered' or 'rotated', generation + 1, access_expires_ms - now_ms, scope,
-  family.username, 0, 0,
-}
+return { verdict, family.head, access_expires_ms - now_ms, scope, family.username, 0, 0 }

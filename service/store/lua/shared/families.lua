@@ -1,57 +1,69 @@
 -- Defines how a family is read, started, kept alive and ended.
 
 local ACCESS_TOKENS_PER_FAMILY = 100
-local DIGEST_WIDTH, MS_WIDTH, ENTRY_WIDTH = 22, 13, 43
+local DIGEST_WIDTH = 22
+local NO_PROVIDER = '\n\n'
 
--- Returns a family from the values of its fields v, h, t, s, c, u, r, g, f, m, o and p, the first of which is at index
--- `at`, or nil if there is none.
--- `provider` is the lines sid, upstream_subject and audience.
-local function parse_family(values, at)
-  local version, head, times, subject, client_id, username, scope, grant, floor, merged, old, replayed = unpack(values, at)
-  if not version then return nil end
-  if version ~= '2' then refuse_version('a session') end
-  local created_ms, ends_in_ms, last_ends_in_ms, kept_in_ms = string.match(times or '', '^(%d+) (%-?%d+) (%-?%d+) ?(%-?%d*)$')
-  local grant_type, secret_used, provider = string.match(grant or '', '^(%l)\n(%d)\n([^\n]*\n[^\n]*\n[^\n]*)$')
-  if not (created_ms and grant_type) then error('a session has a broken record') end
+-- Returns a family from the values of its fields v, h, c, u and r, or nil if there is none. The caller sets `provider`,
+-- the lines sid, upstream_subject and audience, if `has_provider` is true.
+local function parse_family(fixed, state, client_id, username, scope)
+  if not fixed then return nil end
+  if string.sub(fixed, 1, 2) ~= '2 ' then refuse_version('a session') end
+  local created_ms, kept_in_ms, grant_type, secret_used, has_provider, subject =
+    string.match(fixed, '^2 (%d+) (%-?%d+) (%l) (%d) (%d) (%S+)$')
+  local head, expires_in_ms, access_in_ms, floor, stale_below, stale_in_ms, rest =
+    string.match(state or '', '^(%d+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%-?%d+)(.*)$')
+  if not (created_ms and head) then error('a session has a broken record') end
   return {
-    head = head + 0, created_ms = created_ms + 0, expires_ms = created_ms + ends_in_ms,
-    access_until_ms = created_ms + last_ends_in_ms, kept_until_ms = kept_in_ms ~= '' and created_ms + kept_in_ms or 0,
-    subject = subject, client_id = client_id, username = username, scope = scope,
-    grant_type = grant_type, secret_used = secret_used, provider = provider,
-    floor = floor + 0, merged = merged, old = old, replayed = replayed,
+    created_ms = created_ms + 0, kept_until_ms = created_ms + kept_in_ms, grant_type = grant_type,
+    secret_used = secret_used, has_provider = has_provider == '1', provider = NO_PROVIDER, subject = subject,
+    head = head + 0, expires_ms = created_ms + expires_in_ms, access_until_ms = created_ms + access_in_ms,
+    floor = floor + 0, stale_below = stale_below + 0, stale_from_ms = created_ms + stale_in_ms,
+    merged = rest ~= '' and string.match(rest, '%d+:%d+:%d+') or '', has_replays = string.find(rest, 'p', 1, true),
+    client_id = client_id, username = username, scope = scope,
   }
 end
 
-local function format_times(family)
+-- Returns the text of the field v.
+local function format_fixed(family)
   local created_ms = family.created_ms
-  return string.format('%d %d %d %d', created_ms, family.expires_ms - created_ms, family.access_until_ms - created_ms,
-    family.kept_until_ms - created_ms)
+  return string.format('2 %d %d %s %s %d ', created_ms, family.kept_until_ms - created_ms, family.grant_type,
+    family.secret_used, family.provider == NO_PROVIDER and 0 or 1) .. family.subject
 end
 
-local function format_old(family, generation, ms) return string.format('%d:%d', generation, ms - family.created_ms) end
-
--- Returns a generation, and the time from which on the fields of lower generations are not needed.
-local function parse_old(family)
-  local generation, ms = string.match(family.old, '^(%d+):(%-?%d+)$')
-  return generation + 0, family.created_ms + ms
+-- Returns the text of the field h.
+local function format_state(family)
+  local created_ms = family.created_ms
+  local state = string.format('%d %d %d %d %d %d', family.head, family.expires_ms - created_ms,
+    family.access_until_ms - created_ms, family.floor, family.stale_below, family.stale_from_ms - created_ms)
+  if family.merged ~= '' then state = state .. ' ' .. family.merged end
+  if family.has_replays then state = state .. ' p' end
+  return state
 end
 
--- Returns the family without its numbered fields, and the values of two of these fields.
+-- Returns the family without its other fields, and the values of two of these.
 local function read_family(family_key, one_field, other_field)
-  local values = redis.call('HMGET', family_key, one_field, other_field,
-    'v', 'h', 't', 's', 'c', 'u', 'r', 'g', 'f', 'm', 'o', 'p')
-  return parse_family(values, 3), values[1], values[2]
+  local values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
+  if values[3] == '2' then
+    open_old_families().rewrite(family_key)
+    values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
+  end
+  local family = parse_family(unpack(values, 3))
+  if family and family.has_provider then family.provider = redis.call('HGET', family_key, 'g') end
+  return family, values[1], values[2]
 end
 
 -- Returns the name of the field that holds the access token which this generation bought.
 local function access_field_of(generation) return 'a' .. generation % ACCESS_TOKENS_PER_FAMILY end
 
-local function format_entry(digest, ms, generation) return string.format('%s%013d%08x', digest, ms, generation) end
+local function format_entry(family, digest, ms, generation)
+  return digest .. string.format('%d:%d', ms - family.created_ms, generation)
+end
 
 -- Returns the time (ms) and the generation of an entry.
-local function parse_entry(entry)
-  local generation_at = DIGEST_WIDTH + MS_WIDTH + 1
-  return string.sub(entry, DIGEST_WIDTH + 1, generation_at - 1) + 0, tonumber(string.sub(entry, generation_at), 16)
+local function parse_entry(family, entry)
+  local ms, generation = string.match(entry, '^(%-?%d+):(%d+)$', DIGEST_WIDTH + 1)
+  return family.created_ms + ms, generation + 0
 end
 
 local function access_key_of(entry) return key_of('access', string.sub(entry, 1, DIGEST_WIDTH)) end
@@ -71,7 +83,7 @@ local MAX_LOOK_AHEAD_MS = 86400000
 
 -- Decides how long the family's key and its entry in the user's index live: until the family and its last access token
 -- end, and up to a look-ahead longer, so that most refreshes write neither. The look-ahead is a tenth of the lifetime of
--- a refresh token, at most a day. Returns true if the caller must call keep_family after it has written the times.
+-- a refresh token, at most a day. Returns true if the caller must write the field v and call keep_family.
 local function look_ahead(family, refresh_ttl_ms)
   local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
   local longest_ms = lives_until_ms + math.min(MAX_LOOK_AHEAD_MS, math.floor(refresh_ttl_ms / 10))
@@ -87,15 +99,16 @@ end
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms)
+  family.head, family.floor, family.merged = 1, 0, ''
   family.access_until_ms, family.kept_until_ms = 0, 0
   local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
   local family_key = key_of('family', family_digest)
+  family.stale_below, family.stale_from_ms = 1, expires_ms
   look_ahead(family, refresh_ttl_ms)
-  redis.call('HSET', family_key, 'v', '2', 'h', '1', 't', format_times(family),
-    's', family.subject, 'c', family.client_id, 'u', family.username, 'r', family.scope,
-    'g', family.grant_type .. '\n' .. family.secret_used .. '\n' .. family.provider,
-    'f', '0', 'm', '', 'o', format_old(family, 1, expires_ms), 'p', '',
-    access_field_of(0), format_entry(access_digest, now_ms, 0))
+  redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
+    'c', family.client_id, 'u', family.username, 'r', family.scope,
+    access_field_of(0), format_entry(family, access_digest, now_ms, 0))
+  if family.provider ~= NO_PROVIDER then redis.call('HSET', family_key, 'g', family.provider) end
   keep_family(family_key, family, family_digest, now_ms)
   return expires_ms - now_ms
 end
@@ -108,8 +121,9 @@ end
 
 -- Returns true if each word of `wanted` is in `allowed`.
 local function covers(allowed, wanted)
+  allowed = ' ' .. allowed .. ' '
   for word in string.gmatch(wanted, '%S+') do
-    if not string.find(' ' .. allowed .. ' ', ' ' .. word .. ' ', 1, true) then return false end
+    if not string.find(allowed, ' ' .. word .. ' ', 1, true) then return false end
   end
   return true
 end
@@ -121,11 +135,12 @@ local function open_families()
 
   -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
   function families.read_whole(family_key)
-    local names_and_values, field, values = redis.call('HGETALL', family_key), {}, {}
+    local names_and_values, field = redis.call('HGETALL', family_key), {}
     for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
-    for name in string.gmatch('vhtscurgfmop', '.') do values[#values + 1] = field[name] or false end
-    local family = parse_family(values, 1)
-    if family then family.field = field end
+    if field.v == '2' then field = open_old_families().convert(field) end
+    local family = parse_family(field.v, field.h, field.c, field.u, field.r)
+    if not family then return nil end
+    family.field, family.provider = field, field.g or NO_PROVIDER
     return family
   end
 
@@ -138,9 +153,7 @@ local function open_families()
     for name, entry in pairs(family.field) do
       if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
     end
-    for at = 1, #family.replayed, ENTRY_WIDTH do
-      keys[#keys + 1] = access_key_of(string.sub(family.replayed, at, at + DIGEST_WIDTH - 1))
-    end
+    for entry in string.gmatch(family.field.p or '', '%S+') do keys[#keys + 1] = access_key_of(entry) end
     if #keys > 0 then redis.call('DEL', unpack(keys)) end
     forget_member(family.subject, 'family:' .. family_digest)
     local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')

@@ -12,32 +12,37 @@
 --
 -- A family is the record of one grant. It is a hash, so that a refresh reads and writes only a few of its fields. Every
 -- session has a family, so the field names are short:
---   v           version: "2"
---   h           head: the generation of the one live refresh token
---   t           times in ms, "created expires access_until kept_until": the time of the grant (since 1970), and since
---               the grant the end of the family unless it is refreshed, the end of its last access token, and the end
---               of its key and of its entry in the index (see `look_ahead`). Version 0.2.0 did not write the last one
---   s c u r     subject, client_id, username, scope
---   g           grant, in lines: "p" for password or "a" for authorization_code; "1" if the client authenticated with a
---               secret; sid; upstream_subject; audience
---   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), time of issue (ms,
---               13 digits), generation that bought it (8 hex digits; 0 for the first token). Generation n is in the
---               field of n modulo 100
---   f           floor: the lowest generation for which these fields give the time when it was spent. A generation
---               without an entry has the time of the next higher generation that has one
---   s0 to s64   "first:last:ms": the time of generations below the floor, as long as it is within the grace.
+--   v           what changes rarely, "2 created kept grant_type secret_used has_provider subject": the version; the time
+--               of the grant (ms since 1970); the end of the key and of its entry in the index (see `look_ahead`; ms since
+--               the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
+--               secret; "1" if there is a field g
+--   h           what every refresh changes, "head expires access_until floor stale_below stale_from [merged] [p]":
+--               head          the generation of the one live refresh token
+--               expires       the end of the family unless it is refreshed (ms since the grant)
+--               access_until  the end of its last access token (ms since the grant)
+--               floor         the lowest generation for which a0 to a99 give the time when it was spent. A generation
+--                             without an entry has the time of the next higher generation that has one
+--               stale_below, stale_from  from this time on (ms since the grant) the fields of generations below this one
+--                             may be deleted
+--               merged        "slice:first:width" of the latest of the fields s0 to s64, with the width of its slice in
+--                             ms. Absent if there are none
+--               p             present if there is a field p
+--   c u r       client_id, username, scope
+--   g           sid, upstream_subject and audience in lines, if one of them is not empty
+--   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), and "ms:generation":
+--               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
+--               Generation n is in the field of n modulo 100
+--   s0 to s64   "first:last:ms": the time (since 1970) of generations below the floor, as long as it is within the grace.
 --               Generations that were spent in one slice of time share a field and the latest time
---   m           merged: "slice:first:width" of the latest of these fields, with the width of its slice in ms, or empty
---   o           old: "generation:ms": from this time on (since the grant) the fields of generations below this one may
---               be deleted
---   p           access tokens issued to replays: digest, expiry (ms, 13 digits), replayed generation (8 hex digits)
+--   p           access tokens issued to replays, separated by spaces: digest and "ms:generation", the expiry (since the
+--               grant) and the replayed generation
 --   k           streak: "generation:count": the last replayed generation, and how many generations in a row were
 --               replayed
 --   n           replays: "generation:count generation:count …": how often each generation was replayed (at most
 --               REPLAYS_COUNTED), with the last replayed generation last
--- All fields except the numbered ones, k and n exist from the start, because Redis reads the whole hash to find a field
--- missing. In a usual session there are fewer than 128 fields, none longer than 64 characters. Beyond either bound
--- Redis keeps the hash in an encoding that needs three times the memory, until the family ends.
+-- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. In a usual
+-- session no field is longer than 64 characters. Beyond that Redis keeps the hash in an encoding that needs three times
+-- the memory, until the family ends. Version 0.2.0 had other fields (see old_families.lua).
 --
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
 --   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid,

@@ -2,8 +2,6 @@
 
 local GRACE_SLICES = 64
 
-local function add_field(list, name, value) list[#list + 1], list[#list + 2] = name, value end
-
 -- Opens the functions for spent generations, for replays, and for fields that are not needed any more.
 local function open_spent_generations()
   local REPLAYS_COUNTED = 6
@@ -16,7 +14,7 @@ local function open_spent_generations()
     local nearest, spent_ms
     for name, value in pairs(family.field) do
       if generation >= family.floor and string.find(name, '^a%d') then
-        local given_ms, bought_by = parse_entry(value)
+        local given_ms, bought_by = parse_entry(family, value)
         if generation <= bought_by and (not nearest or bought_by < nearest) then nearest, spent_ms = bought_by, given_ms end
       elseif generation < family.floor and string.find(name, '^s%d') then
         local first, last, ms = string.match(value, '^(%d+):(%d+):(%d+)$')
@@ -29,10 +27,10 @@ local function open_spent_generations()
   end
 
   -- Returns the latest time at which an access token was issued to a refresh.
-  function spent.find_latest_ms(field)
+  function spent.find_latest_ms(family)
     local latest_ms = 0
-    for name, entry in pairs(field) do
-      if string.find(name, '^a%d') then latest_ms = math.max(latest_ms, (parse_entry(entry))) end
+    for name, entry in pairs(family.field) do
+      if string.find(name, '^a%d') then latest_ms = math.max(latest_ms, (parse_entry(family, entry))) end
     end
     return latest_ms
   end
@@ -66,11 +64,10 @@ local function open_spent_generations()
   end
 
   -- Returns the entries of the access tokens that were issued to replays and have not expired.
-  function spent.list_replayed(family, now_ms)
+  function spent.list_replayed(family, replayed, now_ms)
     local live = {}
-    for at = 1, #family.replayed, ENTRY_WIDTH do
-      local entry = string.sub(family.replayed, at, at + ENTRY_WIDTH - 1)
-      if parse_entry(entry) > now_ms then live[#live + 1] = entry end
+    for entry in string.gmatch(replayed, '%S+') do
+      if parse_entry(family, entry) > now_ms then live[#live + 1] = entry end
     end
     return live
   end
@@ -103,18 +100,18 @@ local function open_spent_generations()
     return first
   end
 
-  -- Deletes the fields of generations below `needed`, and those of all slices if nothing below the floor is needed.
-  -- Returns true if the slices were deleted.
-  function spent.delete_old_fields(family_key, family, generation, needed)
-    local gone, without_slices = {}, family.merged ~= '' and family.floor <= needed
+  -- Deletes the fields of generations below `needed`, and those of all slices if nothing below the floor is needed. The
+  -- fields of generations below the floor belong to newer generations now.
+  function spent.delete_stale(family_key, family, generation, needed)
+    local gone = {}
     for each = math.max(family.floor, generation - ACCESS_TOKENS_PER_FAMILY + 1), needed - 1 do
       gone[#gone + 1] = access_field_of(each)
     end
-    if without_slices then
+    if family.merged ~= '' and family.floor <= needed then
       for i = 0, GRACE_SLICES do gone[#gone + 1] = 's' .. i end
+      family.merged = ''
     end
     if #gone > 0 then redis.call('HDEL', family_key, unpack(gone)) end
-    return without_slices
   end
 
   return spent
@@ -122,9 +119,10 @@ end
 
 -- Keeps the time of an entry that is about to be overwritten, while the grace covers it: the grace is cut into
 -- GRACE_SLICES slices, and the times of one slice share a field. There is one more field than slices, so a field that a
--- later slice overwrites is older than the grace. Generations below `needed` are not kept. Adds the fields to write.
+-- later slice overwrites is older than the grace. Generations below `needed` are not kept. Changes the family, and adds
+-- the field to `changed`, the names and values to write.
 local function merge_spent_time(family_key, family, entry, needed, spent_ms, grace_ms, changed)
-  local entry_ms, bought_by = parse_entry(entry)
+  local entry_ms, bought_by = parse_entry(family, entry)
   if bought_by < family.floor then return end
   if bought_by >= needed and spent_ms - entry_ms < grace_ms then
     local width = math.ceil(grace_ms / GRACE_SLICES)
@@ -132,14 +130,14 @@ local function merge_spent_time(family_key, family, entry, needed, spent_ms, gra
     local merged_slice, first, merged_width = string.match(family.merged, '^(%d+):(%d+):(%d+)$')
     merged_width = tonumber(merged_width or width)
     if merged_width ~= width then
-      first = open_spent_generations().join_slices(family_key, family, spent_ms, math.max(grace_ms, merged_width * GRACE_SLICES))
+      local covered_ms = math.max(grace_ms, merged_width * GRACE_SLICES)
+      first = open_spent_generations().join_slices(family_key, family, spent_ms, covered_ms)
     elseif tonumber(merged_slice) ~= slice then
       first = family.floor
     end
     family.merged = string.format('%d:%d:%d', slice, first, width)
-    add_field(changed, 'm', family.merged)
-    add_field(changed, 's' .. slice % (GRACE_SLICES + 1), string.format('%d:%d:%d', first, bought_by, entry_ms))
+    changed[#changed + 1] = 's' .. slice % (GRACE_SLICES + 1)
+    changed[#changed + 1] = string.format('%d:%d:%d', first, bought_by, entry_ms)
   end
   family.floor = bought_by + 1
-  add_field(changed, 'f', string.format('%d', family.floor))
 end

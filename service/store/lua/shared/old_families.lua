@@ -1,0 +1,51 @@
+-- Defines how a family is read that version 0.2.0 of the service wrote last. Its fields were v (the version), h (head), t
+-- (times), s, c, u, r (subject, client_id, username, scope), g (grant), f (floor), m (merged), o (stale), p, k and n, and
+-- its entries had fixed widths and times since 1970.
+
+-- Opens the functions for these families.
+local function open_old_families()
+  local old_families = {}
+
+  -- Returns the fields as this version writes them.
+  function old_families.convert(field)
+    local created_ms, expires_in_ms, access_in_ms = string.match(field.t or '', '^(%d+) (%-?%d+) (%-?%d+)$')
+    local grant_type, secret_used, provider = string.match(field.g or '', '^(%l)\n(%d)\n([^\n]*\n[^\n]*\n[^\n]*)$')
+    local stale_below, stale_in_ms = string.match(field.o or '', '^(%d+):(%-?%d+)$')
+    if not (created_ms and grant_type and stale_below) then error('a session has a broken record') end
+    local function convert_entry(entry)
+      return string.sub(entry, 1, 22)
+        .. string.format('%d:%d', string.sub(entry, 23, 35) - created_ms, tonumber(string.sub(entry, 36), 16))
+    end
+
+    local has_provider = provider ~= '\n\n'
+    local converted = {
+      v = string.format('2 %s 0 %s %s %d %s', created_ms, grant_type, secret_used, has_provider and 1 or 0, field.s),
+      h = string.format('%s %s %s %s %s %s', field.h, expires_in_ms, access_in_ms, field.f, stale_below, stale_in_ms)
+        .. (field.m ~= '' and ' ' .. field.m or '') .. (field.p ~= '' and ' p' or ''),
+      c = field.c, u = field.u, r = field.r, k = field.k, n = field.n, g = has_provider and provider or nil,
+    }
+    local replayed = {}
+    for at = 1, #field.p, 43 do replayed[#replayed + 1] = convert_entry(string.sub(field.p, at, at + 42)) end
+    if #replayed > 0 then converted.p = table.concat(replayed, ' ') end
+    for name, value in pairs(field) do
+      if string.find(name, '^a%d') then converted[name] = convert_entry(value) end
+      if string.find(name, '^s%d') then converted[name] = value end
+    end
+    return converted
+  end
+
+  -- Writes the family as this version does.
+  function old_families.rewrite(family_key)
+    local names_and_values, field, changed = redis.call('HGETALL', family_key), {}, {}
+    for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
+    for name, value in pairs(old_families.convert(field)) do
+      changed[#changed + 1], changed[#changed + 2] = name, value
+    end
+    redis.call('HSET', family_key, unpack(changed))
+    redis.call('HDEL', family_key, 't', 's', 'f', 'm', 'o')
+    if field.p == '' then redis.call('HDEL', family_key, 'p') end
+    if string.find(field.g, '\n\n\n$') then redis.call('HDEL', family_key, 'g') end
+  end
+
+  return old_families
+end
