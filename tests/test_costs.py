@@ -110,6 +110,19 @@ async def test_no_more_is_asked_of_redis_than_before(
     assert (counts.sent, counts.ran.total()) == COSTS[name]
 
 
+CHAIN = 120
+"""So many refreshes that each one displaces the access token of an earlier one."""
+
+
+async def test_a_refresh_in_a_busy_session_deletes_one_token_more(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    for _ in range(CHAIN):
+        refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
+    with counting_commands(store) as counts:
+        await PHONE_APP.refresh(http, refresh_token)
+    assert (counts.sent["EVALSHA"], counts.ran.total()) == (1, COSTS["refresh"][1] + 1)
+
+
 def weigh(store: redis.Redis) -> int:
     """Return the bytes of all keys that expire, each with its value, as Redis counts them."""
     return sum(store.memory_usage(key, samples=0) or 0 for key in store.scan_iter(count=1000) if store.ttl(key) >= 0)
