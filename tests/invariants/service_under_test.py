@@ -21,6 +21,7 @@ from service.store.codes import Codes
 from service.store.consents import Consents
 from service.store.families import Families
 from service.store.keys import browser_key, code_key, consent_key, ended_key, family_key
+from service.store.records import parse_family
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
@@ -219,8 +220,15 @@ class ServiceUnderTest:
 
     @property
     def heads(self) -> dict[int, int]:
+        """Return the head of each family that is not over. Its key lives a little longer."""
         keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
-        return {number: int(state.split()[0]) for number, state in self._read(keys, "hget", "h").items() if state}
+        families = {
+            number: parse_family({name.encode(): text.encode() for name, text in fields.items()})
+            for number, fields in self._read(keys, "hgetall").items()
+            if fields
+        }
+        now_ms = read_server_ms(self._store) + self._offset_ms
+        return {number: family.head for number, family in families.items() if now_ms < family.lives_until_ms}
 
     @property
     def ended(self) -> dict[int, tuple[str, int, int | None]]:
@@ -251,10 +259,10 @@ class ServiceUnderTest:
         assert found is not None
         return found
 
-    def _read(self, keys: Mapping[int, str], command: str = "get", *arguments: str) -> dict[int, str | None]:
+    def _read(self, keys: Mapping[int, str], command: str = "get") -> dict[int, Any]:
         pipeline: Any = self._store.pipeline(transaction=False)
         for key in keys.values():
-            getattr(pipeline, command)(key, *arguments)
+            getattr(pipeline, command)(key)
         return dict(zip(keys, pipeline.execute(), strict=True))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
