@@ -23,7 +23,7 @@ from benchmarks.load import measure_in_turns
 from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
 from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
-from benchmarks.operations import make_targets
+from benchmarks.operations import make_chained_refresh, make_targets
 from benchmarks.peers import PEERS, Peer, read_versions, running_peer
 from benchmarks.report import COMPARED, summarise, write_report
 from benchmarks.results import Peers, Results, Series, describe_machine, describe_redis, load_results
@@ -122,7 +122,9 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
             results.series |= measure_workers(testbed, size.rounds, size.seconds)
     with running_testbed(folder, "memory", "--appendonly", "no") as testbed:
         _log_progress(f"memory: {size.sessions} sessions, rotations, a busy session, a worker")
-        results.bytes_per_session = measure_session_bytes(testbed, size.sessions)
+        results.bytes_per_session = measure_session_bytes(testbed, size.sessions, access_tokens=1)
+        # A quarter of the sessions has as many keys, so that Redis' tables of keys are equally full.
+        results.bytes_of_ten_tokens = measure_session_bytes(testbed, size.sessions // 4, access_tokens=10)
         results.growth_per_rotation = measure_growth(testbed)
         results.busy_ratio = measure_busy_session(testbed)
         results.worker_mib = measure_worker(testbed, size.seconds)
@@ -140,6 +142,8 @@ def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> tu
         cached = running.enter_context(testbed.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
         logging = running.enter_context(testbed.running(LOG_LEVEL="info"))
         targets += make_targets(testbed, uncached, cached, logging)
+        if peers:
+            targets.append(make_chained_refresh(testbed, uncached))
         others = [target for peer in peers for target in running.enter_context(running_peer(peer, testbed))]
         series = measure_in_turns([*targets, *others], size.rounds, size.seconds, warm=size.many is not None)
         return (

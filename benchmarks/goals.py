@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks import busy, floors, logins, lookups, operations, scale
 from benchmarks.load import Round
-from benchmarks.results import Results, cost_ratio, median_of, rate_ratio
+from benchmarks.results import Results, cost_ratio, median_of, rate_ratio, redis_ratio
 
 FindValue = Callable[[Results], float]
 
@@ -57,6 +57,22 @@ def median_ratio(name: str, other: str, number: Callable[[Round], float]) -> Fin
     return lambda results: median_of(results.series[name], number) / median_of(results.series[other], number)
 
 
+def redis_ratio_to(name: str, floor: str) -> FindValue:
+    return lambda results: redis_ratio(results.series[name], results.series[floor])
+
+
+def rate_ratio_to_peer(name: str, peer: str) -> FindValue:
+    """Compare the rates of the latest run with peers."""
+
+    def find(results: Results) -> float:
+        if results.peers is None:
+            raise KeyError(peer)
+        peer_rounds = results.peers.series[operations.name_peer_row(peer, name)]
+        return rate_ratio(results.peers.ours[name], peer_rounds)
+
+    return find
+
+
 def require(number: Callable[[Results], float | None]) -> FindValue:
     def find(results: Results) -> float:
         found = number(results)
@@ -87,6 +103,19 @@ GOALS = (
         None,
         None,
         cost_ratio_to(operations.REFRESH_LOGGED, floors.EVALSHA),
+    ),
+    Goal(
+        "refresh, Redis time / [Starlette + 1 EVALSHA], Redis time",
+        2.0,
+        1.5,
+        redis_ratio_to(operations.REFRESH, floors.EVALSHA),
+        more_is_better=False,
+    ),
+    Goal(
+        "chained refresh, answers a second / oidc-provider",
+        3.5,
+        5.0,
+        rate_ratio_to_peer(operations.CHAINED_REFRESH, operations.OIDC_PROVIDER),
     ),
     Goal("verify, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_ratio_to(operations.VERIFY_ASKING, floors.GET)),
     Goal(
@@ -134,10 +163,18 @@ GOALS = (
         more_is_better=False,
     ),
     Goal(
-        "Redis, a session with a live access token",
-        700,
-        515,
+        "Redis, a session with one live access token",
+        650,
+        560,
         require(lambda results: results.bytes_per_session),
+        "bytes",
+        more_is_better=False,
+    ),
+    Goal(
+        "Redis, the same with ten live access tokens",
+        3_300,
+        2_800,
+        require(lambda results: results.bytes_of_ten_tokens),
         "bytes",
         more_is_better=False,
     ),

@@ -73,6 +73,11 @@ class Round(msgspec.Struct, frozen=True):
         """The share of their common core that Redis and wrk used."""
         return (self.redis_seconds + self.load_seconds) / self.seconds
 
+    @property
+    def wrk_share(self) -> float:
+        """The share of that core that wrk used."""
+        return self.load_seconds / self.seconds
+
 
 def no_arguments(_: int) -> Sequence[str]:
     return ()
@@ -88,7 +93,8 @@ class Target:
 
     The processor time of `server_pid` and `redis_pid` includes their descendants. `prepare` gets the seconds of a round
     and returns the arguments of wrk's script. `check` gets these arguments before and after each round. It sends its
-    own request and raises LoadFailed unless the response is right.
+    own request and raises LoadFailed unless the response is right. `seconds` is the length of its rounds. If it is
+    None, the run decides.
     """
 
     name: str
@@ -99,9 +105,11 @@ class Target:
     prepare: Callable[[int], Sequence[str]] = no_arguments
     check: Callable[[Sequence[str]], None] = check_nothing
     connections: int = CONNECTIONS
+    seconds: int | None = None
 
     def measure(self, seconds: int) -> Round:
         """Run one round. Raises LoadFailed if a response was wrong or missing."""
+        seconds = self.seconds or seconds
         arguments = self.prepare(seconds)
         self.check(arguments)
         before = cpu_seconds(self.server_pid), cpu_seconds(self.redis_pid)

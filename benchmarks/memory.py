@@ -8,15 +8,16 @@ from collections.abc import Sequence
 
 import redis
 
+from benchmarks.load import LoadFailed
 from benchmarks.operations import VERIFY_ASKING, make_refresh, make_verify
 from benchmarks.processes import pss_mib
-from benchmarks.testbed import CLIENT, Testbed, start_users
+from benchmarks.testbed import CLIENT, Testbed, run_concurrently, start_users
 from service.config.settings import load_settings
 from service.crypto.keyring import RefreshToken
 from service.crypto.opaque_tokens import make_access_token
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
-from tests.faults.deployment import KEYRING, Deployment
+from tests.faults.deployment import KEYRING, Deployment, Session, worker_on
 from tests.support.waiting import wait_until
 
 ROTATED_SESSIONS = 1_000
@@ -25,16 +26,23 @@ SHORT_SECONDS = 0.5
 SCOPE = "realm:main role:enduser"
 
 
-def measure_session_bytes(testbed: Testbed, sessions: int) -> float:
-    """Return the bytes of Redis for one session with a live access token.
+def measure_session_bytes(testbed: Testbed, sessions: int, *, access_tokens: int) -> float:
+    """Return the bytes of Redis for one session with so many live access tokens.
 
-    Each session belongs to another user. All settings have their defaults.
+    Each session belongs to another user, and was refreshed until it had its access tokens. All settings have their
+    defaults. Raises LoadFailed if Redis has another number of keys at the end, because access tokens expired.
     """
     store = testbed.deployment.store
     store.flushdb()
-    before = _read_settled_memory(store)
-    testbed.start_sessions(sessions)
-    return (_read_settled_memory(store) - before) / sessions
+    before = read_settled_memory(store)
+    started = testbed.start_sessions(sessions)
+    asyncio.run(_refresh_each(testbed.deployment, started, access_tokens - 1))
+    after = read_settled_memory(store)
+    # The keys of a session are its family, the index of its user, and its access tokens.
+    expected, found = (2 + access_tokens) * sessions, store.dbsize()
+    if found != expected:
+        raise LoadFailed(f"Redis has {found} keys; expected {expected}, with {access_tokens} access tokens a session")
+    return (after - before) / sessions
 
 
 def measure_growth(testbed: Testbed) -> float:
@@ -53,7 +61,7 @@ def measure_worker(testbed: Testbed, seconds: int) -> float:
         return pss_mib(service.process.pid)
 
 
-def _read_settled_memory(store: redis.Redis) -> int:
+def read_settled_memory(store: redis.Redis) -> int:
     """Return the used memory as soon as it is constant.
 
     Redis resizes its hash tables for some time after many writes.
@@ -96,18 +104,36 @@ async def _measure_growth(deployment: Deployment) -> float:
     return (sizes[-1] - sizes[0]) / (ROTATIONS * len(tokens))
 
 
+async def _refresh_each(deployment: Deployment, sessions: Sequence[Session], times: int) -> None:
+    """Refresh each session so many times."""
+    tokens = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
+    async with worker_on(deployment) as worker:
+
+        async def refresh(token: RefreshToken) -> None:
+            for generation in range(token.generation, token.generation + times):
+                await _spend(worker, token._replace(generation=generation))
+
+        await run_concurrently(tokens, refresh)
+
+
 async def rotate(worker: Worker, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
-    """Spend the refresh token of each session. Returns the next refresh tokens."""
+    """Spend the refresh token of each session, one after the other. Returns the next refresh tokens."""
     for token in tokens:
-        await worker.families.spend(
-            token,
-            client_id=CLIENT.client_id,
-            secret_used=True,
-            wanted_scope="",
-            allowed_scope=SCOPE,
-            access_token=make_access_token(token.shard),
-        )
+        await _spend(worker, token)
     return [token._replace(generation=token.generation + 1) for token in tokens]
+
+
+async def _spend(worker: Worker, token: RefreshToken) -> None:
+    spent = await worker.families.spend(
+        token,
+        client_id=CLIENT.client_id,
+        secret_used=True,
+        wanted_scope="",
+        allowed_scope=SCOPE,
+        access_token=make_access_token(token.shard),
+    )
+    if spent.verdict != "rotated":
+        raise LoadFailed(f"a refresh was answered {spent.verdict}")
 
 
 def _await_expiry(store: redis.Redis, keys: int) -> None:

@@ -28,6 +28,15 @@ REVOCATIONS_PER_SECOND = 14_000
 Each revocation needs a live session. A round ends early if no session is left.
 """
 
+CHAINS = CONNECTIONS + 1
+"""The number of sessions of a chained round: one for each connection, and one for a request that is not sent.
+
+wrk formats that request before the round, to see what it looks like.
+"""
+
+CHAIN_SECONDS = 10
+"""The length of a chained round. It is fixed, because each refresh adds to the record of its session."""
+
 ACCESS_TOKENS = 100
 """The number of tokens that `verify` and `introspect` use in turns. All are in the cache after their second use."""
 
@@ -37,7 +46,10 @@ REFRESH, REFRESH_ALONE, REFRESH_LOGGED = "refresh", "refresh, one connection", "
 VERIFY_ASKING, VERIFY_MEMORY = "verify, Redis asked", "verify, from memory"
 INTROSPECT_ASKING, INTROSPECT_MEMORY = "introspect, Redis asked", "introspect, from memory"
 REVOKE_SESSION = "revoke"
+CHAINED_REFRESH = "chained refresh"
 
+OIDC_PROVIDER, AUTHLIB = "oidc-provider on Node", "Authlib on Flask"
+"""The peers. Their rows are named by `name_peer_row`."""
 
 Prepare = Callable[[int], Sequence[str]]
 
@@ -66,11 +78,12 @@ def make_refresh(
     connections: int = CONNECTIONS,
     supply: Callable[[int], Sequence[str]] | None = None,
     pause_ms: int | None = None,
+    round_seconds: int | None = None,
 ) -> Target:
     """Return a target that refreshes sessions.
 
     `supply` gets the seconds of a round and returns its refresh tokens. Without it each round starts new sessions.
-    `pause_ms` is the mean pause of a connection between two requests.
+    `pause_ms` is the mean pause of a connection between two requests. `round_seconds` fixes the length of a round.
     """
     url = service.url + TOKEN
     form = _form_of(CLIENT, grant_type="refresh_token", refresh_token="")
@@ -89,7 +102,21 @@ def make_refresh(
         if len({first, second, third}) != 3:
             raise LoadFailed("a refresh did not rotate the refresh token")
 
-    return Target(name, url, service.process.pid, testbed.redis_pid, "refresh", prepare, check, connections)
+    pids = service.process.pid, testbed.redis_pid
+    return Target(name, url, *pids, "refresh", prepare, check, connections, round_seconds)
+
+
+def make_chained_refresh(testbed: Testbed, service: ServiceProcess) -> Target:
+    """Return a target with one session for each connection. A response has the token of the session's next request."""
+
+    def supply(_: int) -> list[str]:
+        return [token for _, token in testbed.start_sessions(CHAINS)]
+
+    return make_refresh(CHAINED_REFRESH, testbed, service, supply=supply, round_seconds=CHAIN_SECONDS)
+
+
+def name_peer_row(peer: str, operation: str) -> str:
+    return f"{peer}: {operation}"
 
 
 def make_verify(name: str, testbed: Testbed, service: ServiceProcess) -> Target:

@@ -26,15 +26,21 @@ FLOOR_OF = {
     operations.INTROSPECT_ASKING: floors.GET,
     operations.INTROSPECT_MEMORY: floors.ROUTE,
     operations.REVOKE_SESSION: floors.EVALSHA,
+    operations.CHAINED_REFRESH: floors.EVALSHA,
 }
-COMPARED = (operations.REFRESH, operations.INTROSPECT_ASKING, operations.REVOKE_SESSION)
+COMPARED = (
+    operations.REFRESH,
+    operations.INTROSPECT_ASKING,
+    operations.REVOKE_SESSION,
+    operations.CHAINED_REFRESH,
+)
 """The operations that are also measured on the peers."""
 
 PROFILE = "profile.md"
 """A page that people write about the time of each row. The report links to it if it exists."""
 
 COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms")
-CORES = ("server", "Redis + load", "bound by")
+CORES = ("server", "Redis + load", "load alone", "bound by")
 
 
 def write_report(results: Results, folder: Path) -> str:
@@ -160,6 +166,7 @@ def _format_cores(rounds: Sequence[Round]) -> Cells:
     return (
         f"{median_of(rounds, lambda one: one.server_share):.0%}",
         f"{median_of(rounds, lambda one: one.load_share):.0%}",
+        f"{median_of(rounds, lambda one: one.wrk_share):.0%}",
         judge_bottleneck(rounds),
     )
 

@@ -66,7 +66,8 @@ class CallerLatency(msgspec.Struct, frozen=True):
 class Results(msgspec.Struct):
     """Results of a run. Fields that it did not measure are None or empty.
 
-    `lookups` has microseconds per call. `peers` may be of an earlier run.
+    `lookups` has microseconds per call. `peers` may be of an earlier run. `bytes_of_ten_tokens` is a session's memory
+    in Redis while ten of its access tokens live.
     """
 
     machine: Machine
@@ -76,6 +77,7 @@ class Results(msgspec.Struct):
     lookups: dict[str, float] = {}
     sessions: int = 0
     bytes_per_session: float | None = None
+    bytes_of_ten_tokens: float | None = None
     growth_per_rotation: float | None = None
     busy_ratio: float | None = None
     worker_mib: float | None = None
@@ -120,6 +122,11 @@ def cost_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
 def rate_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
     """Return the measured responses per second divided by those of the floor, as the median of all turns."""
     return statistics.median(one.rate / base.rate for one, base in zip(rounds, floor, strict=True))
+
+
+def redis_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
+    """Return the processor time of Redis for a request, divided by that at the floor, as the median of all turns."""
+    return statistics.median(one.redis_us / base.redis_us for one, base in zip(rounds, floor, strict=True))
 
 
 def load_results(folder: Path) -> Results | None:

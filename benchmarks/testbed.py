@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, on_core
 from service.worker import Worker
@@ -17,8 +18,11 @@ from tests.support.servers import ServiceProcess, running_service
 CLIENT = WEB_SHOP
 """The client of all measured requests. It has a secret, like the client of the peers."""
 
-_CONCURRENT_STARTS = 200
+AT_ONCE = 200
+
 _users = itertools.count()
+
+Item = TypeVar("Item")
 
 
 class Testbed:
@@ -82,12 +86,21 @@ def running_testbed(folder: Path, name: str, *options: str) -> Iterator[Testbed]
 
 async def start_users(worker: Worker, count: int) -> list[Session]:
     """Start one session for each of `count` new users."""
-    numbers = iter(range(count))
     sessions: list[Session] = []
 
-    async def start_next() -> None:
-        for _ in numbers:
-            sessions.extend(await start_sessions(worker, f"user{next(_users)}@example.com", 1, CLIENT.client_id))
+    async def start_next(_: int) -> None:
+        sessions.extend(await start_sessions(worker, f"user{next(_users)}@example.com", 1, CLIENT.client_id))
 
-    await asyncio.gather(*(start_next() for _ in range(_CONCURRENT_STARTS)))
+    await run_concurrently(range(count), start_next)
     return sessions
+
+
+async def run_concurrently(items: Iterable[Item], work: Callable[[Item], Awaitable[object]]) -> None:
+    """Call `work` with each item. At most AT_ONCE calls run at the same time."""
+    remaining = iter(items)
+
+    async def take_items() -> None:
+        for item in remaining:
+            await work(item)
+
+    await asyncio.gather(*(take_items() for _ in range(AT_ONCE)))

@@ -19,20 +19,29 @@ METHOD = """\
   ratio of 1.0 is as cheap as the floor, and a higher one is cheaper. A rate ratio compares responses per second.
 - A response with a wrong status ends the run, and so does a refresh with a wrong body. Before and after each round,
   other requests are sent and their whole responses are checked.
-- Each round has new sessions, so many that each is refreshed once or twice. Each request presents the refresh token of
-  an earlier response, and no token is presented twice. The client has a secret. `verify` and `introspect` use 100
-  tokens in turns. `revoke` ends a session with each request.
-- "Server" and "Redis + load" are shares of their cores. If only the second core is saturated, the load limits the row,
-  and its processor time says more than its rate. "Neither" is a row that waits, such as the one with a single
-  connection, or a machine with other work.
+- Each round has new sessions. Without chains they are so many that each is refreshed once or twice. Each request
+  presents the refresh token of an earlier response, and no token is presented twice. The client has a secret. `verify`
+  and `introspect` use 100 tokens in turns. `revoke` ends a session with each request.
+- "Chained refresh" has 64 sessions for its 64 connections. A new refresh token is presented by the next free
+  connection, so each session always has one request. A round lasts 10 s. A session soon has the hundred access tokens
+  that it may have, and then each refresh displaces the oldest. Only runs with `--peers` measure this row, and the goal
+  shows the latest of them.
+- "Server" and "Redis + load" are shares of their cores, and "load alone" is the part of wrk. If only the second core is
+  saturated, Redis and the load limit the row, and its processor time says more than its rate. "Neither" is a row that
+  waits, such as the one with a single connection, or a machine with other work.
+- The ratio of Redis' time compares the processor time of Redis for each request. The floor's script reads one key, and
+  redis-py sends each call alone, on one of many connections. The service sends the calls of concurrent requests in one
+  write.
 - wrk measures the latencies. They include the requests that wrk could not send during a slow response.
 - In a storm of logins, 4 connections log in continuously, and 8 others refresh about 400 times per second. The server's
   time in that row includes the logins. "argon2id alone" checks the same password in a loop, on the same core.
 - The service and the floors log only warnings. In the row "refresh, logged" the service has its default level: each
   refresh writes two lines to a file.
 - The bytes of a session are the memory of Redis for all sessions, without connections, divided by their number. Each
-  session belongs to another user. What a rotation leaves is the sum over all keys after its access token and its grace
-  period have expired. Both periods are short in this measurement.
+  session belongs to another user. A session with ten live access tokens was refreshed nine times within their
+  lifetime. For it a quarter of the sessions is measured, so that Redis has as many keys. What a rotation leaves is the
+  sum over all keys after its access token and its grace period have expired. Both periods are short in this
+  measurement.
 - Each part of a bound's row is measured in several rounds, and the median counts. For processor time in the application
   the least value counts, since other work can only add to it. For the slowest invalidation of a cache the greatest
   value counts. The table shows the worst part. results.json has all rounds, and

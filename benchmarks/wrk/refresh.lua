@@ -1,5 +1,7 @@
 -- Refreshes sessions in turns. A request takes the first token of a queue, and the new token goes to its end.
--- No token is presented twice, since all connections share the queue.
+-- No token is presented twice, since all connections share the queue. With as many sessions as connections, each new
+-- token is presented by the next free connection, so each session is a chain of requests. wrk calls `request` once
+-- before the round and does not send the result, so the first token is not used.
 -- ARGUMENTS  file of refresh tokens, form without the token, [mean pause of a connection in milliseconds]
 require('common')
 

@@ -16,7 +16,7 @@ from benchmarks.bounds import BOUNDS, Bound, each, list_violations, ratio
 from benchmarks.charts import Bar, draw_bars
 from benchmarks.goals import GOALS, Goal
 from benchmarks.groups import ALL, choose_groups
-from benchmarks.load import LoadFailed, Round, parse_wrk_summary
+from benchmarks.load import LoadFailed, Round, Target, parse_wrk_summary
 from benchmarks.report import judge_bottleneck, write_report
 from benchmarks.results import WHOLE, CallerLatency, Machine, Peers, Results, Rows, cost_ratio, load_results, rate_ratio
 from benchmarks.tables import format_table
@@ -26,9 +26,21 @@ LOADER_OUTPUT = '{"requests":10,"duration_us":2000000,"p50_us":1,"p99_us":2,"una
 MACHINE = Machine("2026-01-31", "A Processor", 2, 0.1, "Redis 7.0.15", "3.11.7", {"starlette": "1.10.0"})
 
 
-def make_round(server_us: float, *, rate: float = 1000, load_seconds: float = 0.1) -> Round:
+def make_round(server_us: float, *, rate: float = 1000, load_seconds: float = 0.1, redis_us: float = 100) -> Round:
     """Return a round that lasted one second."""
-    return Round(int(rate), 1.0, server_us * rate / 1e6, 0.1, load_seconds, p50_ms=1.0, p99_ms=3.0)
+    server_seconds, redis_seconds = server_us * rate / 1e6, redis_us * rate / 1e6
+    return Round(int(rate), 1.0, server_seconds, redis_seconds, load_seconds, p50_ms=1.0, p99_ms=3.0)
+
+
+def make_chains(rate: float) -> list[Round]:
+    """Return two rounds; the second had half of the rate."""
+    return [make_round(100, rate=rate), make_round(100, rate=rate / 2)]
+
+
+def make_peers(our_rounds: list[Round], peer_rounds: list[Round]) -> Peers:
+    """Return rounds of chained refreshes."""
+    row = operations.name_peer_row(operations.OIDC_PROVIDER, operations.CHAINED_REFRESH)
+    return Peers(MACHINE, {row: peer_rounds}, {operations.CHAINED_REFRESH: our_rounds})
 
 
 def make_results(server_us: float = 200, *, peers: Peers | None = None) -> Results:
@@ -84,6 +96,7 @@ def test_a_round_tells_rates_and_shares() -> None:
     assert (round_.rate, round_.server_us, round_.redis_us) == (250, 2000, 400)
     assert round_.server_share == 0.5
     assert pytest.approx(0.3) == round_.load_share
+    assert round_.wrk_share == 0.2
 
 
 def test_a_ratio_is_the_median_of_its_turns() -> None:
@@ -105,7 +118,56 @@ def test_a_goal_is_judged_by_the_ratio_to_its_floor(server_us: float, word: str)
 def test_of_bytes_fewer_are_better() -> None:
     goal = find_goal("Redis, a session")
 
-    assert (goal.judge(600), goal.judge(701), goal.judge(515)) == ("met", "short", "moonshot")
+    assert (goal.judge(650), goal.judge(651), goal.judge(560)) == ("met", "short", "moonshot")
+
+
+def test_a_session_with_ten_tokens_has_a_goal_of_its_own() -> None:
+    results = make_results()
+    results.bytes_of_ten_tokens = 3_300.0
+    goal = find_goal("Redis, the same with ten live access tokens")
+
+    assert goal.judge(goal.measure(results)) == "met"
+    assert goal.judge(goal.measure(make_results())) == "not measured"
+
+
+@pytest.mark.parametrize(("redis_us", "word"), [(150, "moonshot"), (200, "met"), (201, "short")])
+def test_the_redis_time_of_a_refresh_is_judged(redis_us: float, word: str) -> None:
+    results = make_results()
+    results.series[operations.REFRESH] = [make_round(200, redis_us=redis_us)] * 3
+    goal = find_goal("refresh, Redis time")
+
+    assert word == goal.judge(goal.measure(results))
+
+
+@pytest.mark.parametrize(("rate", "word"), [(5_000, "moonshot"), (3_500, "met"), (3_490, "short")])
+def test_chains_are_compared_with_a_peer_turn_by_turn(rate: float, word: str) -> None:
+    """Another program halves both rates in the last turn."""
+    goal = find_goal("chained refresh")
+    results = make_results(peers=make_peers(make_chains(rate), make_chains(1_000)))
+
+    assert word == goal.judge(goal.measure(results))
+
+
+def test_chains_are_not_measured_without_a_run_of_peers() -> None:
+    goal = find_goal("chained refresh")
+    earlier = Peers(MACHINE, {"another, refresh": [make_round(1)]}, {operations.REFRESH: [make_round(1)]})
+
+    assert goal.measure(make_results()) is None
+    assert goal.measure(make_results(peers=earlier)) is None
+
+
+def test_a_target_may_fix_the_length_of_its_rounds(tmp_path: Path) -> None:
+    lengths: list[int] = []
+
+    def prepare(seconds: int) -> list[str]:
+        lengths.append(seconds)
+        raise LoadFailed("no server")
+
+    for fixed in (None, 10):
+        with pytest.raises(LoadFailed, match="no server"):
+            Target("a row", "http://127.0.0.1:1", 1, 1, prepare=prepare, seconds=fixed).measure(3)
+
+    assert lengths == [3, 10]
 
 
 def test_what_was_not_measured_is_no_failure_and_no_success() -> None:
@@ -245,6 +307,15 @@ def test_peers_keep_the_date_of_their_run(tmp_path: Path) -> None:
 
     assert "On 2026-01-31" in report.partition("## Peers")[2]
     assert "another, refresh" in (tmp_path / "peers.svg").read_text()
+
+
+def test_the_report_tells_which_core_bounds_a_chain(tmp_path: Path) -> None:
+    chains = [make_round(500, rate=2_000, load_seconds=0.3)]
+    peers = make_peers([make_round(200, rate=3_000, load_seconds=0.35, redis_us=200)], chains)
+    report = write_report(make_results(peers=peers), tmp_path).partition("## Peers")[2]
+
+    assert read_bound(report, operations.CHAINED_REFRESH)[5:] == ["60%", "95%", "35%", "load"]
+    assert read_bound(report, f"{operations.OIDC_PROVIDER}: chained refresh")[5:] == ["100%", "50%", "30%", "server"]
 
 
 def test_numbers_of_another_version_are_none(tmp_path: Path) -> None:
