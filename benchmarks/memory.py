@@ -34,10 +34,10 @@ def measure_session_bytes(testbed: Testbed, sessions: int, *, access_tokens: int
     """
     store = testbed.deployment.store
     store.flushdb()
-    before = read_settled_memory(store)
+    before = _read_settled_memory(store)
     started = testbed.start_sessions(sessions)
     asyncio.run(_refresh_each(testbed.deployment, started, access_tokens - 1))
-    after = read_settled_memory(store)
+    after = _read_settled_memory(store)
     # The keys of a session are its family, the index of its user, and its access tokens.
     expected, found = (2 + access_tokens) * sessions, store.dbsize()
     if found != expected:
@@ -61,7 +61,7 @@ def measure_worker(testbed: Testbed, seconds: int) -> float:
         return pss_mib(service.process.pid)
 
 
-def read_settled_memory(store: redis.Redis) -> int:
+def _read_settled_memory(store: redis.Redis) -> int:
     """Return the used memory as soon as it is constant.
 
     Redis resizes its hash tables for some time after many writes.

@@ -41,6 +41,8 @@ from tests.support.waiting import wait_until
 
 FOLDER = Path(__file__).parent
 CLIENT = {"client_id": "shop", "client_secret": "shop-secret"}
+TOKEN_FORM = urlencode(CLIENT) + "&token="
+REFRESH_FORM = urlencode(CLIENT | {"grant_type": "refresh_token"}) + "&refresh_token="
 TOKEN, INTROSPECT, REVOKE = "/token", "/token/introspection", "/token/revocation"
 REVOCATIONS_PER_SECOND = 4_000
 # The program itself. The one in .venv/bin is a wrapper, which does not stop its child process when it ends.
@@ -145,7 +147,7 @@ def running_peer(peer: Peer, testbed: Testbed) -> Iterator[list[Target]]:
         wait_until(lambda: process.poll() is not None or _listens(url), peer.name)
         if process.poll() is not None:
             raise LoadFailed(f"{peer.name} does not start: {Path(log.name).read_text()}")
-        yield _make_targets(peer.name, url, process.pid, testbed)
+        yield _RunningPeer(peer.name, url, process.pid, testbed).make_targets()
     finally:
         stop(process)
 
@@ -157,62 +159,67 @@ def _listens(url: str) -> bool:
         return False
 
 
-def _make_targets(name: str, url: str, pid: int, testbed: Testbed) -> list[Target]:
-    form = urlencode(CLIENT) + "&token="
-    refresh_form = urlencode(CLIENT | {"grant_type": "refresh_token"}) + "&refresh_token="
+@dataclass(frozen=True)
+class _RunningPeer:
+    """A peer that listens at `url`. The tokens of its sessions are written to files of the testbed."""
 
-    def start_sessions(count: int) -> list[tuple[str, str]]:
+    name: str
+    url: str
+    pid: int
+    testbed: Testbed
+
+    def make_targets(self) -> list[Target]:
+        return [
+            self._make_target("refresh", TOKEN, "refresh", self._supply_refresh_tokens),
+            self._make_target("introspect", INTROSPECT, "cycle", self._supply_access_tokens),
+            self._make_target("revoke", REVOKE, "post_each", self._supply_revocations),
+            self._make_target(CHAINED_REFRESH, TOKEN, "refresh", self._supply_chains, CHAIN_SECONDS),
+        ]
+
+    def _make_target(
+        self, operation: str, path: str, script: Script, prepare: Prepare, round_seconds: int | None = None
+    ) -> Target:
+        row, redis_pid = name_peer_row(self.name, operation), self.testbed.redis_pid
+        return Target(row, self.url + path, self.pid, redis_pid, script, prepare, self._check, seconds=round_seconds)
+
+    def _supply_refresh_tokens(self, seconds: int) -> list[str]:
+        return [self._write_refresh_tokens(seconds * REFRESHES_PER_SECOND), REFRESH_FORM]
+
+    def _supply_chains(self, _: int) -> list[str]:
+        return [self._write_refresh_tokens(CHAINS), REFRESH_FORM]
+
+    def _supply_revocations(self, seconds: int) -> list[str]:
+        return [self._write_refresh_tokens(seconds * REVOCATIONS_PER_SECOND), TOKEN_FORM]
+
+    def _supply_access_tokens(self, _: int) -> list[str]:
+        return [self.testbed.write_lines(token for token, _ in self._start_sessions(ACCESS_TOKENS)), TOKEN_FORM]
+
+    def _write_refresh_tokens(self, count: int) -> str:
+        return self.testbed.write_lines(token for _, token in self._start_sessions(count))
+
+    def _start_sessions(self, count: int) -> list[tuple[str, str]]:
         """Return the access token and the refresh token of each new session."""
-        response = httpx2.post(f"{url}/supply?count={count}", timeout=120)
+        response = httpx2.post(f"{self.url}/supply?count={count}", timeout=120)
         if response.status_code != 200:
-            raise LoadFailed(f"{name} did not start sessions: {response.status_code}")
+            raise LoadFailed(f"{self.name} did not start sessions: {response.status_code}")
         return [(access, refresh) for access, refresh in (line.split(" ") for line in response.text.splitlines())]
 
-    def post(path: str, body: str) -> dict[str, Any]:
-        response = httpx2.post(url + path, content=body, headers=FORM)
+    def _check(self, _: Sequence[str]) -> None:
+        """Refresh a session twice, introspect it, revoke it, and check each response."""
+        ((_, first),) = self._start_sessions(1)
+        second = self._post(TOKEN, REFRESH_FORM + first)["refresh_token"]
+        third = self._post(TOKEN, REFRESH_FORM + second)
+        if len({first, second, third["refresh_token"]}) != 3:
+            raise LoadFailed(f"{self.name} did not rotate a refresh token")
+        if not self._post(INTROSPECT, TOKEN_FORM + third["access_token"])["active"]:
+            raise LoadFailed(f"{self.name} introspected a live access token as inactive")
+        self._post(REVOKE, TOKEN_FORM + third["refresh_token"])
+        if self._post(INTROSPECT, TOKEN_FORM + third["access_token"])["active"]:
+            raise LoadFailed(f"{self.name} did not end a revoked session")
+
+    def _post(self, path: str, body: str) -> dict[str, Any]:
+        response = httpx2.post(self.url + path, content=body, headers=FORM)
         if response.status_code != 200:
-            raise LoadFailed(f"{name} answers {response.status_code} at {path}: {response.text}")
+            raise LoadFailed(f"{self.name} answers {response.status_code} at {path}: {response.text}")
         content: dict[str, Any] = json.loads(response.content or b"{}")
         return content
-
-    def write_refresh_tokens(count: int) -> list[str]:
-        return [testbed.write_lines(token for _, token in start_sessions(count)), refresh_form]
-
-    def supply_refresh_tokens(seconds: int) -> list[str]:
-        return write_refresh_tokens(seconds * REFRESHES_PER_SECOND)
-
-    def supply_chains(_: int) -> list[str]:
-        return write_refresh_tokens(CHAINS)
-
-    def supply_access_tokens(_: int) -> list[str]:
-        return [testbed.write_lines(token for token, _ in start_sessions(ACCESS_TOKENS)), form]
-
-    def supply_sessions(seconds: int) -> list[str]:
-        sessions = start_sessions(seconds * REVOCATIONS_PER_SECOND)
-        return [testbed.write_lines(token for _, token in sessions), form]
-
-    def check(_: Sequence[str]) -> None:
-        """Refresh a session twice, introspect it, revoke it, and check each response."""
-        ((_, first),) = start_sessions(1)
-        second = post(TOKEN, refresh_form + first)["refresh_token"]
-        third = post(TOKEN, refresh_form + second)
-        if len({first, second, third["refresh_token"]}) != 3:
-            raise LoadFailed(f"{name} did not rotate a refresh token")
-        if not post(INTROSPECT, form + third["access_token"])["active"]:
-            raise LoadFailed(f"{name} introspected a live access token as inactive")
-        post(REVOKE, form + third["refresh_token"])
-        if post(INTROSPECT, form + third["access_token"])["active"]:
-            raise LoadFailed(f"{name} did not end a revoked session")
-
-    def make_target(
-        operation: str, path: str, script: Script, prepare: Prepare, round_seconds: int | None = None
-    ) -> Target:
-        row = name_peer_row(name, operation)
-        return Target(row, url + path, pid, testbed.redis_pid, script, prepare, check, seconds=round_seconds)
-
-    return [
-        make_target("refresh", TOKEN, "refresh", supply_refresh_tokens),
-        make_target("introspect", INTROSPECT, "cycle", supply_access_tokens),
-        make_target("revoke", REVOKE, "post_each", supply_sessions),
-        make_target(CHAINED_REFRESH, TOKEN, "refresh", supply_chains, CHAIN_SECONDS),
-    ]
