@@ -25,6 +25,10 @@ pytestmark = ONE_SERVER
 
 MAX_BYTES_PER_SESSION = 696
 """The bytes of its three keys, as Redis 7 counts them, without their entries in Redis' tables of keys."""
+MAX_BYTES_WITH_TEN_TOKENS = 3472
+"""The same for a session that was refreshed nine times within the lifetime of an access token."""
+CHAIN = 120
+"""More refreshes than a session has access tokens."""
 ROTATIONS = 30
 """So many that a few bytes that each left behind would exceed ALLOCATOR_BYTES."""
 
@@ -143,3 +147,21 @@ async def test_a_rotation_leaves_nothing_behind_when_it_is_over(
         refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
         weights.append(weigh(store))
     assert max(weights) - min(weights) <= ALLOCATOR_BYTES
+
+
+async def test_ten_live_tokens_take_no_more_room_than_before(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    for _ in range(9):
+        refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
+    assert weigh(store) <= MAX_BYTES_WITH_TEN_TOKENS
+
+
+async def test_a_long_chain_asks_redis_for_one_deletion_more(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    """From the hundredth access token on, each refresh displaces the oldest."""
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    for _ in range(CHAIN):
+        refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
+    with counting_commands(store) as counts:
+        await PHONE_APP.refresh(http, refresh_token)
+    sent, ran = COSTS["refresh"]
+    assert (counts.sent, counts.ran.total(), counts.ran["DEL"]) == (sent, ran + 1, 1)
