@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import nan
@@ -43,6 +42,7 @@ from service.store.registry import SIGNING_NOTE_SECONDS, RegistryStore
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
+from service.system.scheduling import count_usable_cores
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -109,7 +109,7 @@ class Worker:
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
         self.password_change = PasswordChange(self.registry, self.pending_revocations)
         self.seeding = Seeding(
-            self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
+            self.registry, self.keyring, self.pending_revocations, hashing_threads=count_usable_cores()
         )
         self.health = HealthEndpoint(self.redis, self.bearer, self.bearer_counts, self.clients, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None

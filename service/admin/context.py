@@ -36,6 +36,7 @@ from service.store.registry import RegistryStore
 from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.revocations import Revocations
+from service.system.scheduling import count_usable_cores
 
 log = logging.getLogger("service.admin")
 
@@ -67,7 +68,7 @@ class AdminContext:
         self.on_wait: Callable[[], object] = lambda: None
         self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, lambda: self.on_wait())
         self.seeding = Seeding(
-            self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
+            self.registry, self.keyring, self.pending_revocations, hashing_threads=count_usable_cores()
         )
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -20,30 +19,43 @@ from typing import Final, NoReturn, TypeVar
 from service.observability.metrics import get_metrics
 from service.protocol.errors import TemporarilyUnavailable
 from service.system.malloc import limit_arenas, trim_heap
+from service.system.scheduling import count_usable_cores, lower_thread_priority
 
-_QUEUED_PER_THREAD: Final = 25
-
+_ROOM_PER_THREAD: Final = 26
+_MIN_ROOM: Final = 52
+"""The number of hashes that run or wait, if there is one thread. It makes them in a second."""
 
 IDLE_SECONDS: Final = 5.0
 
+MAX_LOW_PRIORITY_WAIT_SECONDS: Final = 0.25
+"""The longest wait after which a hash still runs at low priority."""
 
 Result = TypeVar("Result")
 
 
 class HashingPool:
-    """A pool of threads for slow hashes, with a short queue.
+    """A pool of threads for slow hashes, with a short queue. By default it has a thread for each usable core.
+
+    The threads have a low priority. Otherwise the event loop often waits for a hash on its core until the scheduler's
+    next tick, which is up to 4 ms away. A hash that has waited for more than MAX_LOW_PRIORITY_WAIT_SECONDS gets a
+    thread of normal priority. Other work on the machine can therefore delay hashes, but cannot starve them.
 
     Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). The memory is kept for the next hash, and returned to
     the system after `IDLE_SECONDS` without a hash.
     """
 
     def __init__(self, name: str, threads: int | None = None) -> None:
-        self._threads = threads or os.cpu_count() or 1
+        threads = threads or count_usable_cores()
         limit_arenas()
         self._trim_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
-        self._queue = _FairQueue(running=self._threads + 1, waiting=self._threads * _QUEUED_PER_THREAD - 1)
+        self._low_priority = ThreadPoolExecutor(
+            threads, thread_name_prefix=f"{name}_low", initializer=lower_thread_priority
+        )
+        self._normal_priority = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        # The turn of one more hash begins early, so that a thread has its next hash at once.
+        running, room = threads + 1, max(threads * _ROOM_PER_THREAD, _MIN_ROOM)
+        self._queue = _FairQueue(running=running, waiting=room - running)
         self._under_way = 0
         metrics = get_metrics()
         self._checks, self._waits = metrics.checks.labels(name), metrics.waits.labels(name)
@@ -67,18 +79,19 @@ class HashingPool:
         if self._trim_timer is not None:
             self._trim_timer.cancel()
         self._checks.inc()
-        loop = asyncio.get_running_loop()
+        loop, entered_at = asyncio.get_running_loop(), time.monotonic()
         work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
         try:
             if not await turn:
                 self._refuse()
-            return await loop.run_in_executor(self._executor, work)
+            is_late = time.monotonic() - entered_at > MAX_LOW_PRIORITY_WAIT_SECONDS
+            return await loop.run_in_executor(self._normal_priority if is_late else self._low_priority, work)
         finally:
             self._queue.leave(network, turn)
             self._under_way -= 1
             self._checks.dec()
             if self._under_way == 0 and not self._is_closed:
-                self._trim_timer = loop.call_later(IDLE_SECONDS, self._executor.submit, trim_heap)
+                self._trim_timer = loop.call_later(IDLE_SECONDS, self._low_priority.submit, trim_heap)
 
     def _refuse(self) -> NoReturn:
         self._refusals.inc()
@@ -92,7 +105,8 @@ class HashingPool:
         self._is_closed = True
         if self._trim_timer is not None:
             self._trim_timer.cancel()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._low_priority, self._normal_priority):
+            executor.shutdown(wait=False, cancel_futures=True)
 
 
 class _FairQueue:

@@ -216,7 +216,7 @@ async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_i
     def hold(_: str) -> None:
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
 
-    checks = [asyncio.create_task(pool.run(hold, "")) for _ in range(26)]
+    checks = [asyncio.create_task(pool.run(hold, "")) for _ in range(52)]
     await asyncio.sleep(0)
     with pytest.raises(TemporarilyUnavailable):
         await pool.run(hold, "")
@@ -226,10 +226,10 @@ async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_i
     after = MetricsIncrease(before, await scrape(local_http))
     pool.close()
 
-    assert during.of("token_service_hashing_checks", pool="password") == 26
+    assert during.of("token_service_hashing_checks", pool="password") == 52
     assert after.of("token_service_hashing_checks", pool="password") == 0
     assert after.of("token_service_hashing_refusals_total", pool="password") == 1
-    assert after.of("token_service_hashing_wait_seconds_count", pool="password") == 26
+    assert after.of("token_service_hashing_wait_seconds_count", pool="password") == 52
 
 
 async def test_sessions_and_access_tokens_are_counted_from_the_start_on(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import click
@@ -13,6 +12,7 @@ from service.admin.output import Output, WrongInput
 from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, hash_password
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
+from service.system.scheduling import count_usable_cores
 
 
 @console.command("hash-secret", epilog=format_examples(["hash-secret", "hash-secret --file secrets.txt"]))
@@ -28,7 +28,7 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
         _check(secrets, file)
         output = Output(as_json=as_json, always_yes=yes)
         hashes: list[str] = []
-        with output.progress("Hashing") as advance, ThreadPoolExecutor(os.cpu_count()) as threads:
+        with output.progress("Hashing") as advance, ThreadPoolExecutor(count_usable_cores()) as threads:
             for hashed in threads.map(hash_password, secrets):
                 hashes.append(hashed)
                 advance(len(hashes), len(secrets))
