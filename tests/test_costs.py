@@ -87,7 +87,7 @@ COSTS = {
     "revoke a session": ({"EVALSHA": 1}, 7),
     "revoke an access token": ({"EVALSHA": 1}, 2),
     "revokeAll": ({"GET": 1, "EVALSHA": 3}, 29),
-    "password": ({"HMGET": 1, "EVALSHA": 5}, 26),
+    "password": ({"HMGET": 1, "EVALSHA": 5}, 21),
 }
 """The commands that each operation sends, and how many commands its scripts run."""
 

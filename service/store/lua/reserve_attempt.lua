@@ -13,18 +13,20 @@ local limits = ARGV
 -- The lifetime of a lease. It is far longer than a check takes, including its wait in the queue.
 local LEASE_MS = 10000
 
-local leases = {}
-for i, counter in ipairs(counters) do leases[i] = 'lease:' .. counter end
+local leases, counters_and_leases = {}, { unpack(counters) }
+for i, counter in ipairs(counters) do
+  leases[i] = 'lease:' .. counter
+  counters_and_leases[#counters + i] = leases[i]
+end
 -- The key never exists. A full Redis accepts a deletion, and then also the small writes below, so that clients can
 -- still authenticate there and revoke tokens.
 redis.call('DEL', leases[1] .. ':none')
-local failed, under_way = redis.call('MGET', unpack(counters)), redis.call('MGET', unpack(leases))
+local values, under_way = redis.call('MGET', unpack(counters_and_leases)), {}
 for i, counter in ipairs(counters) do
-  local count, failures = tonumber(limits[2 * i - 1]), tonumber(failed[i] or 0)
+  local count, failures = tonumber(limits[2 * i - 1]), tonumber(values[i] or 0)
+  under_way[i] = tonumber(values[#counters + i] or 0)
   if failures >= count then return { 'exhausted', math.max(1, redis.call('PTTL', counter)) } end
-  if failures + tonumber(under_way[i] or 0) >= count then return { 'busy' } end
+  if failures + under_way[i] >= count then return { 'busy' } end
 end
-for i, lease in ipairs(leases) do
-  redis.call('SET', lease, tonumber(under_way[i] or 0) + 1, 'PX', LEASE_MS)
-end
+for i, lease in ipairs(leases) do redis.call('SET', lease, under_way[i] + 1, 'PX', LEASE_MS) end
 return { 'reserved' }

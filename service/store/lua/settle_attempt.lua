@@ -13,12 +13,16 @@ local limits = { unpack(ARGV, 2) }
 
 local leases = {}
 for i, counter in ipairs(counters) do leases[i] = 'lease:' .. counter end
--- The key never exists. A full Redis accepts a deletion, and then also the small writes below.
-redis.call('DEL', leases[1] .. ':none')
-local under_way = redis.call('MGET', unpack(leases))
+local under_way, left = redis.call('MGET', unpack(leases)), {}
+-- The first key never exists. A full Redis accepts a deletion, and then also the small writes below.
+local ended = { leases[1] .. ':none' }
+for i, lease in ipairs(leases) do
+  left[i] = tonumber(under_way[i] or 0) - 1
+  if left[i] <= 0 then ended[#ended + 1] = lease end
+end
+redis.call('DEL', unpack(ended))
 for i, counter in ipairs(counters) do
-  local left = tonumber(under_way[i] or 0) - 1
-  if left > 0 then redis.call('SET', leases[i], left, 'KEEPTTL') else redis.call('DEL', leases[i]) end
+  if left[i] > 0 then redis.call('SET', leases[i], left[i], 'KEEPTTL') end
   if outcome == 'failed' then
     local count, window_ms = tonumber(limits[2 * i - 1]), tonumber(limits[2 * i])
     local lives_ms = math.max(0, redis.call('PTTL', counter)) + math.ceil(window_ms / count)
