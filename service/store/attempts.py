@@ -113,7 +113,8 @@ class Attempts:
         """Reserve an attempt on each group of counters in turn, run the body as one check, then settle the attempts.
 
         Only exceptions in `failure` count as a failed check. After any other exception the attempts are released, so
-        that an outage uses up no attempts. The counters of one group share a hash tag. Raises what `reserve` raises.
+        that an outage uses up no attempts. After a check that passed, the release is sent to Redis, but its answer is
+        not awaited. The counters of one group share a hash tag. Raises what `reserve` raises.
         """
         async with AsyncExitStack() as undo:
             for counters in groups:
@@ -126,7 +127,7 @@ class Attempts:
                 await self.settle(*groups, passed=False)
                 raise
             undo.pop_all()
-            await self.settle(*groups, passed=True)
+            await self._release(*groups)
 
     async def count(self, counters: Sequence[Counter]) -> None:
         """Count one event that is limited regardless of its outcome. Raises Exhausted if a limit is reached."""
@@ -153,10 +154,21 @@ class Attempts:
         If Redis is slow, a request has no time to wait for both responses. Raises what `reserve` raises.
         """
         await self.reserve(counters)
-        # The task runs in an empty context, so that its time is not charged to the Redis budget of the request.
-        giving_back = asyncio.create_task(self._give_back(counters), context=Context())
-        self._giving_back.add(giving_back)
-        giving_back.add_done_callback(self._giving_back.discard)
+        await self._release(counters)
+
+    async def _release(self, *groups: Sequence[Counter]) -> None:
+        """Send the release of each group to Redis, and go on without its answer.
+
+        A connection keeps the order of commands. On a single server, the release therefore precedes all that the caller
+        sends later. If the release is lost, the lease ends it.
+        """
+        for counters in groups:
+            # The task runs in an empty context, so that its time is not charged to the Redis budget of the request.
+            giving_back = asyncio.create_task(self._give_back(counters), context=Context())
+            self._giving_back.add(giving_back)
+            giving_back.add_done_callback(self._giving_back.discard)
+        # The tasks begin in this turn of the event loop, and send their commands at once.
+        await asyncio.sleep(0)
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
         """Reserve one attempt on all of these counters, which share a hash tag.

@@ -22,7 +22,7 @@ from tests.support.clients_and_users import (
     tokens_of,
 )
 from tests.support.loop_time import STEP_SECONDS, LoopTime
-from tests.support.waiting import until_status
+from tests.support.waiting import until, until_status
 
 SETTLE = call_of("settle_attempt")
 RESERVE = call_of("reserve_attempt")
@@ -48,8 +48,11 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deploymen
     async with serving_worker(worker) as http:
         for _ in range(ALLOWED):
             deployment.proxy.cut_after = lost
-            assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
-            assert deployment.proxy.cut_after is None
+            answer = await PHONE_APP.log_in(http, ALICE)
+            # No login waits for its settlement. The start of the session may be lost with it, or come after the outage.
+            if lost == RESERVE or answer.status_code != 200:
+                assert_error(answer, 503, "temporarily_unavailable")
+            await until(lambda: deployment.proxy.cut_after is None)
 
         clock.advance(LEASE_SECONDS)
         for _ in range(ALLOWED):
