@@ -6,8 +6,8 @@ response. A refresh has no first two steps, since its script judges as well. A l
 The packages. Each imports only those above it.
 tests/house/test_import_law.py holds the order, and which package may import which library.
 
-    system/         calls of the operating system: parent death, private files, malloc, a packet filter; and where the
-                    program's own files are
+    system/         calls of the operating system: parent death, private files, malloc, scheduling, a packet filter; and
+                    where the program's own files are
     protocol/       the rules as plain values and functions: no await, clock, randomness, Redis or HTTP
     redis_client/   a Redis client: connections, Sentinel and Cluster, durable writes, a lock; knows no key of ours
     gateway/        what an API imports to judge bearer tokens by itself: lookups from memory or Redis, middleware
