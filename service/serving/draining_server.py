@@ -22,9 +22,9 @@ from typing import Final
 
 import uvicorn
 
+from service.serving.connections import Connections
 from service.serving.gc_tuning import freeze_startup_objects
 from service.serving.sockets import accept_all
-from service.serving.uvicorn_protocol import Connections
 from service.system.syn_filter import drop_new_connections
 from service.web.request.state import ENDING
 

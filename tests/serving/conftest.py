@@ -15,8 +15,9 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.serving.connections import Connections
 from service.serving.draining_server import DrainingServer
-from service.serving.uvicorn_protocol import Connections, HttpConnection
+from service.serving.uvicorn_protocol import HttpConnection
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -155,11 +156,10 @@ def running_server(
     listening = socket.create_server(("127.0.0.1", 0))
     usual = Application()
     defaults: dict[str, Any] = {"lifespan": "off", "access_log": False, "log_config": None, "ws": "none"}
+    defaults["http"] = WatchedConnection
     if held_time is not None:
         defaults["loop"] = "asyncio"
-    uvicorn_server = WatchedServer(
-        uvicorn.Config(app or usual, http=WatchedConnection, **(defaults | options)), drains=drains
-    )
+    uvicorn_server = WatchedServer(uvicorn.Config(app or usual, **(defaults | options)), drains=drains)
     server = RunningServer(uvicorn_server, listening.getsockname()[1], usual, held_time)
     thresholds = gc.get_threshold()
     thread = threading.Thread(target=uvicorn_server.run, args=([listening],))

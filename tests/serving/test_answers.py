@@ -1,10 +1,11 @@
-"""Writes of responses: head and body leave together, and no finished part is held back."""
+"""Writes of responses: equal to those of uvicorn, head and body together, and no finished part held back."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
@@ -96,3 +97,74 @@ def test_a_peer_that_leaves_in_the_middle_harms_nobody(answering_server: Running
         peer.close()
     wait_until(lambda: not answering_server.is_open(), "the ends of all connections")
     test_head_and_body_leave_in_one_piece(answering_server)
+
+
+def start_of(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def part_of(body: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+LENGTH_4 = (b"content-length", b"4")
+RESPONSES: dict[str, Sequence[Message]] = {
+    "whole": [start_of(LENGTH_4, (b"x-name", b"a\tb \xe9")), part_of(b"body")],
+    "empty": [start_of((b"content-length", b"0")), part_of(b"")],
+    "in parts": [start_of(LENGTH_4), part_of(b"bo", more=True), part_of(b"dy")],
+    "chunked": [start_of(), part_of(b"bo", more=True), part_of(b"", more=True), part_of(b"dy")],
+    "chunked by the application": [start_of((b"transfer-encoding", b"Chunked")), part_of(b"body")],
+    "chunked and empty": [start_of(), part_of(b"")],
+    "without content": [start_of(status=204), part_of(b"")],
+    "not modified": [start_of((b"etag", b"1"), status=304), part_of(b"")],
+    "closed by the application": [start_of(LENGTH_4, (b"connection", b"keep-alive, Close")), part_of(b"body")],
+    "kept by the application": [start_of(LENGTH_4, (b"connection", b"keep-alive")), part_of(b"body")],
+    "error": [start_of(LENGTH_4, status=503), part_of(b"body")],
+    "too long": [start_of(LENGTH_4), part_of(b"body!")],
+    "too short": [start_of(LENGTH_4), part_of(b"bod")],
+    "never complete": [start_of(LENGTH_4), part_of(b"bo", more=True)],
+    "never begun": [],
+    "without a head": [part_of(b"body")],
+    "with two heads": [start_of(LENGTH_4), start_of(LENGTH_4)],
+    "after its end": [start_of(LENGTH_4), part_of(b"body"), part_of(b"more")],
+    "LF in a value": [start_of(LENGTH_4, (b"x-name", b"a\nset-cookie: b")), part_of(b"body")],
+    "CR in a value": [start_of(LENGTH_4, (b"x-name", b"a\rb")), part_of(b"body")],
+    "NUL in a value": [start_of(LENGTH_4, (b"x-name", b"a\0b")), part_of(b"body")],
+    "LF in a name": [start_of(LENGTH_4, (b"x\nname", b"a")), part_of(b"body")],
+    "colon in a name": [start_of(LENGTH_4, (b"x:name", b"a")), part_of(b"body")],
+}
+
+
+async def send_named_response(scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the messages of RESPONSES that the query names by their index."""
+    for message in list(RESPONSES.values())[int(scope["query_string"])]:
+        await send(dict(message))
+
+
+@pytest.fixture(scope="module")
+def both_servers() -> Iterator[tuple[RunningServer, RunningServer]]:
+    options: dict[str, Any] = {"date_header": False, "headers": [("X-Added", "by an option")]}
+    with (
+        running_server(send_named_response, **options) as ours,
+        running_server(send_named_response, http="httptools", **options) as uvicorns,
+    ):
+        yield ours, uvicorns
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("name", RESPONSES)
+def test_responses_are_the_bytes_that_uvicorn_sends(
+    both_servers: tuple[RunningServer, RunningServer], name: str, version: bytes, method: bytes
+) -> None:
+    index = list(RESPONSES).index(name)
+    request_ = b"%b /?%d HTTP/%b\r\nHost: here\r\n" % (method, index, version)
+    sent = request_ + b"\r\n" + request_ + b"Connection: close\r\n\r\n"
+    answers = []
+    for server in both_servers:
+        peer = server.connect()
+        peer.send(sent)
+        answers.append(peer.read_all())
+    assert answers[0] == answers[1]
+    # A response with a malformed header is not sent at all.
+    assert answers[0].startswith(b"HTTP/1.1 ") is not name.endswith(("in a value", "in a name"))

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from service.serving.uvicorn_protocol import HEAD_SECONDS, MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES, UNREAD_SECONDS
+from service.serving.connections import HEAD_SECONDS, UNREAD_SECONDS
+from service.serving.uvicorn_protocol import MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES
 from tests.serving.conftest import ANSWER, GET, SLOW, Peer, RunningServer, running_server
 from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
@@ -16,6 +17,9 @@ from tests.support.waiting import wait_until
 
 LOOK_SECONDS = 1.0
 """The interval at which the server checks for slow connections."""
+
+IDLE_SECONDS = 5.0
+"""The default of `--timeout-keep-alive`."""
 
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 
@@ -46,6 +50,34 @@ def test_who_sends_nothing_is_hung_up_on_in_silence(server: RunningServer) -> No
     peer = server.connect()
     wait_until(server.is_open, "the connection")
     server.advance(HEAD_SECONDS - LOOK_SECONDS)
+    assert server.is_open()
+    server.advance(2 * LOOK_SECONDS)
+    assert peer.read_all() == b""
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_an_idle_connection_is_closed_in_silence(server: RunningServer, requests: int) -> None:
+    """The idle time begins anew with each response."""
+    peer = server.connect()
+    for _ in range(requests):
+        peer.send(GET)
+        assert peer.read().startswith(ANSWER)
+        server.advance(IDLE_SECONDS - LOOK_SECONDS)
+        assert server.is_open()
+    server.advance(2 * LOOK_SECONDS)
+    assert peer.read_all() == b""
+
+
+def test_the_idle_time_begins_after_the_response(server: RunningServer) -> None:
+    peer = server.connect()
+    peer.send(GET)
+    assert peer.read().startswith(ANSWER)
+    peer.send(SLOW)
+    server.await_received(len(GET + SLOW))
+    server.advance(3 * IDLE_SECONDS)
+    server.answer_slow()
+    assert peer.read().startswith(ANSWER)
+    server.advance(IDLE_SECONDS - LOOK_SECONDS)
     assert server.is_open()
     server.advance(2 * LOOK_SECONDS)
     assert peer.read_all() == b""

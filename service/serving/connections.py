@@ -1,0 +1,96 @@
+"""All HTTP connections of this process, and since when they have waited for their peers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final, Protocol, runtime_checkable
+
+from uvicorn.server import ServerState
+
+from service.observability.logs import EventLog
+from service.protocol.errors import OAuthError
+
+HEAD_SECONDS: Final = 10.0
+"""Time from the start of a connection, or its last response, until the head of the next request must be complete."""
+
+UNREAD_SECONDS: Final = 10.0
+REFUSED_REPORT_SECONDS: Final = 1.0
+
+log = logging.getLogger("service.serving.connections")
+_event_log = EventLog("service.serving.connections")
+
+
+@runtime_checkable
+class WaitingConnection(Protocol):
+    """A connection that can be closed while it waits for its peer."""
+
+    def close_slow(self) -> None:
+        """Close a connection that is late, with an error if the peer has begun a request."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+    def announce_end(self) -> None:
+        """Mark the response in progress as the last of this connection."""
+
+
+class Connections(ServerState):
+    """All connections of this process, and since when they have waited for their peers, the longest first.
+
+    `awaiting_request` holds the connections that wait for a request head, `awaiting_reader` those whose output the peer
+    has not read.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.is_ending = False
+        self.awaiting_request: dict[WaitingConnection, float] = {}
+        self.awaiting_reader: dict[WaitingConnection, float] = {}
+        self._closed_for_room = 0
+        self._refused = 0
+        self._refused_reported_at = -REFUSED_REPORT_SECONDS
+
+    def evict_one(self) -> None:
+        """If too many connections are open, close the one that has waited longest for a request.
+
+        Closing one is enough, since this is called for each new connection.
+        """
+        if len(self.connections) > self.most and self.awaiting_request:
+            next(iter(self.awaiting_request)).abort()
+            self._closed_for_room += 1
+
+    def close_expired(self, now: float) -> None:
+        for connection in tuple(_late(self.awaiting_request, now - HEAD_SECONDS)):
+            connection.close_slow()
+        for connection in tuple(_late(self.awaiting_reader, now - UNREAD_SECONDS)):
+            connection.abort()
+        if self._closed_for_room:
+            log.warning(
+                "%d connections without a request were closed: more than %d were open",
+                self._closed_for_room,
+                self.most,
+            )
+            self._closed_for_room = 0
+
+    def report_refused(self, error: OAuthError, address: str, now: float) -> None:
+        """Log a request that was refused while it was read: at once, then at most one line a second with a count."""
+        self._refused += 1
+        if now - self._refused_reported_at >= REFUSED_REPORT_SECONDS:
+            fields = {"status": error.status, "reason": error.reason, "address": address, "count": self._refused}
+            _event_log.write(logging.WARNING, "request_refused_while_read", fields)
+            self._refused, self._refused_reported_at = 0, now
+
+    def announce_end(self) -> None:
+        self.is_ending = True
+        for connection in self.connections:
+            if isinstance(connection, WaitingConnection):
+                connection.announce_end()
+
+
+def _late(waiting: dict[WaitingConnection, float], before: float) -> Iterator[WaitingConnection]:
+    for connection, since in waiting.items():
+        if since > before:
+            return
+        yield connection
