@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -34,6 +35,9 @@ _UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
 A header would lose spaces at its ends.
 """
 
+MAX_ENCODED: Final = 1_000
+"""The number of names that are kept in their encoded form."""
+
 log = logging.getLogger("service")
 
 
@@ -50,29 +54,24 @@ class VerifyEndpoint:
     async def answer(self, request: Request) -> Response:
         """Return the response. The body of the request is not read.
 
-        An unexpected error becomes a 503 here. The application's table of error handlers answers all expected errors.
+        A success is 200 with the grant in headers. Raises InvalidToken (401) if there are two credentials: other
+        endpoints answer two by 400, which a proxy would treat as a failure. An unexpected error becomes a 503 here. The
+        application's table of error handlers answers all expected errors.
         """
+        scope = request.scope
         try:
-            return await self._verify(request.scope)
+            authorization = list_header_values(scope, b"authorization")
+            self.counts.count_lookup()
+            grant = await require_grant(self.bearer, authorization)
+            check_scope(grant, parse_needed_scope(scope["query_string"]))
+            return RawResponse(b"", _describe(grant, self.bearer.now_ms()))
+        except MalformedBearer:
+            raise InvalidToken("bearer_repeated") from None
         except (OAuthError, BearerMissing, StoreUnavailable):
             raise
         except Exception:
             log.exception("a bearer could not be verified")
             raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
-
-    async def _verify(self, scope: Scope) -> Response:
-        """Return 200 with the grant in headers. Raises InvalidToken (401) if there are two credentials.
-
-        Other endpoints answer two credentials by 400, which a proxy would treat as a failure.
-        """
-        authorization = list_header_values(scope, b"authorization")
-        self.counts.count_lookup()
-        try:
-            grant = await require_grant(self.bearer, authorization)
-        except MalformedBearer:
-            raise InvalidToken("bearer_repeated") from None
-        check_scope(grant, parse_needed_scope(scope["query_string"]))
-        return RawResponse(b"", _describe(grant, self.bearer.now_ms()))
 
 
 def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:
@@ -87,6 +86,7 @@ def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:
     ]
 
 
+@lru_cache(MAX_ENCODED)
 def _encode(text: str) -> bytes:
     """Return printable ASCII unchanged and the rest percent-encoded. Two different texts stay different."""
     return _UNPRINTABLE.sub(lambda part: quote(part[0], safe=""), text).encode()
