@@ -9,9 +9,11 @@ import json
 import logging
 import re
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Final, TextIO
 
@@ -86,7 +88,7 @@ class EventLog:
 class _JsonHandler(logging.StreamHandler[TextIO]):
     def write_event(self, name: str, level: int, event: str, fields: Mapping[str, object]) -> None:
         """Write the line that the formatter would make. A line that cannot be written raises nothing."""
-        named = _name_event(event, level, name, datetime.now(UTC))
+        named = _name_event(event, level, name, time.time_ns() // 1_000)
         self.acquire()
         try:
             self.stream.write(f"{_bound({**fields, **named})[1]}\n")
@@ -123,9 +125,9 @@ class _ConsoleFormatter(logging.Formatter):
         shown = {name: _show(value) for name, value in _collect_fields(record).items()}
         event, _ = _bound(shown)
         fields = dict(event)
-        text, level, logger, time = (fields.pop(name) for name in ("event", "level", "logger", "timestamp"))
+        text, level, logger, timestamp = (fields.pop(name) for name in ("event", "level", "logger", "timestamp"))
         parts = [
-            self._paint("2", f"{str(time)[11:23]}Z" if self._is_on_terminal else str(time)),
+            self._paint("2", f"{str(timestamp)[11:23]}Z" if self._is_on_terminal else str(timestamp)),
             f"[{self._paint(_LEVEL_COLOURS.get(str(level), '0'), f'{level:<8}')}]",
             self._paint("1", str(text) if self._is_on_terminal else f"{text:<30}"),
             f"[{logger}]",
@@ -202,18 +204,25 @@ def _disable_unused_record_fields() -> None:
 def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
     """Return the fields of the event, then its name, level, logger, time and trace id, if there is one."""
     fields: Mapping[str, object] = getattr(record, RECORD_FIELDS, {})
-    when = datetime.fromtimestamp(record.created, UTC)
-    return {**fields, **_name_event(record.getMessage(), record.levelno, record.name, when)}
+    time_us = round(record.created * 1_000_000)
+    return {**fields, **_name_event(record.getMessage(), record.levelno, record.name, time_us)}
 
 
-def _name_event(event: str, level: int, logger: str, when: datetime) -> dict[str, object]:
-    timestamp = f"{when.isoformat(timespec='microseconds')[:-6]}Z"
+def _name_event(event: str, level: int, logger: str, time_us: int) -> dict[str, object]:
+    second, microsecond = divmod(time_us, 1_000_000)
+    timestamp = f"{_format_second(second)}.{microsecond:06}Z"
     name = logging.getLevelName(level).lower()
     named: dict[str, object] = {"event": event, "level": name, "logger": logger, "timestamp": timestamp}
     trace_id = find_trace_id()
     if trace_id is not None:
         named["trace_id"] = trace_id
     return named
+
+
+@lru_cache(1)
+def _format_second(second: int) -> str:
+    """Return the date and the time in UTC. Most lines are written in the second of the line before."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _show(value: object) -> str:

@@ -38,6 +38,21 @@ def test_an_event_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> Non
     assert str(event["timestamp"]).endswith("Z")
 
 
+def test_each_line_has_its_own_time_in_microseconds(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    expected = {
+        1_699_999_999.999998: "2023-11-14T22:13:19.999998Z",
+        1_700_000_000.0: "2023-11-14T22:13:20.000000Z",
+        1_700_000_000.000007: "2023-11-14T22:13:20.000007Z",
+        1_699_999_999.5: "2023-11-14T22:13:19.500000Z",
+        4_102_444_800.25: "2100-01-01T00:00:00.250000Z",
+    }
+    for created, timestamp in expected.items():
+        record = logging.makeLogRecord({"msg": "line", "levelno": logging.INFO, "created": created})
+        logging.root.handlers[0].emit(record)
+        assert last_event(capsys)["timestamp"] == timestamp
+
+
 @pytest.mark.parametrize("name", ["service.test", "uvicorn.error", "redis"])
 def test_lines_of_libraries_look_the_same(capsys: pytest.CaptureFixture[str], name: str) -> None:
     configure_logging("info", "json")
