@@ -97,7 +97,7 @@ def _cost(round_: Round) -> float:
 
 
 GOALS = (
-    Goal("refresh / [Starlette + 1 EVALSHA]", 1.0, 1.6, cost_ratio_to(operations.REFRESH, floors.EVALSHA)),
+    Goal("refresh / [Starlette + 1 EVALSHA]", 1.3, 1.6, cost_ratio_to(operations.REFRESH, floors.EVALSHA)),
     Goal(
         "refresh, with its two lines in the log / [Starlette + 1 EVALSHA]",
         None,
@@ -126,7 +126,7 @@ GOALS = (
     ),
     Goal(
         "verify, from the worker's memory / [Starlette route]",
-        0.8,
+        0.85,
         0.95,
         cost_ratio_to(operations.VERIFY_MEMORY, floors.ROUTE),
     ),
