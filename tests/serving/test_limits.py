@@ -21,6 +21,7 @@ from service.serving.uvicorn_protocol import (
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, RunningServer, running_server
 from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
+from tests.support.waiting import wait_until
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -256,3 +257,17 @@ def be_refused(server: RunningServer) -> None:
     peer = server.connect()
     peer.send(GET[:-2] + b"a:b\r\n" * MAX_HEADERS + b"\r\n")
     assert_refused(peer.read_all(), 431, "256 headers")
+
+
+def test_the_limit_of_concurrency_refuses_with_503() -> None:
+    with running_server(limit_concurrency=2) as server:
+        first = server.connect()
+        first.send(GET)
+        assert first.read().startswith(ANSWER)
+        second = server.connect()
+        second.send(GET)
+        assert second.read().startswith(b"HTTP/1.1 503")
+        second.close()
+        wait_until(lambda: len(server.connections.connections) == 1, "the end of the second connection")
+        first.send(GET)
+        assert first.read().startswith(ANSWER)

@@ -155,8 +155,9 @@ def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(se
         b"GET  HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01",
         b"GET / HTTP/1.1\r\nA\0: b\r\n\r\n",
+        b"CONNECT here:443 HTTP/1.1\r\nHost: here\r\n\r\n",
     ],
-    ids=["no request line", "no address", "TLS", "NUL"],
+    ids=["no request line", "no address", "TLS", "NUL", "CONNECT"],
 )
 def test_what_is_no_request_is_refused_in_the_form_of_all_errors(server: RunningServer, garbage: bytes) -> None:
     peer = server.connect()
