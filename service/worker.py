@@ -62,9 +62,8 @@ class Worker:
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
-        store = make_redis_url(settings)
         self.redis = StoreClient(
-            store,
+            make_redis_url(settings),
             durability=choose_durability(settings),
             clock_offset_ms=clock_offset_ms,
             watch=metrics.count_redis_call,
@@ -72,7 +71,7 @@ class Worker:
         )
         self.bearer_counts = metrics.CacheCounts("bearers")
         self.bearer = BearerLookup(
-            store,
+            self.redis.router,
             memory=settings.verify_cache,
             watch=self.bearer_counts.count_bearer_read,
             clock_offset_ms=clock_offset_ms,
@@ -92,7 +91,7 @@ class Worker:
         self.revocations = Revocations(self.redis)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
-        self.caches = caches = RegistryCaches(store, clock_offset_ms)
+        self.caches = caches = RegistryCaches(self.redis.router, clock_offset_ms)
         self.clients, self.users = caches.clients, caches.users
         self.pending_logins = PendingLogins(self.keyring, caches.now_ms)
         self.authenticator = ClientAuthenticator(
@@ -252,6 +251,4 @@ class Worker:
         self.passwords.close()
         self.secrets.close()
         await self.http_client.close()
-        await self.bearer.close()
-        await self.caches.close()
         await self.redis.close()

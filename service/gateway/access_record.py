@@ -65,8 +65,12 @@ def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
     )
 
 
+ACCESS_KIND: Final = "access"
+"""The kind of the keys below: their first word."""
+
+
 def access_key(shard: str, digest: str) -> str:
-    return f"access:{{{shard}}}:{digest}"
+    return f"{ACCESS_KIND}:{{{shard}}}:{digest}"
 
 
 PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(22, "-")) for shard in range(SHARDS))

@@ -10,7 +10,6 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 
 from __future__ import annotations
 
-import asyncio
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Collection, Sequence
@@ -25,10 +24,10 @@ from ..redis_client.clock import read_clock
 from ..redis_client.deadline import CallObserver, StoreUnavailable
 from ..redis_client.managed_connection import ManagedConnection
 from ..redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
-from ..redis_client.router import Router
+from ..redis_client.shared_router import SharedRouter
 from ..redis_client.tracked_cache import STALE, TrackedCache
 from ..redis_client.url import RedisUrl, parse_redis_url, without_password
-from .access_record import PROBE_KEYS, access_key, list_subject_starts, parse_grant
+from .access_record import ACCESS_KIND, PROBE_KEYS, access_key, list_subject_starts, parse_grant
 
 MAX_LIVE: Final = 100_000
 MAX_UNKNOWN: Final = 10_000
@@ -45,15 +44,17 @@ class BearerLookup:
 
     Close it at the end, or use it in an `async with`.
 
-    `redis_url` takes all forms of the service's REDIS_URL. A malformed one raises ValueError. Without `memory` every
-    lookup asks Redis. `most_live` and `most_unknown` bound the cache; the tokens that were not used for longest are
-    dropped first. `watch` is called after each lookup that asked Redis. `clock_offset_ms`, which moves the clock, and
-    `limits` are for tests only.
+    `redis_url` takes all forms of the service's REDIS_URL. A malformed one raises ValueError. The service's worker
+    gives its router instead. The connections of that router stay open when the lookup is closed.
+
+    Without `memory` every lookup asks Redis. `most_live` and `most_unknown` bound the cache; the tokens that were not
+    used for longest are dropped first. `watch` is called after each lookup that asked Redis. `clock_offset_ms`, which
+    moves the clock, and `limits` are for tests only.
     """
 
     def __init__(
         self,
-        redis_url: str | RedisUrl,
+        redis_url: str | RedisUrl | SharedRouter,
         *,
         memory: bool = True,
         most_live: int = MAX_LIVE,
@@ -62,15 +63,15 @@ class BearerLookup:
         clock_offset_ms: Callable[[], int] = lambda: 0,
         limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
-        self.limits = limits
-        self._url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
+        self._is_shared = isinstance(redis_url, SharedRouter)
+        self._router = redis_url if isinstance(redis_url, SharedRouter) else _make_router(redis_url, limits)
         self._memory = memory
         self._watch = watch
         self._clock_offset_ms = clock_offset_ms
         self._live: TrackedCache[bytes, AccessGrant] = TrackedCache(most_live)
         self._unknown: TrackedCache[bytes, bool] = TrackedCache(most_unknown)
-        self._router: Router | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        if memory:
+            self._router.listen(ACCESS_KIND, self)
 
     async def __aenter__(self) -> BearerLookup:
         return self
@@ -94,15 +95,12 @@ class BearerLookup:
 
         Raises StoreUnavailable before the first lookup.
         """
-        if self._router is None:
-            raise StoreUnavailable("Redis has not been asked yet")
         return self._router.now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
-        """Close the connections. A later lookup would open new ones."""
-        router, self._router = self._router, None
-        if router is not None and self._loop is asyncio.get_running_loop():
-            await router.close()
+        """Close the connections, unless they are shared. A later lookup would open new ones."""
+        if not self._is_shared:
+            await self._router.close()
 
     async def _find(self, token: str, digest: bytes) -> AccessGrant | None:
         """Look the token up in Redis.
@@ -113,7 +111,7 @@ class BearerLookup:
             return None
         is_tracked = self._memory and self._live.find_last(digest) is not None
         key = access_key(token[SHARD], encode(digest))
-        router = self._get_router()
+        router = self._router.get()
 
         def keep(master: ManagedConnection | None, record: bytes | None) -> AccessGrant | None:
             """Return the grant, and cache it unless its slot has a new owner, which would not send invalidations."""
@@ -137,18 +135,6 @@ class BearerLookup:
         self._watch("lookup", time.perf_counter() - started, False)
         return grant
 
-    def _get_router(self) -> Router:
-        """Return the router of this event loop. The connections of an event loop that has ended ended with it."""
-        loop = asyncio.get_running_loop()
-        if self._router is None or self._loop is not loop:
-            self.invalidate(None)
-            listener = self if self._memory else None
-            self._router = Router(
-                ConnectionOptions(self._url, "lookups", listener, probe_keys=PROBE_KEYS, limits=self.limits)
-            )
-            self._loop = loop
-        return self._router
-
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""
         if keys is None:
@@ -164,6 +150,11 @@ class BearerLookup:
         starts = list_subject_starts(slots)
         self._live.discard_if(lambda _, grant: grant.subject[:2] in starts)
         self._unknown.clear()
+
+
+def _make_router(redis_url: str | RedisUrl, limits: ConnectionLimits) -> SharedRouter:
+    url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
+    return SharedRouter(ConnectionOptions(url, "lookups", probe_keys=PROBE_KEYS, limits=limits))
 
 
 def _parse_url(text: str) -> RedisUrl:

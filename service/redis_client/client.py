@@ -18,8 +18,8 @@ from .lock import Run
 from .log import log
 from .managed_connection import ManagedConnection
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
-from .router import Router
 from .script import OWN_SCRIPTS, Script
+from .shared_router import SharedRouter
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
 from .url import RedisUrl
 
@@ -57,6 +57,8 @@ class RedisClient:
     It connects at the first call, in the event loop of that call, and must be closed there. A command goes to the
     master that serves the key which is its second word. All calls raise StoreUnavailable for any outage.
 
+    Caches that Redis invalidates may share `router`, and with it the connections.
+
     A subclass sets the scripts and the names of keys. `scripts` maps SHA-1 digests to the texts that the handshake
     loads. `barrier_key` returns the name of the key of a shard that `leave_fence` writes. `probe_keys` are for the
     heartbeats to cluster nodes.
@@ -82,20 +84,22 @@ class RedisClient:
         max_looks: int = MAX_LOOKS,
         scan_retry_delay_seconds: float = SCAN_RETRY_DELAY_SECONDS,
     ) -> None:
-        self.limits = limits
         self.max_looks = max_looks
         self.scan_retry_delay_seconds = scan_retry_delay_seconds
         self._url = url
         self._durability = durability
         self._watch = watch
         self._on_moving_slot = on_moving_slot
-        self._router: Router | None = None
+        self.router = SharedRouter(
+            ConnectionOptions(url, "requests", scripts=self.scripts, probe_keys=self.probe_keys, limits=limits),
+            on_moving_slot=on_moving_slot,
+        )
         self._pool: ConfirmationPool | None = None
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
         """Send a command that changes nothing. It is sent again if its connection is lost."""
-        return await self._timed("read", self._get_router().ask(str(command[1]), command, is_read=True))
+        return await self._timed("read", self.router.get().ask(str(command[1]), command, is_read=True))
 
     async def read_clock_ms(self) -> int:
         """Return Redis time in ms since 1970.
@@ -109,11 +113,11 @@ class RedisClient:
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await self._timed("write", self._get_router().ask(str(command[1]), command, is_read=False))
+        return await self._timed("write", self.router.get().ask(str(command[1]), command, is_read=False))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """Run a script. Returns its verdict: a word, then the values that belong to it, as text or integers."""
-        return await self._run(self._get_router().ask, script, keys, arguments)
+        return await self._run(self.router.get().ask, script, keys, arguments)
 
     @contextlib.asynccontextmanager
     async def durable(self, shard: str) -> AsyncIterator[DurableScripts]:
@@ -127,7 +131,7 @@ class RedisClient:
             yield DurableScripts(self.run, _leave_nothing)
             return
         if self._pool is None:
-            self._pool = ConfirmationPool(self._url, self._get_router().topology, self._durability)
+            self._pool = ConfirmationPool(self._url, self.router.get().topology, self._durability)
         barrier_key = self.barrier_key(shard)
         work = DurableWork(self._pool, barrier_key, self._on_moving_slot)
 
@@ -149,12 +153,12 @@ class RedisClient:
     async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
         """Send read-only commands at once, each to the master of its key, or all to `master`. Returns the answers."""
         if master is None:
-            return await self._timed("read_many", self._get_router().ask_many(commands, is_read=True))
+            return await self._timed("read_many", self.router.get().ask_many(commands, is_read=True))
         return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         """Send changing commands at once, each to the master of its key, not as a transaction. Returns the answers."""
-        return await self._timed("write_many", self._get_router().ask_many(commands, is_read=False))
+        return await self._timed("write_many", self.router.get().ask_many(commands, is_read=False))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Yield batches of the matching keys of every master.
@@ -202,7 +206,7 @@ class RedisClient:
         return [parse_own_slots(await self._ask_master(master, "CLUSTER", "NODES")) for master in masters]
 
     async def list_masters(self) -> Collection[ManagedConnection]:
-        return await self._get_router().list_masters()
+        return await self.router.get().list_masters()
 
     async def count_keys(self, master: ManagedConnection) -> int:
         return int(await self._ask_master(master, "DBSIZE"))
@@ -210,7 +214,7 @@ class RedisClient:
     async def measure_key(self, key: str) -> int | None:
         """Return the size of the key in Redis in bytes, or None if it does not exist."""
         answer: int | None = await self._timed(
-            "read", self._get_router().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
+            "read", self.router.get().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
         )
         return answer
 
@@ -237,20 +241,11 @@ class RedisClient:
             return []
 
     async def close(self) -> None:
-        router, self._router = self._router, None
+        """Close the connections, also those of the caches that share them."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
-        if router is not None:
-            await router.close()
-
-    def _get_router(self) -> Router:
-        if self._router is None:
-            options = ConnectionOptions(
-                self._url, "requests", scripts=self.scripts, probe_keys=self.probe_keys, limits=self.limits
-            )
-            self._router = Router(options, on_moving_slot=self._on_moving_slot)
-        return self._router
+        await self.router.close()
 
     async def _ask_master(self, master: ManagedConnection, *command: str) -> Any:
         return await self._timed("read", within_deadline(master.send(command, decode_raw, is_tracked=False)))

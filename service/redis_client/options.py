@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from .backoff import STABLE_SECONDS
+from .listeners import InvalidationListener
 from .url import RedisUrl
 
 MAX_PENDING: Final = 10_000
@@ -17,16 +18,6 @@ DRIFT_SECONDS: Final = 0.1
 
 WATCH_SECONDS: Final = 1.0
 """The interval at which Sentinels or cluster nodes are asked where the masters are."""
-
-
-class InvalidationListener(Protocol):
-    """A cache of answers that gets the invalidations."""
-
-    def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Forget keys that changed. None means that any key may have changed."""
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        """Forget the keys of hash slots whose owner changed."""
 
 
 class ConnectionLimits(NamedTuple):

@@ -17,19 +17,16 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
-from service.gateway.access_record import PROBE_KEYS
 from service.observability.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
 from service.redis_client.clock import read_clock
-from service.redis_client.deadline import StoreUnavailable, within_deadline
+from service.redis_client.deadline import within_deadline
 from service.redis_client.managed_connection import ManagedConnection
-from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
-from service.redis_client.router import Router
+from service.redis_client.shared_router import SharedRouter
 from service.redis_client.slots import get_slot
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
-from service.redis_client.url import RedisUrl
 from service.store.registry import ENABLED_CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
 MAX_ENTRIES: Final = 10_000
@@ -44,23 +41,24 @@ Record = TypeVar("Record")
 
 
 class RegistryCache(Generic[Name, Record]):
-    """The cache for one kind of record. Other records are read through the router that `find_router` returns."""
+    """The cache for one kind of record. It gets the invalidations of that kind from `router`."""
 
     def __init__(
         self,
         kind: RecordKind[Name, Record],
-        find_router: Callable[[], Router],
+        router: SharedRouter,
         counts: CacheCounts,
         *,
         max_entries: int,
         remembers_unknown: bool = True,
     ) -> None:
         self._kind = kind
-        self._get_router = find_router
+        self._router = router
         self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
         self._entries: TrackedCache[str, Record] = TrackedCache(max_entries)
+        router.listen(kind.kind, self)
 
     async def find(self, name: Name) -> Record:
         self._counts.count_lookup()
@@ -74,11 +72,11 @@ class RegistryCache(Generic[Name, Record]):
         reading = self._readings.get(key) or self._start_reading(name, is_tracked=bool(self._entries.find_last(key)))
         return await within_deadline(asyncio.shield(reading))
 
-    def invalidate(self, name: Name) -> None:
+    def forget(self, name: Name) -> None:
         """Forget the record of this name. Call this if a script found that the record has changed."""
         self._entries.discard(self._kind.command(name)[1])
 
-    def invalidate_keys(self, keys: Sequence[bytes] | None) -> None:
+    def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget the records of these keys, or all records if `keys` is None."""
         if keys is None:
             self._entries.clear()
@@ -103,7 +101,7 @@ class RegistryCache(Generic[Name, Record]):
         keep = functools.partial(self._keep, command[1], started, is_tracked)
         is_answered = False
         try:
-            record = await self._get_router().ask(command[1], command, keep, is_read=True, is_tracked=is_tracked)
+            record = await self._router.get().ask(command[1], command, keep, is_read=True, is_tracked=is_tracked)
             is_answered = True
         finally:
             count_redis_call("registry", read_clock() - started, not is_answered)
@@ -116,7 +114,7 @@ class RegistryCache(Generic[Name, Record]):
 
     def _keep(self, key: str, asked: float, is_tracked: bool, master: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
-        if master is None or self._get_router().topology.find_connected(key) is not master:
+        if master is None or self._router.get().topology.find_connected(key) is not master:
             return record  # not cached: this connection may get no invalidations for the slot
         if record:
             self._entries.put(key, record, UNTIL_INVALIDATED if is_tracked else STALE, master.trust)
@@ -135,57 +133,26 @@ UserCache = RegistryCache[UserIdentity, User | None]
 
 
 class RegistryCaches:
-    """The caches of one worker, one for each kind of record.
+    """The caches of one worker, one for each kind of record. They share the connections of `router`.
 
-    They connect at the first use; close them at the end. `clock_offset_ms` moves the clock and is for tests only.
-    Each cache drops the records that were not used for longest once it has `max_entries`.
+    `clock_offset_ms` moves the clock and is for tests only. Each cache drops the records that were not used for longest
+    once it has `max_entries`.
     """
 
     def __init__(
         self,
-        url: RedisUrl,
+        router: SharedRouter,
         clock_offset_ms: Callable[[], int] = lambda: 0,
         *,
         max_entries: int = MAX_ENTRIES,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
-        self.limits = limits
-        self._url = url
+        self._router = router
         self._clock_offset_ms = clock_offset_ms
-        self._router: Router | None = None
-        find_router = self._get_router
-        self.clients = ClientCache(ENABLED_CLIENTS, find_router, CacheCounts("clients"), max_entries=max_entries)
-        self.origins = OriginCache(ORIGINS, find_router, CacheCounts("origins"), max_entries=max_entries)
-        self.realms = RealmCache(REALMS, find_router, CacheCounts("realms"), max_entries=max_entries)
-        self.users = UserCache(
-            USERS, find_router, CacheCounts("users"), max_entries=max_entries, remembers_unknown=False
-        )
-        self._caches = (self.clients, self.origins, self.realms, self.users)
+        self.clients = ClientCache(ENABLED_CLIENTS, router, CacheCounts("clients"), max_entries=max_entries)
+        self.origins = OriginCache(ORIGINS, router, CacheCounts("origins"), max_entries=max_entries)
+        self.realms = RealmCache(REALMS, router, CacheCounts("realms"), max_entries=max_entries)
+        self.users = UserCache(USERS, router, CacheCounts("users"), max_entries=max_entries, remembers_unknown=False)
 
     def now_ms(self) -> int:
-        """Return Redis time in ms without asking Redis. Raises StoreUnavailable before the first record was read."""
-        if self._router is None:
-            raise StoreUnavailable("Redis has not been asked yet")
+        """Return Redis time in ms without asking Redis. Raises StoreUnavailable before the first answer of Redis."""
         return self._router.now_ms() + self._clock_offset_ms()
-
-    async def close(self) -> None:
-        router, self._router = self._router, None
-        if router is not None:
-            await router.close()
-
-    def _get_router(self) -> Router:
-        if self._router is None:
-            self._router = Router(
-                ConnectionOptions(self._url, "registry", self, probe_keys=PROBE_KEYS, limits=self.limits)
-            )
-        return self._router
-
-    def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Forget records by their keys, or all records if `keys` is None."""
-        for cache in self._caches:
-            cache.invalidate_keys(keys)
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        """Forget the records whose keys lie in these hash slots of a cluster."""
-        for cache in self._caches:
-            cache.invalidate_slots(slots)

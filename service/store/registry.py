@@ -39,11 +39,12 @@ KeyCommand = tuple[str, str, *tuple[str, ...]]
 
 
 class RecordKind(NamedTuple, Generic[Name, Record]):
-    """A kind of record: the command that reads the record of a name, and the parser of Redis's response.
+    """A kind of record: the kind of its keys, the command that reads the record of a name, and the response's parser.
 
     If there is no record, `parse` returns None or False.
     """
 
+    kind: str
     command: Callable[[Name], KeyCommand]
     parse: Callable[[Any], Record]
 
@@ -78,19 +79,19 @@ def _drop_disabled_client(record: bytes | None) -> Client | None:
 
 
 CLIENTS: Final = RecordKind[str, Client | None](
-    lambda client_id: ("GET", registry_key("client", client_id)), _parse_client
+    "client", lambda client_id: ("GET", registry_key("client", client_id)), _parse_client
 )
-ENABLED_CLIENTS: Final = RecordKind[str, Client | None](CLIENTS.command, _drop_disabled_client)
+ENABLED_CLIENTS: Final = RecordKind[str, Client | None](CLIENTS.kind, CLIENTS.command, _drop_disabled_client)
 """Clients as requests see them: a disabled client is an unknown one."""
 
-ORIGINS: Final = RecordKind[str, bool](lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
+ORIGINS: Final = RecordKind[str, bool]("origin", lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
 """Web origins. The record is True if some client has a redirect URI at the origin."""
 
 REALMS: Final = RecordKind[str, IdentityProvider | None](
-    lambda realm: ("GET", registry_key("realm", realm)), _parse_realm
+    "realm", lambda realm: ("GET", registry_key("realm", realm)), _parse_realm
 )
 USERS: Final = RecordKind[UserIdentity, User | None](
-    lambda identity: ("HMGET", user_key(identity), "record", "revision"), _parse_user
+    "user", lambda identity: ("HMGET", user_key(identity), "record", "revision"), _parse_user
 )
 
 

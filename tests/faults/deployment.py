@@ -145,7 +145,7 @@ def proxied_redis(folder: Path) -> Iterator[Deployment]:
 
 def limit_connections(worker: Worker, limits: ConnectionLimits) -> None:
     """Change the limits of the connections that the worker will open."""
-    worker.redis.limits = worker.bearer.limits = worker.caches.limits = limits
+    worker.redis.router.options = worker.redis.router.options._replace(limits=limits)
 
 
 @asynccontextmanager

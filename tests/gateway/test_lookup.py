@@ -77,8 +77,7 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
 
 async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) -> None:
     """Move the time. Each master, all of which are connected before, has answered a beat of the new moment then."""
-    assert bearer._router is not None
-    list_connections = bearer._router.topology.list_connections()
+    list_connections = bearer._router.get().topology.list_connections()
     await until(lambda: all(master.is_up for master in list_connections), "the connections")
     held_time.advance(seconds)
     await until(

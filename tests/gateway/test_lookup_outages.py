@@ -70,8 +70,7 @@ async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
 
 def find_trust(bearer: BearerLookup) -> Trust:
     """Return the trust in its only connection."""
-    assert bearer._router is not None
-    (master,) = bearer._router.topology.list_connections()
+    (master,) = bearer._router.get().topology.list_connections()
     return master.trust
 
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 import redis
 
-from service.config.wiring import make_redis_url
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
@@ -16,7 +15,6 @@ from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
-from tests.conftest import MakeSettings
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
@@ -170,7 +168,7 @@ async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis,
 async def test_a_record_that_was_found_to_be_old_can_be_dropped(worker: Worker, store: redis.Redis) -> None:
     """A script that read the record may know before the invalidation comes."""
     await remember(worker, make_client())
-    worker.clients.invalidate("app")
+    worker.clients.forget("app")
     with recording_commands(store) as commands:
         assert await worker.clients.find("app") == make_client()
 
@@ -192,10 +190,10 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(worker: Worker
 
 @ONE_SERVER
 async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
-    worker: Worker, store: redis.Redis, make_settings: MakeSettings
+    worker: Worker, store: redis.Redis
 ) -> None:
     assert MAX_ENTRIES == 10_000
-    worker.caches = RegistryCaches(make_redis_url(make_settings()), max_entries=3)
+    worker.caches = RegistryCaches(worker.redis.router, max_entries=3)
     worker.clients = worker.caches.clients
     for client_id in ("one", "two", "three"):
         await remember(worker, make_client(client_id=client_id))

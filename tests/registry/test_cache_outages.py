@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,13 @@ import pytest
 from redis.crc import key_slot
 
 from service.config.settings import load_settings
+from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
 from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.options import WATCH_SECONDS
+from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.shared_router import SharedRouter
 from service.redis_client.trust import Trust
 from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches
@@ -61,9 +64,16 @@ async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
 @pytest.fixture
 async def proxied_caches(deployment: Deployment) -> AsyncIterator[RegistryCaches]:
     """Caches connected through the proxy."""
-    caches = RegistryCaches(parse_redis_url(deployment.proxy.url))
-    yield caches
-    await caches.close()
+    async with caches_at(deployment.proxy.url) as caches:
+        yield caches
+
+
+@asynccontextmanager
+async def caches_at(url: str) -> AsyncIterator[RegistryCaches]:
+    """Caches with connections of their own."""
+    router = SharedRouter(ConnectionOptions(parse_redis_url(url), "registry", probe_keys=PROBE_KEYS))
+    yield RegistryCaches(router)
+    await router.close()
 
 
 async def put(worker: Worker, client: Client) -> None:
@@ -77,7 +87,7 @@ async def remember(caches: RegistryCaches) -> None:
 
 def find_trust(caches: RegistryCaches) -> Trust:
     """Return the trust in the only connection of the caches."""
-    (master,) = caches._get_router().topology.list_connections()
+    (master,) = caches._router.get().topology.list_connections()
     return master.trust
 
 
@@ -128,7 +138,7 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(
     await remember(worker.caches)
     await let_connection_last(worker.caches, held_time)
     await remember(worker.caches)  # after a stall of the machine Redis' clock may seem to have leapt
-    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-registry"]
+    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-requests"]
     reads, trust = deployment.count_calls("get"), find_trust(worker.caches)
     assert await worker.clients.find("app") == APP
     assert deployment.count_calls("get") == reads
@@ -226,19 +236,18 @@ async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_ther
         before = cluster.find_owner(key.encode())
         (after,) = {first, second} - {before}
         cluster.records[key.encode()] = bulk(msgspec.json.encode(APP))
-        caches = RegistryCaches(parse_redis_url(cluster.url))
-        await remember(caches)
+        async with caches_at(cluster.url) as caches:
+            await remember(caches)
 
-        cluster.share(first, second)
-        cluster.records[key.encode()] = bulk(msgspec.json.encode(CHANGED))
-        before.say(INVALIDATE % (len(key), key.encode()))
-        while await caches.clients.find("app") == APP:  # noqa: ASYNC110 - the news is under way
-            await asyncio.sleep(0)
-        for _ in range(5):
-            assert await caches.clients.find("app") == CHANGED
+            cluster.share(first, second)
+            cluster.records[key.encode()] = bulk(msgspec.json.encode(CHANGED))
+            before.say(INVALIDATE % (len(key), key.encode()))
+            while await caches.clients.find("app") == APP:  # noqa: ASYNC110 - the news is under way
+                await asyncio.sleep(0)
+            for _ in range(5):
+                assert await caches.clients.find("app") == CHANGED
 
-        assert after.count("GET", key) == 2
-        await caches.close()
+            assert after.count("GET", key) == 2
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
@@ -250,7 +259,6 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
                 held_time.read
             )  # on a slow machine this clock would seem to leap, and everything would be read again
         cluster.records[key] = bulk(msgspec.json.encode(APP))
-        caches = RegistryCaches(parse_redis_url(cluster.url))
 
         def count_reads() -> int:
             return sum(node.count("GET", key.decode()) for node in cluster.nodes)
@@ -266,11 +274,11 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
             await held_time.advance_in_steps(2 * len(cluster.nodes) * WATCH_SECONDS)
             assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
 
-        await remember(caches)
-        await move(key_slot(key) + 1)
-        assert await caches.clients.find("app") == APP
-        assert count_reads() == 2
-        await move(key_slot(key))
-        assert await caches.clients.find("app") == APP
-        assert count_reads() == 3
-        await caches.close()
+        async with caches_at(cluster.url) as caches:
+            await remember(caches)
+            await move(key_slot(key) + 1)
+            assert await caches.clients.find("app") == APP
+            assert count_reads() == 2
+            await move(key_slot(key))
+            assert await caches.clients.find("app") == APP
+            assert count_reads() == 3

@@ -33,7 +33,7 @@ _UNKNOWN_TOKEN: Final = make_access_token("000").text
 _UNKNOWN_CLIENT_ID: Final = ""
 """A client_id that does not exist, like the token above. The readiness probe looks both up.
 
-Token lookups and reads of the registry have connections of their own, which are probed in this way.
+Redis may refuse this user one kind of key and serve another, so each kind of read is probed.
 """
 
 log = logging.getLogger("service.health")

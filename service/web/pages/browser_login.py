@@ -52,7 +52,7 @@ class BrowserLogin:
         if not await self.browser_sessions.start(
             session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
         ):
-            self.users.invalidate(user.identity)
+            self.users.forget(user.identity)
             return None
         client_id = authorization_request.client_id if authorization_request else ""
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=user.realm)

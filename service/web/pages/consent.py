@@ -157,7 +157,7 @@ class ConsentEndpoint(PageEndpoint):
         code_name = self.keyring.derive_code(consent.name)
         answer = await self.consents.allow(consent.name, consent.session.name, consent.user, code_name, consent_request)
         if answer == "changed":
-            self.users.invalidate(consent.user.identity)
+            self.users.forget(consent.user.identity)
         _check_answer(answer)
         if answer == "issued":
             _record(request, "code_issued", consent)

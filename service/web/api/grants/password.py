@@ -62,7 +62,7 @@ class PasswordGrant:
             access_token=access_token,
         )
         if lives_ms is None:
-            self.users.invalidate(user.identity)
+            self.users.forget(user.identity)
             raise InvalidGrant("user_changed")
         record_issue(request, PASSWORD, caller, refresh_token, user.username, str(scope))
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))

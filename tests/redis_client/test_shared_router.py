@@ -1,0 +1,174 @@
+"""The connections that a worker's requests, lookups and registry share: what is tracked, and who gets invalidations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+import redis
+
+from service.gateway.access_record import PROBE_KEYS
+from service.gateway.lookup import BearerLookup
+from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.shared_router import SharedRouter
+from service.redis_client.url import parse_redis_url
+from service.registry.cache import RegistryCaches
+from service.worker import Worker
+from tests.conftest import MakeSettings
+from tests.faults.deployment import start_sessions
+from tests.redis_client.listener import Memory
+from tests.redis_client.moving_masters import put_token, sentinel_of, url_of
+from tests.redis_client.scripted_cluster import scripted_cluster
+from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, scripted_redis
+from tests.redis_client.settled_time import SettledTime
+from tests.support.redis_monitor import ONE_SERVER
+from tests.support.servers import RedisServer
+from tests.support.waiting import until
+
+MANY = 300
+SECONDS = 10
+
+
+class SlotMemory(Memory):
+    """A listener that also notes slots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slots: list[Collection[int]] = []
+
+    def invalidate_slots(self, slots: Collection[int]) -> None:
+        self.slots.append(slots)
+
+
+def make_router(url: str) -> SharedRouter:
+    return SharedRouter(ConnectionOptions(parse_redis_url(url), "requests", probe_keys=PROBE_KEYS))
+
+
+def url_of_server(scripted: ScriptedRedis) -> str:
+    return f"redis://127.0.0.1:{scripted.port}"
+
+
+async def ask(router: SharedRouter, key: str, *, is_tracked: bool = False) -> object:
+    return await router.get().ask(key, ("GET", key), is_read=True, is_tracked=is_tracked)
+
+
+@pytest.mark.clause("decided-memory-follows-redis")
+async def test_each_cache_gets_the_invalidations_of_its_kind_of_key() -> None:
+    async with scripted_redis() as scripted:
+        router, tokens, clients = make_router(url_of_server(scripted)), Memory(), Memory()
+        router.listen("access", tokens)
+        router.listen("client", clients)
+        await ask(router, "access:one")
+        for memory in (tokens, clients):
+            memory.told.clear()
+
+        scripted.say(
+            b">2\r\n$10\r\ninvalidate\r\n*3\r\n$10\r\naccess:one\r\n$10\r\nclient:two\r\n$10\r\naccess:sun\r\n"
+        )
+        scripted.say(b"".join(INVALIDATE % (len(key), key) for key in (b"accessible", b"family:one", b"\xff", b"")))
+        scripted.say(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
+        await ask(router, "access:one")  # this answer comes after all invalidations
+
+        assert tokens.told == [(b"access:one",), (b"access:sun",), None]
+        assert clients.told == [(b"client:two",), None]
+        await router.close()
+
+
+@pytest.mark.clause("decided-memory-follows-redis", "decided-redis-cluster")
+async def test_every_cache_is_told_of_slots_that_moved(settled_time: SettledTime) -> None:
+    async with scripted_cluster(2) as cluster:
+        router, memories = make_router(cluster.url), [SlotMemory(), SlotMemory()]
+        for kind, memory in zip(("access", "client"), memories, strict=True):
+            router.listen(kind, memory)
+        await ask(router, "access:one")
+        cluster.share(*reversed(cluster.nodes))
+        await settled_time.let_pass_until(lambda: all(memory.slots for memory in memories), WATCH_SECONDS)
+
+        assert [[len(slots) for slots in memory.slots] for memory in memories] == [[16384], [16384]]
+        await router.close()
+
+
+async def test_connections_without_a_cache_track_nothing() -> None:
+    async with scripted_redis() as scripted:
+        router = make_router(url_of_server(scripted))
+        await ask(router, "access:one", is_tracked=True)
+
+        assert scripted.count("CLIENT", "TRACKING") == scripted.count("CLIENT", "CACHING") == 0
+        await router.close()
+
+
+@ONE_SERVER
+async def test_only_reads_that_ask_for_it_are_tracked(redis_server: RedisServer, store: redis.Redis) -> None:
+    """Many commands are under way at once, and scripts that read the same kind of keys are among them."""
+    router = make_router(redis_server.url)
+    router.listen("access", Memory())
+    script = "return redis.call('GET', KEYS[1])"
+
+    async def run_script(number: int) -> object:
+        return await router.get().ask(f"access:s{number}", ("EVAL", script, 1, f"access:s{number}"))
+
+    await ask(router, "access:first")
+    before = store.info("stats")["tracking_total_keys"]
+    await asyncio.gather(
+        *(
+            work
+            for number in range(MANY)
+            for work in (
+                ask(router, f"access:t{number}", is_tracked=True),
+                ask(router, f"access:u{number}"),
+                run_script(number),
+            )
+        )
+    )
+
+    assert store.info("stats")["tracking_total_keys"] - before == MANY
+    await router.close()
+
+
+@ONE_SERVER
+@pytest.mark.parametrize("cache", ["on", "off"])
+async def test_a_worker_has_one_connection_to_its_master(
+    make_settings: MakeSettings, store: redis.Redis, registry: None, cache: str
+) -> None:
+    before = {client["id"] for client in store.client_list()}
+    worker = Worker(make_settings(TOKEN_SERVICE_VERIFY_CACHE=cache), lambda: 0)
+    sessions = await start_sessions(worker, "carol@example.com", 20)
+    for _ in range(2):
+        await asyncio.gather(
+            worker.clients.find("phone-app"),
+            *(worker.bearer.lookup(access_token) for access_token, _ in sessions),
+            *(worker.redis.read("EXISTS", f"access:{number}") for number in range(20)),
+        )
+    opened = [client["name"] for client in store.client_list() if client["id"] not in before]
+
+    assert opened == ["token-requests"]
+    await worker.close()
+    await until(lambda: all(client["id"] in before for client in store.client_list()), "no connection to be left")
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_the_map_of_a_cluster_is_read_once_a_second_for_all(settled_time: SettledTime) -> None:
+    async with scripted_cluster(3) as cluster:
+        router = make_router(cluster.url)
+        bearer, caches = BearerLookup(router), RegistryCaches(router)
+        await asyncio.gather(caches.clients.find("app"), bearer.lookup(cluster.make_token(cluster.nodes[0])))
+        asked = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes)
+        await settled_time.let_pass(SECONDS * WATCH_SECONDS)
+
+        assert sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes) - asked == SECONDS
+        assert [node.connected for node in cluster.nodes] == [1, 1, 1]
+        await router.close()
+
+
+@pytest.mark.clause("decided-redis-sentinel")
+async def test_the_sentinels_are_watched_once_for_all(settled_time: SettledTime, servers: list[RedisServer]) -> None:
+    async with sentinel_of(servers[0]) as sentinel:
+        router = make_router(url_of(sentinel))
+        bearer, caches = BearerLookup(router), RegistryCaches(router)
+        await asyncio.gather(caches.clients.find("app"), bearer.lookup(put_token(servers[0])))
+        heard = sentinel.count("SENTINEL")
+        await settled_time.let_pass_until(lambda: sentinel.count("SENTINEL") > heard, WATCH_SECONDS)
+
+        assert sentinel.accepted == 1
+        await router.close()
