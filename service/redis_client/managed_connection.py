@@ -1,9 +1,10 @@
 """A connection to one server that reconnects, and limits how long answers that were read on it may be cached.
 
-A heartbeat runs four times a second. It reads the server's time on the connection that invalidations use. Answers and
-invalidations keep their order, so an answered heartbeat proves that all earlier changes have arrived here. Answers may
-be used from a cache for `TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or
-a blocked event loop cannot extend that.
+A heartbeat runs twice a second on the connection that invalidations use. It asks whether the server is still a master,
+and at every second turn for its time. Answers and invalidations keep their order, so an answered heartbeat proves that
+all earlier changes have arrived here. Answers may be used from a cache for `TRUSTED_SECONDS` after the last answered
+heartbeat was sent. A frozen server, a cut network or a blocked event loop cannot extend that. Answers to other commands
+do not extend it either, because a server that was demoted goes on to give them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability
 from .backoff import Backoff
@@ -26,7 +27,11 @@ from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
 from .trust import NO_CHECK, Check, Trust
 from .url import Node
 
-HEARTBEAT_SECONDS: Final = 0.25
+HEARTBEAT_SECONDS: Final = 0.5
+
+HEARTBEATS_PER_CLOCK: Final = 2
+"""One heartbeat in so many also reads the server's time. Each does if there is no check."""
+
 TRUSTED_SECONDS: Final = 1.0
 
 MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
@@ -45,6 +50,14 @@ _TIME: Final = ("TIME",)
 _TRACK: Final = ("CLIENT", "TRACKING", "ON", "OPTIN")
 _TRACK_NEXT: Final = ("CLIENT", "CACHING", "YES")
 """CACHING applies to the next command only: Redis tracks the key of that command."""
+
+
+class _Heartbeat(NamedTuple):
+    """A heartbeat that was sent at this time by `read_clock`. The answer of TIME, if it asks for that, is the first."""
+
+    sent: float
+    reads_clock: bool
+    answers: Sequence[asyncio.Future[Any]]
 
 
 class ManagedConnection:
@@ -247,13 +260,13 @@ class ManagedConnection:
         is_wanted = self._options.listener is not None
         tracking = [connection.send(command, decode_raw) for command in (_TRACK, _TRACK_NEXT)] if is_wanted else []
         known = [connection.send(("SCRIPT", "EXISTS", *scripts), decode_raw)] if scripts else []
-        sent, heartbeat = self._send_heartbeat(connection)
-        answers = await asyncio.gather(*tracking, *known, *heartbeat, return_exceptions=True)
+        heartbeat = self._send_heartbeat(connection, reads_clock=True)
+        answers = await asyncio.gather(*tracking, *known, *heartbeat.answers, return_exceptions=True)
         if tracking:
             self._note_tracking(answers[:2])
         if known:
             self._load_scripts(connection, answers[len(tracking)])
-        self._handle_heartbeat(connection, sent, answers[-len(heartbeat) :])
+        self._handle_heartbeat(connection, heartbeat, answers[-len(heartbeat.answers) :])
 
     def _note_tracking(self, answers: Sequence[Any]) -> None:
         """Note whether the server tracks keys.
@@ -283,41 +296,46 @@ class ManagedConnection:
         if not connection.lost.done():
             self._connection.set(connection)
         heartbeats: set[asyncio.Task[None]] = set()
+        turn = 0
         while not connection.lost.done():
             await asyncio.wait({connection.lost}, timeout=HEARTBEAT_SECONDS)
+            turn += 1
+            reads_clock = turn % HEARTBEATS_PER_CLOCK == 0
             # Sent even if the last heartbeat is unanswered. Otherwise a command could wait for two time limits.
-            heartbeats.add(heartbeat := asyncio.create_task(self._run_heartbeat_or_close(connection)))
+            heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection, reads_clock=reads_clock))
+            heartbeats.add(heartbeat)
             heartbeat.add_done_callback(heartbeats.discard)
         return connection.lost.result()
 
-    async def _run_heartbeat_or_close(self, connection: Connection) -> None:
+    async def _run_heartbeat_or_close(self, connection: Connection, *, reads_clock: bool) -> None:
         try:
-            await finish_within(asyncio.create_task(self._run_heartbeat(connection)), TRUSTED_SECONDS)
+            work = self._run_heartbeat(connection, reads_clock=reads_clock)
+            await finish_within(asyncio.create_task(work), TRUSTED_SECONDS)
         except Exception as error:
             connection.close(_describe(error, TRUSTED_SECONDS))
 
-    async def _run_heartbeat(self, connection: Connection) -> None:
-        sent, heartbeat = self._send_heartbeat(connection)
-        self._handle_heartbeat(connection, sent, await asyncio.gather(*heartbeat, return_exceptions=True))
+    async def _run_heartbeat(self, connection: Connection, *, reads_clock: bool) -> None:
+        heartbeat = self._send_heartbeat(connection, reads_clock=reads_clock)
+        answers = await asyncio.gather(*heartbeat.answers, return_exceptions=True)
+        self._handle_heartbeat(connection, heartbeat, answers)
 
-    def _send_heartbeat(self, connection: Connection) -> tuple[float, list[asyncio.Future[Any]]]:
-        """Send TIME and the command of the check in one round trip.
+    def _send_heartbeat(self, connection: Connection, *, reads_clock: bool) -> _Heartbeat:
+        """Send TIME, or the command of the check, or both in one round trip."""
+        check = self._check.find_command()
+        reads_clock = reads_clock or check is None
+        questions = (*((_TIME,) if reads_clock else ()), *((check,) if check is not None else ()))
+        return _Heartbeat(read_clock(), reads_clock, [connection.send(each, decode_raw) for each in questions])
 
-        Returns the time of sending by `read_clock`, and the futures of the answers.
-        """
-        command = self._check.find_command()
-        questions = (_TIME,) if command is None else (_TIME, command)
-        return read_clock(), [connection.send(question, decode_raw) for question in questions]
-
-    def _handle_heartbeat(self, connection: Connection, sent: float, answers: Sequence[Any]) -> None:
-        clock, *checked = answers
-        if isinstance(clock, BaseException):
-            raise clock
-        self._note_clock(int(clock[0]) + int(clock[1]) / 1e6, sent)
-        for answer in checked:
+    def _handle_heartbeat(self, connection: Connection, heartbeat: _Heartbeat, answers: Sequence[Any]) -> None:
+        if heartbeat.reads_clock:
+            clock, *answers = answers
+            if isinstance(clock, BaseException):
+                raise clock
+            self._note_clock(int(clock[0]) + int(clock[1]) / 1e6, heartbeat.sent)
+        for answer in answers:
             self._check.judge(answer)
         if self._is_tracked and not connection.lost.done():
-            self.trust.until = sent + TRUSTED_SECONDS
+            self.trust.until = heartbeat.sent + TRUSTED_SECONDS
 
     def _note_clock(self, redis_time: float, sent: float) -> None:
         """Note how far Redis's clock is ahead of ours. `redis_time` was read after `sent` and before now.

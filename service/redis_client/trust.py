@@ -9,10 +9,10 @@ from .connection import Command
 
 
 class Check(NamedTuple):
-    """A command that each heartbeat sends in addition to TIME, and the judge of its answer.
+    """The command that each heartbeat sends, and the judge of its answer.
 
-    `find_command` returns the command, or None to send none. `judge` gets the answer or the error. It raises an error
-    to end the connection.
+    `find_command` returns the command, or None to send TIME instead. `judge` gets the answer or the error. It raises an
+    error to end the connection.
     """
 
     find_command: Callable[[], Command | None]

@@ -11,7 +11,7 @@ from tests.conftest import read_server_ms
 from tests.redis_client.scripted_cluster import array, key_of, record
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
 from tests.redis_client.settled_time import STEP_SECONDS, SettledTime
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, free_port
 
 
 async def answer_of(bearer: BearerLookup, token: str) -> bool | None:
@@ -38,6 +38,12 @@ def put_token(server: RedisServer) -> str:
         _, _, value = record("0a3", read_server_ms(client)).partition(b"\r\n")
         client.set(key_of(token), value.removesuffix(b"\r\n"), px=600_000)
     return token
+
+
+def demote(server: RedisServer) -> None:
+    """Make the server a replica of a master that does not exist. It goes on answering."""
+    with server.connect() as client:
+        client.replicaof("127.0.0.1", str(free_port()))
 
 
 def say_master(server: RedisServer, **others: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from service.redis_client.connection import Connection, decode_raw
 from service.redis_client.errors import ConnectionLost
 from service.redis_client.managed_connection import (
     HEARTBEAT_SECONDS,
+    HEARTBEATS_PER_CLOCK,
     MAX_SILENCE_SECONDS,
     TRUSTED_SECONDS,
     ManagedConnection,
@@ -21,6 +23,7 @@ from service.redis_client.managed_connection import (
 )
 from service.redis_client.options import DEFAULT_LIMITS, DRIFT_SECONDS, ConnectionLimits, ConnectionOptions
 from service.redis_client.tasks import UNREAD_REPLY_SECONDS
+from service.redis_client.topology import CHECK_IS_MASTER
 from service.redis_client.trust import NO_CHECK, Check
 from service.redis_client.url import Node
 from tests.redis_client.listener import Memory
@@ -103,6 +106,34 @@ async def test_when_the_clock_of_redis_leaps_ahead_nothing_from_before_is_believ
         await until(lambda: later.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
         assert trust.until == 0
         assert master.trust is later
+
+
+@pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
+async def test_a_leap_of_the_clock_is_heard_of_within_a_second(settled_time: SettledTime) -> None:
+    """Only every second heartbeat reads the clock, if there is a check."""
+    async with scripted_redis() as scripted:
+        master = make_link(scripted, check=CHECK_IS_MASTER)
+        await until(lambda: master.is_up)
+        for leap in (10, 20, 30):
+            trust = master.trust
+            scripted.clock = lambda leap=leap: read_scripted_clock() + leap  # type: ignore[misc]
+            await settled_time.let_pass(HEARTBEATS_PER_CLOCK * HEARTBEAT_SECONDS)
+
+            assert trust.until == 0
+            assert master.trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
+        await master.close()
+
+
+@pytest.mark.clause("decided-gateway-stops-trusting")
+async def test_a_beat_asks_for_the_role_and_every_second_one_for_the_time(settled_time: SettledTime) -> None:
+    async with scripted_redis() as scripted:
+        master = make_link(scripted, check=CHECK_IS_MASTER)
+        await until(lambda: master.is_up)
+        scripted.heard.clear()
+        await settled_time.let_pass(10.0)
+
+        assert Counter(word for word, *_ in scripted.heard) == {b"HELLO": 20, b"TIME": 10}
+        await master.close()
 
 
 @pytest.mark.clause("decided-i9-one-clock")
@@ -205,6 +236,22 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
         held_time.advance(0.2)
         answers.set()
         await until(lambda: master.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS))
+        await master.close()
+
+
+@pytest.mark.clause("decided-gateway-stops-trusting")
+async def test_answers_to_other_commands_do_not_extend_trust(held_time: LoopTime) -> None:
+    """They may have waited in our socket, and do not say whether the server is still a master."""
+    async with scripted_redis() as scripted:
+        master = make_link(scripted, check=CHECK_IS_MASTER)
+        await until(lambda: master.is_up)
+        trusted_until = master.trust.until
+        for _ in range(100):
+            held_time.advance(HEARTBEAT_SECONDS / 200)
+            await asyncio.gather(*(master.send(("PING",), decode_raw, is_tracked=False) for _ in range(20)))
+
+        assert scripted.count("PING") == 2000
+        assert master.trust.until == trusted_until
         await master.close()
 
 

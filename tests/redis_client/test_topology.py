@@ -9,16 +9,10 @@ from service.redis_client.backoff import FIRST_PAUSE_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.options import WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
-from tests.redis_client.moving_masters import comes_to, name, put_token, say_master, sentinel_of, url_of
+from tests.redis_client.moving_masters import comes_to, demote, name, put_token, say_master, sentinel_of, url_of
 from tests.redis_client.settled_time import SettledTime
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import RedisServer
 from tests.support.waiting import until
-
-
-def demote(server: RedisServer) -> None:
-    """Make the server a replica of a master that does not exist. It goes on answering."""
-    with server.connect() as client:
-        client.replicaof("127.0.0.1", str(free_port()))
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
