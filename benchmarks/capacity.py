@@ -22,6 +22,7 @@ from benchmarks.processes import cpu_seconds
 from service.config.settings import load_settings
 from service.crypto.keyring import RefreshToken
 from service.crypto.opaque_tokens import make_access_token
+from service.gateway import BearerLookup
 from service.gateway.access_record import access_key
 from service.protocol.user import User, identify_user
 from service.worker import Worker
@@ -100,6 +101,7 @@ async def _measure_memory(deployment: Deployment) -> None:
         for sessions_each in (16, 4, 2, 1):
             await _measure_sessions(deployment, worker, sessions_each)
         await _measure_rewrite(deployment)
+        await _measure_tracking(deployment, worker)
     deployment.store.flushdb()
     async with worker_on(deployment) as worker:
         before = _used(deployment)
@@ -119,6 +121,23 @@ async def _measure_rewrite(deployment: Deployment) -> None:
     _print(f"fork for the rewrite: {fork_ms:.1f} ms, {copied} MiB copied of {_used(deployment) >> 20} MiB\n")
 
 
+async def _measure_tracking(deployment: Deployment, worker: Worker) -> None:
+    """Print the bytes of Redis's table of tracked keys, for an access token that several gateways have cached."""
+    deployment.store.flushdb()
+    sessions = [await start_sessions(worker, f"user{n}@example.com", 1) for n in range(USERS)]
+    tokens = [token for ((token, _),) in sessions]
+    before = _used_by_keys(deployment)
+    gateways: list[BearerLookup] = []
+    for watchers in (1, 2, 10):
+        while len(gateways) < watchers:
+            gateways.append(gateway := BearerLookup(deployment.redis.url))
+            await _run_concurrently(tokens * 2, gateway.lookup)
+        keys = deployment.store.info("stats")["tracking_total_keys"]
+        _print(f"{keys} tokens tracked for {watchers}: {(_used_by_keys(deployment) - before) / keys:.0f} bytes a token")
+    for gateway in gateways:
+        await gateway.close()
+
+
 async def _measure_sessions(deployment: Deployment, worker: Worker, sessions_each: int) -> None:
     """Print the bytes of a session with one live access token, and without one."""
     deployment.store.flushdb()
@@ -135,6 +154,11 @@ async def _measure_sessions(deployment: Deployment, worker: Worker, sessions_eac
 
 def _used(deployment: Deployment) -> int:
     return int(deployment.store.info("memory")["used_memory"])
+
+
+def _used_by_keys(deployment: Deployment) -> int:
+    """Return the used memory without the buffers of connections, which vary with the load."""
+    return _used(deployment) - int(deployment.store.info("memory")["mem_clients_normal"])
 
 
 # Scripts

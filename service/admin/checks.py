@@ -18,6 +18,7 @@ Level = Literal["good", "note", "warning", "trouble"]
 _LONG_ACCESS_MS: Final = 3_600_000
 _MAX_CODE_MS: Final = 600_000
 _SPECIFIED_GRACE_MS: Final = 300_000
+_MANY_TRACKED_KEYS: Final = 900_000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 LAST_MONTHS: Final = {
     (3, 11): (2027, 10),
@@ -117,9 +118,11 @@ def look_at_clients(clients: Sequence[Client], now_ms: int) -> Iterator[Finding]
 
 
 def look_at_servers(
-    memory: Sequence[Mapping[str, object]], persistence: Sequence[Mapping[str, object]]
+    memory: Sequence[Mapping[str, object]],
+    persistence: Sequence[Mapping[str, object]],
+    statistics: Sequence[Mapping[str, object]],
 ) -> Iterator[Finding]:
-    """Check the sections `memory` and `persistence` of INFO, one entry for each master."""
+    """Check the sections `memory`, `persistence` and `stats` of INFO, one entry for each master."""
     for server in memory:
         policy = server.get("maxmemory_policy")
         if policy != "noeviction":
@@ -137,3 +140,12 @@ def look_at_servers(
             yield Finding("warning", "Redis", says)
         if server.get("aof_last_write_status", "ok") != "ok":
             yield Finding("trouble", "Redis", "the append-only file could not be written: look at its disk")
+    for server in statistics:
+        tracked = server.get("tracking_total_keys")
+        if isinstance(tracked, int) and tracked >= _MANY_TRACKED_KEYS:
+            yield Finding(
+                "note",
+                "Redis",
+                f"it tracks {tracked} keys for caches. Beyond tracking-table-max-keys (1000000, if it is not set) it "
+                "drops keys at random, and caches ask for them again: raise the limit if memory allows",
+            )

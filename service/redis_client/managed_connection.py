@@ -30,7 +30,7 @@ from .url import Node
 HEARTBEAT_SECONDS: Final = 0.5
 
 HEARTBEATS_PER_CLOCK: Final = 2
-"""One heartbeat in so many also reads the server's time. Each does if there is no check."""
+"""The number of heartbeats of which one also reads the server's time. Without a check each reads it."""
 
 TRUSTED_SECONDS: Final = 1.0
 

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 import redis
 
+from service.admin.checks import look_at_servers
 from service.app import build_app
 from service.crypto.password_hashing import verify_password
 from service.protocol.user import User, identify_user
@@ -189,6 +190,19 @@ class TestDoctor:
             store.config_set("maxmemory-policy", "noeviction")
 
         assert "maxmemory-policy is allkeys-lru" in found["trouble", "Redis"]
+
+    @pytest.mark.single_server("its INFO is read")
+    async def test_a_full_table_of_tracked_keys_is_noted(self, store: redis.Redis) -> None:
+        """A million keys would take the test a minute, so only the number is replaced."""
+        statistics = store.info("stats")
+        assert not list(look_at_servers([], [], [statistics]))
+        assert isinstance(statistics["tracking_total_keys"], int)
+
+        (finding,) = look_at_servers([], [], [statistics, statistics | {"tracking_total_keys": 900_000}])
+
+        assert (finding.level, finding.subject) == ("note", "Redis")
+        assert "tracks 900000 keys" in finding.says
+        assert "tracking-table-max-keys" in finding.says
 
     @pytest.mark.single_server("it has no replica")
     async def test_a_confirmation_that_nobody_gives_is_trouble(self, admin: Admin, environment: dict[str, str]) -> None:

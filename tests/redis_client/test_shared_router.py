@@ -18,13 +18,15 @@ from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.faults.deployment import start_sessions
 from tests.redis_client.listener import Memory
+from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import put_token, sentinel_of, url_of
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, scripted_redis
 from tests.redis_client.settled_time import SettledTime
+from tests.support.clients_and_users import access_key_of
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import RedisServer
-from tests.support.waiting import until
+from tests.support.waiting import until, until_true
 
 MANY = 300
 SECONDS = 10
@@ -124,6 +126,31 @@ async def test_only_reads_that_ask_for_it_are_tracked(redis_server: RedisServer,
 
     assert store.info("stats")["tracking_total_keys"] - before == MANY
     await router.close()
+
+
+@ONE_SERVER
+@pytest.mark.clause("decided-memory-follows-redis")
+async def test_a_full_table_of_tracked_keys_costs_reads_only(
+    redis_server: RedisServer, store: redis.Redis, worker: Worker
+) -> None:
+    """Redis then drops keys at random, and tells their caches that they changed."""
+    tokens = [access_token for access_token, _ in await start_sessions(worker, "carol@example.com", 50)]
+    store.config_set("tracking-table-max-keys", 5)
+    try:
+        async with lookup_at(redis_server.url) as bearer:
+            for _ in range(5):
+                await remember(bearer, *tokens)
+            await until(lambda: store.info("stats")["tracking_total_keys"] <= 5, "Redis to drop keys")
+            assert all([await bearer.lookup(token) for token in tokens])
+
+            store.delete(*map(access_key_of, tokens))
+            await until_true(lambda: are_refused(bearer, tokens), "the tokens to be refused")
+    finally:
+        store.config_set("tracking-table-max-keys", 1_000_000)
+
+
+async def are_refused(bearer: BearerLookup, tokens: list[str]) -> bool:
+    return not any([await bearer.lookup(token) for token in tokens])
 
 
 @ONE_SERVER

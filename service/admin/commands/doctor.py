@@ -60,11 +60,14 @@ async def doctor(context: AdminContext, output: Output) -> None:
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
     findings = [await _look_at_service(context)]
-    servers = await context.redis.read_info("memory"), await context.redis.read_info("persistence")
-    if not all(servers):
-        says = "this user may not call INFO, so memory and persistence were not looked at"
+    sections = ("memory", "persistence", "stats")
+    memory, persistence, statistics = [await context.redis.read_info(section) for section in sections]
+    if not (memory and persistence and statistics):
+        says = "this user may not call INFO, so memory, persistence and tracked keys were not looked at"
         findings.append(Finding("note", "Redis", says))
-    findings += _or_good("Redis", "noeviction, append-only file, memory limit", checks.look_at_servers(*servers))
+    findings += _or_good(
+        "Redis", "noeviction, append-only file, memory limit", checks.look_at_servers(memory, persistence, statistics)
+    )
     durability = choose_durability(context.settings)
     if durability != "memory":
         findings.append(await _look_at_durability(context, durability))
