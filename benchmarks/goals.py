@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import busy, floors, logins, lookups, operations, scale
+from benchmarks import busy, floors, heartbeats, logins, lookups, operations, scale
 from benchmarks.load import Round
-from benchmarks.results import Results, cost_ratio, median_of, rate_ratio, redis_ratio
+from benchmarks.results import WHOLE, Results, cost_ratio, median_of, rate_ratio, redis_ratio
 
 FindValue = Callable[[Results], float]
 
@@ -81,6 +82,10 @@ def require(number: Callable[[Results], float | None]) -> FindValue:
         return found
 
     return find
+
+
+def median_of_row(name: str) -> FindValue:
+    return lambda results: statistics.median(results.rows[name][WHOLE])
 
 
 def _p50(round_: Round) -> float:
@@ -214,4 +219,6 @@ GOALS = (
         median_ratio(scale.MANY, scale.FEW, _cost),
         more_is_better=False,
     ),
+    Goal(heartbeats.COMMANDS, 4.0, 2.0, median_of_row(heartbeats.COMMANDS), more_is_better=False),
+    Goal(heartbeats.SHARE, None, None, median_of_row(heartbeats.SHARE), "%", more_is_better=False),
 )

@@ -10,6 +10,7 @@ from benchmarks.changes import measure_changes
 from benchmarks.costs import measure_costs
 from benchmarks.failovers import measure_failovers
 from benchmarks.following import measure_following
+from benchmarks.heartbeats import measure_heartbeats
 from benchmarks.lag import measure_lag
 from benchmarks.neighbours import measure_caller_latencies
 from benchmarks.outages import measure_outages
@@ -50,6 +51,7 @@ GROUPS = {
     "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
     "following": Group(lambda _, rounds: measure_following(rounds), rounds=3),
     "slots": Group(lambda _, rounds: measure_slots(rounds), rounds=3),
+    "heartbeats": Group(measure_heartbeats, rounds=3),
 }
 NEIGHBOURS = "neighbours"
 ALL = (*GROUPS, NEIGHBOURS)

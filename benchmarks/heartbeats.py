@@ -28,10 +28,11 @@ from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.support.servers import CHECKOUT
 
-COMMANDS: Final = "heartbeat commands a second, for each worker and master"
-SHARE: Final = "Redis with idle workers, share of a core"
 PROCESSES: Final = 4
 WORKERS_EACH: Final = 50
+WORKERS: Final = PROCESSES * WORKERS_EACH
+COMMANDS: Final = "heartbeat commands a second, for each worker and master"
+SHARE: Final = f"Redis with {WORKERS} idle workers, of its core"
 SECONDS: Final = 10
 UNMEASURED_COMMANDS: Final = frozenset({"cmdstat_info"})
 
@@ -45,23 +46,27 @@ class Usage(NamedTuple):
 
 
 def measure_heartbeats(testbed: Testbed, rounds: int) -> Rows:
-    """Return commands a second for each worker, and the share of a core that Redis uses without and with workers."""
-    shares: dict[str, list[float]] = {"without workers": [], f"{PROCESSES * WORKERS_EACH} workers": []}
-    commands: list[float] = []
+    """Return commands a second for each worker, and the percentage of its core that Redis uses for all of them.
+
+    What Redis uses without a worker is subtracted.
+    """
+    rows: Rows = {COMMANDS: {WHOLE: []}, SHARE: {WHOLE: []}}
     store = testbed.deployment.store
     for _ in range(rounds):
-        idle, _ = _measure_rest(store)
+        share_alone, _ = _measure_rest(store)
         with running_fleet(testbed.deployment.redis.url):
             share, rate = _measure_rest(store)
-        for values, value in zip(shares.values(), (idle, share), strict=True):
-            values.append(value)
-        commands.append(rate / (PROCESSES * WORKERS_EACH))
-    return {COMMANDS: {WHOLE: commands}, SHARE: shares}
+        rows[COMMANDS][WHOLE].append(rate / WORKERS)
+        rows[SHARE][WHOLE].append(100 * (share - share_alone))
+    return rows
 
 
 @contextmanager
 def running_fleet(redis_url: str) -> Iterator[None]:
-    """Keep the workers of all processes connected during the block."""
+    """Keep the workers of all processes connected during the block.
+
+    Raises LoadFailed if a process ends before its workers are connected.
+    """
     arguments = [sys.executable, "-m", "benchmarks.heartbeats", redis_url, str(WORKERS_EACH)]
     with ExitStack() as stack, on_core(SERVER_CORE):
         processes = [

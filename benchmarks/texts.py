@@ -50,6 +50,9 @@ METHOD = """\
 - A step is the processor time of one callback of the event loop. No other request is served during a callback.
 - The time of a parser is that for the largest text, divided by eight times that for an eighth of it. Square growth
   gives 8.
+- Heartbeat commands are the calls that Redis counts while the connections of 200 workers send nothing else. They belong
+  to the Redis client of the service in four processes, without its web server. What Redis uses without them is
+  subtracted from its share of a core.
 - In an outage Redis is killed, frozen, or cut off by a network that passes no data. "Back" counts from when Redis
   answers again. In a failover it counts from the promotion of the replica. Behind Sentinels it counts from when all of
   them name the new master.
