@@ -1,10 +1,11 @@
 """A connection to one server that reconnects, and limits how long answers that were read on it may be cached.
 
-A heartbeat runs twice a second on the connection that invalidations use. It asks whether the server is still a master,
-and at every second turn for its time. Answers and invalidations keep their order, so an answered heartbeat proves that
-all earlier changes have arrived here. Answers may be used from a cache for `TRUSTED_SECONDS` after the last answered
-heartbeat was sent. A frozen server, a cut network or a blocked event loop cannot extend that. Answers to other commands
-do not extend it either, because a server that was demoted goes on to give them.
+A heartbeat runs twice a second on the connection that invalidations use, and four times while commands wait for
+answers. It asks whether the server is still a master, and once a second for its time. Answers and invalidations keep
+their order, so an answered heartbeat proves that all earlier changes have arrived here. Answers may be used from a
+cache for `TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or a blocked
+event loop cannot extend that. Answers to other commands do not extend it either, because a server that was demoted goes
+on to give them.
 """
 
 from __future__ import annotations
@@ -27,14 +28,21 @@ from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
 from .trust import NO_CHECK, Check, Trust
 from .url import Node
 
-HEARTBEAT_SECONDS: Final = 0.5
+TURN_SECONDS: Final = 0.25
+"""The interval of heartbeats while commands wait for answers, which bounds how long a silent server is waited for."""
 
-HEARTBEATS_PER_CLOCK: Final = 2
-"""The number of heartbeats of which one also reads the server's time. Without a check each reads it."""
+HEARTBEAT_SECONDS: Final = 2 * TURN_SECONDS
+"""The interval of heartbeats at rest."""
+
+CLOCK_SECONDS: Final = 2 * HEARTBEAT_SECONDS
+"""The interval at which a heartbeat also reads the server's time. If there is no check, each heartbeat reads it."""
 
 TRUSTED_SECONDS: Final = 1.0
 
-MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
+EARLY_SECONDS: Final = TURN_SECONDS / 2
+"""A heartbeat may be this early. Turns last a little longer than TURN_SECONDS, or shorter by a rounding error."""
+
+MAX_SILENCE_SECONDS: Final = TURN_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
 """The connection to a silent server is closed within this time, and its pending calls fail."""
 
 CLOSED: Final = "the store is closed"
@@ -296,15 +304,21 @@ class ManagedConnection:
         if not connection.lost.done():
             self._connection.set(connection)
         heartbeats: set[asyncio.Task[None]] = set()
-        turn = 0
+        began = read_clock()
+        heartbeat_due, clock_due = began + HEARTBEAT_SECONDS - EARLY_SECONDS, began + CLOCK_SECONDS - EARLY_SECONDS
         while not connection.lost.done():
-            await asyncio.wait({connection.lost}, timeout=HEARTBEAT_SECONDS)
-            turn += 1
-            reads_clock = turn % HEARTBEATS_PER_CLOCK == 0
-            # Sent even if the last heartbeat is unanswered. Otherwise a command could wait for two time limits.
-            heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection, reads_clock=reads_clock))
-            heartbeats.add(heartbeat)
-            heartbeat.add_done_callback(heartbeats.discard)
+            await asyncio.wait({connection.lost}, timeout=TURN_SECONDS)
+            now = read_clock()
+            # While commands are pending, also if only the last heartbeat is, another one is sent at each turn.
+            # Otherwise a command could wait for two time limits.
+            if connection.pending or now >= heartbeat_due:
+                reads_clock = now >= clock_due
+                heartbeat_due = now + HEARTBEAT_SECONDS - EARLY_SECONDS
+                if reads_clock:
+                    clock_due = now + CLOCK_SECONDS - EARLY_SECONDS
+                heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection, reads_clock=reads_clock))
+                heartbeats.add(heartbeat)
+                heartbeat.add_done_callback(heartbeats.discard)
         return connection.lost.result()
 
     async def _run_heartbeat_or_close(self, connection: Connection, *, reads_clock: bool) -> None:

@@ -14,10 +14,11 @@ from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
 from service.redis_client.connection import Connection, decode_raw
 from service.redis_client.errors import ConnectionLost
 from service.redis_client.managed_connection import (
+    CLOCK_SECONDS,
     HEARTBEAT_SECONDS,
-    HEARTBEATS_PER_CLOCK,
     MAX_SILENCE_SECONDS,
     TRUSTED_SECONDS,
+    TURN_SECONDS,
     ManagedConnection,
     TooManyPending,
 )
@@ -117,7 +118,7 @@ async def test_a_leap_of_the_clock_is_heard_of_within_a_second(settled_time: Set
         for leap in (10, 20, 30):
             trust = master.trust
             scripted.clock = lambda leap=leap: read_scripted_clock() + leap  # type: ignore[misc]
-            await settled_time.let_pass(HEARTBEATS_PER_CLOCK * HEARTBEAT_SECONDS)
+            await settled_time.let_pass(CLOCK_SECONDS)
 
             assert trust.until == 0
             assert master.trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
@@ -133,6 +134,27 @@ async def test_a_beat_asks_for_the_role_and_every_second_one_for_the_time(settle
         await settled_time.let_pass(10.0)
 
         assert Counter(word for word, *_ in scripted.heard) == {b"HELLO": 20, b"TIME": 10}
+        await master.close()
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_beat_is_sent_at_each_turn_while_answers_are_owed(settled_time: SettledTime) -> None:
+    """So a silent server is noticed as soon as the bound says. The answers here are slow, but come."""
+    async with scripted_redis() as scripted:
+        master = make_link(scripted, check=CHECK_IS_MASTER)
+        await until(lambda: master.is_up)
+        scripted.heard.clear()
+        scripted.waits_for = lambda command: answered if command == [b"PING"] else None
+        for _ in range(10):
+            answered = asyncio.Event()
+            asked = asyncio.create_task(master.send(("PING",), decode_raw, is_tracked=False))
+            await settled_time.let_pass(2 * TURN_SECONDS)
+            answered.set()
+            await asked
+            await settled_time.settle()
+
+        assert scripted.count("HELLO") == 20
+        assert scripted.count("TIME") == 5
         await master.close()
 
 
