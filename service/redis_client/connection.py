@@ -36,6 +36,11 @@ def decode_raw(answer: Any) -> Any:
     return answer
 
 
+COMMANDS_AT_ONCE: Final = 16
+"""The most commands that one system call sends. With all commands of a turn in one call, Redis waits for the end of the
+turn, and the event loop then waits for Redis. 64 chained refreshes had a seventh fewer answers a second."""
+
+
 class Connection(asyncio.Protocol):
     """A RESP3 connection to one server.
 
@@ -67,12 +72,16 @@ class Connection(asyncio.Protocol):
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
         self.pending.append((future, decode))
         if self._unsent is None:
-            # The first command of an event loop turn is sent at once, all later ones with one system call.
+            # The first command of an event loop turn is sent at once, later ones together. Redis can begin early, and
+            # most commands need no system call of their own.
             self._unsent = []
             self._transport.write(data)
             self._loop.call_soon(self._send_rest)
         else:
             self._unsent.append(data)
+            if len(self._unsent) == COMMANDS_AT_ONCE:
+                self._transport.write(b"".join(self._unsent))
+                self._unsent.clear()
         return future
 
     def get_address(self) -> str:
