@@ -35,11 +35,11 @@ class SharedRouter:
 
     def get(self) -> Router:
         """Return the router of this event loop, and make it at the first use."""
-        loop = asyncio.get_running_loop()
-        if self._router is None or self._loop is not loop:
+        # `asyncio.get_running_loop` makes a system call, and this is called for every command.
+        if self._router is None or self._loop is None or not self._loop.is_running():
             self._listeners.invalidate(None)
             options = self.options._replace(listener=self._listeners if self._listeners else None)
-            self._router, self._loop = Router(options, on_moving_slot=self._on_moving_slot), loop
+            self._router, self._loop = Router(options, on_moving_slot=self._on_moving_slot), asyncio.get_running_loop()
         return self._router
 
     def now_ms(self) -> int:
