@@ -30,7 +30,7 @@ LEFT = {
         "the context is made once in a process, from the certificates of the machine"
     ),
     "redis_client/test_handshake.py: loop.sock_connect": "the event loop of the standard library",
-    "spec/test_late_news.py: RegistryCache.invalidate_keys": (
+    "spec/test_late_news.py: RegistryCache.invalidate": (
         "Redis cannot be told to keep invalidations back on a connection that is as good as ever"
     ),
     "store/sessions.py: connection._run": "a script sees a clock that stands still only if its text is another",

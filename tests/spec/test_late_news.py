@@ -31,7 +31,7 @@ CHANGED_ALICE = replace(ALICE, password="another password")
 @pytest.fixture
 def no_invalidations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Discard all invalidations, while the connection stays healthy."""
-    monkeypatch.setattr(RegistryCache, "invalidate_keys", lambda *_: None)
+    monkeypatch.setattr(RegistryCache, "invalidate", lambda *_: None)
 
 
 async def fill_cache(http: httpx2.AsyncClient) -> None:

@@ -12,7 +12,9 @@ import httpx2
 import pytest
 import redis
 
+from service.app import build_app
 from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, http_client_for
 from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredentials, login_form
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -150,9 +152,14 @@ async def test_a_shared_check_of_readiness_has_no_trace(
     assert request["trace_id"] == TRACE_ID
 
 
-async def test_a_shared_connection_has_no_trace(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
-    """The first request that needs the connection opens it, and all later ones use it."""
-    await log_in(http, TRACEPARENT)
+async def test_a_shared_connection_has_no_trace(
+    make_settings: MakeSettings, clock: Clock, registry: None, json_logs: io.StringIO
+) -> None:
+    """If the first request opens the connection, all later ones use it."""
+    worker = Worker(make_settings(), lambda: clock.offset_ms)
+    async with http_client_for(build_app(worker)) as http:
+        await log_in(http, TRACEPARENT)
+    await worker.close()
     lines = read_lines(json_logs, "service.store")
 
     assert [line for line in lines if str(line["event"]).startswith("connected")]
