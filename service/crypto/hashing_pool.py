@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar
 
 from service.observability.metrics import get_metrics
 from service.protocol.errors import TemporarilyUnavailable
-from service.system.malloc import limit_arenas, trim_heap
+from service.system.malloc import configure_malloc, trim_heap
 from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 _ROOM_PER_THREAD: Final = 26
@@ -46,7 +46,7 @@ class HashingPool:
 
     def __init__(self, name: str, threads: int | None = None) -> None:
         threads = threads or count_usable_cores()
-        limit_arenas()
+        configure_malloc()
         self._trim_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._low_priority = ThreadPoolExecutor(

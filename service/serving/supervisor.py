@@ -41,6 +41,7 @@ from service.serving.help import find_answer
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
+from service.system.malloc import configure_malloc
 from service.system.private_files import FolderRefused
 from service.web.pages.languages import BadTexts, load_languages
 
@@ -51,6 +52,7 @@ log = EventLog("service.serving.supervisor")
 
 def serve(command_line: list[str]) -> int:
     """Run the service until SIGTERM or SIGINT. Returns its exit status."""
+    configure_malloc()
     _on_signals(_leave)
     try:
         return _serve(command_line)

@@ -16,6 +16,7 @@ from uvicorn.supervisors.multiprocess import Process
 
 from service.observability.logs import EventLog
 from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
+from service.system.malloc import configure_malloc
 
 # After so many replacements for each worker within the window, the workers are considered unable to start.
 REPLACEMENTS = 5
@@ -37,6 +38,7 @@ class WorkerProcess(Process):
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Run the server. SIGHUP is ignored: a whole process group gets it, and only the supervisor acts on it."""
+        configure_malloc()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         super().target(sockets)
 

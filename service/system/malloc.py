@@ -8,13 +8,27 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-"""The parameter `M_ARENA_MAX` of `mallopt`, from malloc.h."""
+"""Parameters of `mallopt`, from malloc.h."""
+
+_HEAP_BLOCK_BYTES: Final = 32 << 20
+"""Blocks of up to this size are in the heap: glibc allows no more. Larger ones are mapped and unmapped each time."""
+
+_KEPT_BYTES: Final = 1 << 30
 
 
-def limit_arenas() -> None:
-    """Limit glibc to one malloc arena: per-thread arenas never return memory. No effect with other C libraries."""
+def configure_malloc() -> None:
+    """Limit glibc to one malloc arena, which keeps freed memory until `trim_heap`.
+
+    Arenas of threads do not return all of their memory. An arena that exists stays, and later threads use it, so call
+    this before the first thread starts. By default glibc returns the memory of two hashes that end together, and the
+    page faults of the next hash take half as long as the hash.
+    """
     _call_glibc("mallopt", _M_ARENA_MAX, 1)
+    _call_glibc("mallopt", _M_MMAP_THRESHOLD, _HEAP_BLOCK_BYTES)
+    _call_glibc("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def trim_heap() -> None:

@@ -1,9 +1,14 @@
-"""The memory that an unauthenticated connection can occupy in a worker: 4 MiB, and less for an incomplete request."""
+"""The memory that an unauthenticated connection can occupy in a worker: 4 MiB, and less for an incomplete request.
+
+A worker also has one malloc arena, since glibc never returns the free end of another one.
+"""
 
 from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +25,9 @@ CONNECTIONS = 20
 MOST_KIB = 4 * 1024
 HALF_MOST_KIB = 512
 """A connection took about 20 KiB when measured, and 2.8 MiB before the number of headers was limited."""
+
+ARENA_BYTES = 64 << 20
+"""glibc reserves so much address space for the arena of a thread, at a multiple of that size."""
 
 HALVES = {
     "half a head of tiny headers": get("/", *["a:b"] * 26_000)[:-2],
@@ -81,3 +89,29 @@ def test_trailers_for_ever_end_the_connection(service: ServiceProcess, unit: byt
             peer.sendall(unit * (75_000_000 // len(unit)))
 
     assert read_peak_kib(service) - before <= MOST_KIB
+
+
+def list_thread_arenas(maps: str) -> list[str]:
+    """Return the addresses of malloc arenas of threads: a writable range and a reserved one make up their size."""
+    ranges = re.findall(r"^(\w+)-(\w+) rw-p 00000000 00:00 0 *\n\2-(\w+) ---p", maps, re.MULTILINE)
+    return [start for start, _, end in ranges if int(end, 16) - int(start, 16) == ARENA_BYTES]
+
+
+def test_the_reader_of_arenas_sees_that_of_a_thread() -> None:
+    program = "import threading; threading.Timer(0, lambda: print(open('/proc/self/maps').read())).start()"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert list_thread_arenas(printed.stdout)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_thread_has_a_malloc_arena(tmp_path: Path, own_redis: RedisServer, workers: int) -> None:
+    """The first hash took an arena of an earlier thread, and its 19 MiB stayed there for good."""
+    variables = make_variables(tmp_path) | {"WEB_CONCURRENCY": str(workers)}
+    with running_service(tmp_path, environment_of(own_redis, **variables)) as service:
+        supervisor = service.process.pid
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        arenas = {pid: list_thread_arenas(Path(f"/proc/{pid}/maps").read_text()) for pid in (supervisor, *children)}
+
+    assert len(arenas) >= workers
+    assert not any(arenas.values())
