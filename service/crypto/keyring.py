@@ -19,15 +19,10 @@ import re
 import secrets
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.hmac import HMAC
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+from service.crypto.cipher import open_sealed, seal
+from service.crypto.hkdf import derive_key
 from service.crypto.opaque_tokens import RANDOM_BYTES, make_random_token
 from service.protocol.token_form import AUTHORIZATION_CODE_PREFIX, RandomToken, encode
 
@@ -84,7 +79,7 @@ def make_refresh_token(shard: str, family_id: bytes, generation: int) -> Refresh
 
 class _Key(NamedTuple):
     key_id: bytes
-    refresh: HMAC
+    refresh: hmac.HMAC
     seed: bytes
     encryption: bytes
     code: bytes
@@ -150,8 +145,8 @@ class Keyring:
         bytes in front of the sealed content. `purpose` binds the text to one use.
         """
         key, salt = self._keys[0], secrets.token_bytes(_SALT_BYTES)
-        cipher, nonce = _make_page_cipher(key, salt)
-        return encode(key.key_id + salt + cipher.encrypt(nonce, content, purpose.encode()))
+        sealed = seal(*_derive_page_key(key, salt), content, purpose.encode())
+        return encode(key.key_id + salt + sealed)
 
     def open_for_page(self, purpose: str, text: str) -> bytes | None:
         """Return the sealed content, or None unless one of our keys sealed exactly this text for this purpose."""
@@ -163,9 +158,9 @@ class Keyring:
         salt, sealed = data[_KEY_ID_BYTES:_SEAL_HEAD_BYTES], data[_SEAL_HEAD_BYTES:]
         for key in self._keys:
             if key.key_id == data[:_KEY_ID_BYTES]:
-                with suppress(InvalidTag):
-                    cipher, nonce = _make_page_cipher(key, salt)
-                    return cipher.decrypt(nonce, sealed, purpose.encode())
+                content = open_sealed(*_derive_page_key(key, salt), sealed, purpose.encode())
+                if content is not None:
+                    return content
         return None
 
     @property
@@ -205,8 +200,7 @@ class Keyring:
         """Encrypt a secret that must be read again. `name` binds the result to the record that holds it."""
         key = self._keys[0]
         nonce = secrets.token_bytes(12)
-        sealed = AESGCM(key.encryption).encrypt(nonce, text.encode(), name.encode())
-        return encode(key.key_id + nonce + sealed)
+        return encode(key.key_id + nonce + seal(key.encryption, nonce, text.encode(), name.encode()))
 
     def is_sealed(self, sealed: str, text: str, name: str) -> bool:
         """Return True if `sealed` was encrypted with the current key and holds `text`."""
@@ -221,20 +215,19 @@ class Keyring:
         key_id, nonce, box = data[:_KEY_ID_BYTES], data[_KEY_ID_BYTES:15], data[15:]
         for key in self._keys:
             if key.key_id == key_id:
-                try:
-                    return AESGCM(key.encryption).decrypt(nonce, box, name.encode()).decode()
-                except (InvalidTag, ValueError):
-                    continue
+                text = open_sealed(key.encryption, nonce, box, name.encode())
+                if text is not None:
+                    return text.decode()
         return None
 
 
 def _derive_key(secret_key: bytes) -> _Key:
     def derive(purpose: str, length: int = 32) -> bytes:
-        return HKDF(SHA256(), length, salt=None, info=f"token-service 1 {purpose}".encode()).derive(secret_key)
+        return derive_key(secret_key, f"token-service 1 {purpose}".encode(), length)
 
     return _Key(
         key_id=derive("key id", _KEY_ID_BYTES),
-        refresh=HMAC(derive("refresh token"), SHA256()),
+        refresh=hmac.new(derive("refresh token"), digestmod="sha256"),
         seed=derive("seed"),
         encryption=derive("encryption"),
         code=derive("authorization code"),
@@ -243,20 +236,20 @@ def _derive_key(secret_key: bytes) -> _Key:
     )
 
 
-def _make_mac(key: HMAC, head: str, payload: bytes) -> bytes:
+def _make_mac(key: hmac.HMAC, head: str, payload: bytes) -> bytes:
     mac = key.copy()
     mac.update(head.encode() + payload)
-    return mac.finalize()[:_MAC_BYTES]
+    return mac.digest()[:_MAC_BYTES]
 
 
 def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
     return encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
 
 
-def _make_page_cipher(key: _Key, salt: bytes) -> tuple[AESGCM, bytes]:
-    """Return the cipher and the nonce of one sealed text."""
+def _derive_page_key(key: _Key, salt: bytes) -> tuple[bytes, bytes]:
+    """Return the key and the nonce of one sealed text."""
     derived = hmac.digest(key.page_seal, salt, "sha512")
-    return AESGCM(derived[:32]), derived[32:44]
+    return derived[:32], derived[32:44]
 
 
 def _digest_seed_field(key: _Key, text: bytes) -> str:

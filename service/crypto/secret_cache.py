@@ -10,9 +10,6 @@ import secrets
 from collections import OrderedDict
 from typing import Final
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.hmac import HMAC
-
 _MAX_SECRETS: Final = 1024
 
 
@@ -24,7 +21,7 @@ class VerifiedSecretCache:
     """
 
     def __init__(self) -> None:
-        self._key = HMAC(secrets.token_bytes(32), SHA256())
+        self._key = hmac.new(secrets.token_bytes(32), digestmod="sha256")
         self._digests: OrderedDict[str, bytes] = OrderedDict()
 
     def remember(self, client_secret: str, stored_hash: str) -> None:
@@ -40,4 +37,4 @@ class VerifiedSecretCache:
     def _digest(self, client_secret: str, stored_hash: str) -> bytes:
         digest = self._key.copy()
         digest.update(f"{stored_hash}\n{client_secret}".encode())
-        return digest.finalize()
+        return digest.digest()
