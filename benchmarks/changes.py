@@ -17,7 +17,7 @@ from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from benchmarks.testbed import Testbed
 from service.config.settings import load_settings
-from service.crypto.password_hashing import hash_generated_secret
+from service.crypto.generated_secrets import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.faults.deployment import PLENTY, http_client_for

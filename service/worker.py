@@ -87,7 +87,7 @@ class Worker:
         self.external_logins = ExternalLogins(self.redis)
         self.registry = RegistryStore(self.redis)
         self.event_stream = EventStream(self.redis)
-        self.audit_stream = AuditStream(self.event_stream.append)
+        self.audit_stream = AuditStream(self.event_stream.append, on_lost=metrics.get_metrics().events_lost.inc)
         self.revocations = Revocations(self.redis)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")

@@ -1,8 +1,7 @@
-"""The console with all of its commands: `python -m service.admin`. Each module in `commands` has one subject."""
+"""The start of the console: `python -m service.admin`. Each module in `commands` has one subject."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import TextIO
@@ -10,27 +9,6 @@ from typing import TextIO
 import click
 
 from service.admin.command import console
-
-SUBJECTS = (
-    "seeds",
-    "clients",
-    "users",
-    "sessions",
-    "realms",
-    "tokens",
-    "revocations",
-    "events",
-    "stats",
-    "doctor",
-    "hashing",
-)
-
-
-def load_console() -> click.Group:
-    """Return the console with all of its commands."""
-    for subject in SUBJECTS:
-        importlib.import_module(f"service.admin.commands.{subject}")
-    return console
 
 
 def main() -> None:
@@ -46,7 +24,7 @@ def main() -> None:
         sys.stdin = click.open_file(os.devnull)
     if streams["stdout"] is None:
         sys.exit("Error: stdout is closed, where the answer should go; nothing was done")
-    load_console()(prog_name="token-service-admin")
+    console(prog_name="token-service-admin")
 
 
 if __name__ == "__main__":

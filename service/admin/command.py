@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -26,8 +27,38 @@ from service.observability.logs import configure_logging, escape_json
 Work = Callable[..., Awaitable[None]]
 
 
+MODULE_OF: Final = {
+    "client": "clients",
+    "doctor": "doctor",
+    "events": "events",
+    "hash-secret": "hashing",
+    "realm": "realms",
+    "revoke-all": "revocations",
+    "seed": "seeds",
+    "session": "sessions",
+    "stats": "stats",
+    "token": "tokens",
+    "user": "users",
+}
+"""The module of `commands` that adds each command to the console."""
+
+
 class Console(click.Group):
-    """The root of all commands. With `--json` its errors are JSON as well."""
+    """The root of all commands. With `--json` its errors are JSON as well.
+
+    A module is imported when its command is named, or when the help lists all commands. `doctor` and `seed` need
+    libraries that take longer than all of another command.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        return list(MODULE_OF)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, or None if there is none of this name."""
+        if cmd_name in MODULE_OF:
+            importlib.import_module(f"service.admin.commands.{MODULE_OF[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
         """Run the command that the arguments name, and exit with its status."""

@@ -24,7 +24,6 @@ from service.protocol.user import UserIdentity, identify_user, normalize_usernam
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
@@ -36,7 +35,6 @@ from service.store.registry import RegistryStore
 from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.revocations import Revocations
-from service.system.scheduling import count_usable_cores
 
 log = logging.getLogger("service.admin")
 
@@ -67,9 +65,6 @@ class AdminContext:
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
         self.on_wait: Callable[[], object] = lambda: None
         self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, lambda: self.on_wait())
-        self.seeding = Seeding(
-            self.registry, self.keyring, self.pending_revocations, hashing_threads=count_usable_cores()
-        )
 
     @property
     def store_name(self) -> str:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
+from service.admin.progress import Advance
 from service.admin.prompts import ask_yes_or_no
 from service.observability.logs import escape_json
 from service.protocol.grammar import make_printable
+
+if TYPE_CHECKING:
+    from service.admin.printer import Printer
 
 Fields = Mapping[str, Any]
 
@@ -47,17 +48,6 @@ class WrongInput(_Told):
     exit_code = 2
 
 
-class _CountColumn(MofNCompleteColumn):
-    """The number of finished steps. Work that is not counted shows none."""
-
-    def render(self, task: Task) -> Text:
-        return super().render(task) if task.completed or task.total else Text("")
-
-
-class Advance(Protocol):
-    def __call__(self, done: int, total: int | None = None) -> None: ...
-
-
 class Output:
     """The output of one command. `store` names the store that it works on, for its questions."""
 
@@ -65,9 +55,6 @@ class Output:
         self.as_json = as_json
         self.store = store
         self._always_yes = always_yes
-        width = None if sys.stdout.isatty() else UNBOUNDED
-        self._people = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
-        self._aside = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
     def table(self, rows: Sequence[Fields], columns: Mapping[str, str], nothing: str) -> None:
         """Print rows as a table, or all their fields as JSON. Prints the text `nothing` if there are no rows.
@@ -80,50 +67,43 @@ class Output:
         elif not rows:
             self.note(nothing)
         elif not sys.stdout.isatty():
-            lines = ([_cell(row[name], ", ").plain for name in columns] for row in rows)
+            lines = ([_cell(row[name], ", ") for name in columns] for row in rows)
             sys.stdout.writelines("\t".join(line) + "\n" for line in (columns.values(), *lines))
             sys.stdout.flush()
         else:
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for heading in columns.values():
-                table.add_column(heading, overflow="fold")
-            for row in rows:
-                table.add_row(*(_cell(row[name], "\n") for name in columns))
-            self._print(table)
+            cells = ([_cell(row[name], "\n") for name in columns] for row in rows)
+            self._stdout.print_table(columns.values(), cells)
 
     def facts(self, facts: Fields) -> None:
         """Print the fields of one object, one a line, or unchanged as JSON."""
         if self.as_json:
             self._json(facts)
-            return
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(style="bold")
-        table.add_column(overflow="fold")
-        for name, value in facts.items():
-            table.add_row(name.replace("_", " "), _cell(value, "\n"))
-        self._print(table)
+        else:
+            self._stdout.print_facts((name.replace("_", " "), _cell(value, "\n")) for name, value in facts.items())
 
     def done(self, sentence: str, **facts: Any) -> None:
         """Print what was done: a sentence for people, or `facts` as JSON."""
         if self.as_json:
             self._json(facts)
         else:
-            self._people.print(Text("✓ ", style="green") + Text(make_printable(sentence)), soft_wrap=True)
+            self._print(("✓ ", "green"), (make_printable(sentence), ""))
 
     def line(self, fields: Fields, sentence: str, style: str = "") -> None:
         """Print one entry of a series: a sentence for people, or one line of JSON."""
         if self.as_json:
             self._json(fields)
         else:
-            self._people.print(Text(make_printable(sentence), style=style), soft_wrap=True)
+            self._print((make_printable(sentence), style))
 
     def note(self, sentence: str, style: str = "") -> None:
         """Print a remark to stderr, as a line of JSON if the output is JSON."""
         if self.as_json:
             note = msgspec.json.encode({"note": sentence}).decode()
-            sys.stderr.write(escape_json(note) + "\n")
-            return
-        self._aside.print(Text(make_printable(sentence), style=style), soft_wrap=True)
+            _write_line(sys.stderr, escape_json(note))
+        elif sys.stderr.isatty():
+            self._stderr.print_line((make_printable(sentence), style))
+        else:
+            _write_line(sys.stderr, make_printable(sentence))
 
     def ask(self, question: str) -> None:
         """Ask a question, and return if the answer is yes. Raises CommandRefused if it is no, or there is no answer."""
@@ -150,30 +130,42 @@ class Output:
         if not sys.stderr.isatty():
             yield lambda done, total=None: None
             return
-        columns = (SpinnerColumn(), "{task.description}", BarColumn(), _CountColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self._aside, transient=True) as bars:
-            task = bars.add_task(what, total=None)
-
-            def advance(done: int, total: int | None = None) -> None:
-                bars.update(task, completed=done, total=total)
-
+        with self._stderr.showing_progress(what) as advance:
             yield advance
 
-    def _print(self, table: Table) -> None:
-        """Print a table without the blanks that fill up its last column."""
-        with self._people.capture() as printed:
-            self._people.print(table)
-        sys.stdout.write("".join(line.rstrip() + "\n" for line in printed.get().splitlines()))
-        sys.stdout.flush()
+    @cached_property
+    def _stdout(self) -> Printer:
+        return _make_printer(sys.stdout, None if sys.stdout.isatty() else UNBOUNDED)
+
+    @cached_property
+    def _stderr(self) -> Printer:
+        return _make_printer(sys.stderr, None)
+
+    def _print(self, *parts: tuple[str, str]) -> None:
+        """Print a line of texts, each with its style."""
+        if sys.stdout.isatty():
+            self._stdout.print_line(*parts)
+        else:
+            _write_line(sys.stdout, "".join(text for text, _ in parts))
 
     def _json(self, value: Any) -> None:
-        sys.stdout.write(escape_json(msgspec.json.encode(value).decode()) + "\n")
-        sys.stdout.flush()
+        _write_line(sys.stdout, escape_json(msgspec.json.encode(value).decode()))
 
 
-def _cell(value: Any, separator: str) -> Text:
+def _make_printer(stream: TextIO, width: int | None) -> Printer:
+    from service.admin.printer import Printer  # imported here, because it imports rich
+
+    return Printer(stream, width)
+
+
+def _write_line(stream: TextIO, line: str) -> None:
+    stream.write(f"{line}\n")
+    stream.flush()
+
+
+def _cell(value: Any, separator: str) -> str:
     if isinstance(value, list | tuple):
-        return Text(separator.join(make_printable(str(item)) for item in value) or "-")
+        return separator.join(make_printable(str(item)) for item in value) or "-"
     if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    return Text("-" if value is None or value == "" else make_printable(str(value)))
+        return "yes" if value else "no"
+    return "-" if value is None or value == "" else make_printable(str(value))

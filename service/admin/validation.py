@@ -8,12 +8,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from service.admin.output import WrongInput
-from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import MIN_PASSWORD_CHARACTERS
-from service.registry.records import make_client
-from service.registry.seed_file.reader import parse_seed
+from service.protocol.user import MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
 from service.registry.seed_file.schema import BadSeed, ClientEntry, UserEntry
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
@@ -37,6 +34,9 @@ _PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
 
 def validate_client(**fields: Any) -> Client:
     """Return a client with these fields. Raises WrongInput with every mistake."""
+    # Imported here, like `parse_seed` below: the libraries of hashes and of YAML delay each command by a tenth.
+    from service.registry.records import make_client
+
     return make_client(_check("clients", fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
 
 
@@ -51,6 +51,8 @@ def validate_user(
 
 
 def _check(section: str, fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
+    from service.registry.seed_file.reader import parse_seed
+
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         seed = parse_seed(msgspec.json.encode({section: [given]}), min_password_characters)

@@ -8,7 +8,6 @@ Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import lru_cache
 from typing import Final
@@ -18,11 +17,8 @@ from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 from passlib.hash import argon2
 
-from service.protocol.token_form import encode
-
-MAX_PASSWORD_CHARACTERS: Final = 1024
-GENERATED_SECRET_PREFIX: Final = "sha256:"
-
+from service.crypto.generated_secrets import GENERATED_SECRET_PREFIX
+from service.protocol.user import MAX_PASSWORD_CHARACTERS
 
 # Salt and digest are base64 without padding. The unused bits of the last character must be 0.
 _BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
@@ -98,11 +94,6 @@ def _is_weaker(password_hash: str) -> bool:
 def verify_dummy_password() -> None:
     """Take as long as a real check, so that the time does not reveal whether a user exists."""
     _argon2id.dummy_verify()
-
-
-def hash_generated_secret(secret: str) -> str:
-    """Return the hash of a secret of 256 random bits. Such a secret cannot be guessed, so a fast digest is enough."""
-    return GENERATED_SECRET_PREFIX + encode(hashlib.sha256(secret.encode()).digest())
 
 
 def is_secret_hash(text: str) -> bool:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Final
 
 from service.observability.audit import KINDS, Fields, make_event, record_event
-from service.observability.metrics import get_metrics
 
 RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
@@ -31,14 +30,20 @@ LAST_SECONDS: Final = 2.0
 
 
 class AuditStream:
-    """A buffer of events that are written with `append`, in one round trip for each batch."""
+    """A buffer of events that are written with `append`, in one round trip for each batch.
+
+    `on_lost` is called with the number of events that cannot be written.
+    """
 
     def __init__(
         self,
         append: Callable[[Sequence[bytes], Sequence[bytes]], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        on_lost: Callable[[int], object] = lambda count: None,
     ) -> None:
         self._append = append
+        self._on_lost = on_lost
         self._clock = clock
         self._of_users = _StreamBuffer(self._note_lost)
         self._of_strangers = _StreamBuffer(self._note_lost)
@@ -104,7 +109,7 @@ class AuditStream:
         self._minute_ends = self._clock() + MINUTE_SECONDS
 
     def _note_lost(self, count: int) -> None:
-        get_metrics().events_lost.inc(count)
+        self._on_lost(count)
         self._lost += count
         self._lost_untold += count
 

@@ -1,4 +1,4 @@
-"""Checks of absolute URIs: targets of browser redirects, and servers that this service calls.
+"""Checks of absolute URIs: targets of browser redirects with their origins, and servers that this service calls.
 
 Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 8252 §7.1
 """
@@ -6,6 +6,7 @@ Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 8252 §7.1
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -79,3 +80,19 @@ def find_server_mistake(text: str) -> str | None:
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return None
     return "expected https (http only on this machine)"
+
+
+def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
+    """Return the web origins of redirect URIs as a browser would send them, sorted. A private-use scheme has no origin.
+
+    Clauses: RFC 6454 §6.2
+    """
+    origins = set()
+    for redirect_uri in redirect_uris:
+        parts = urlsplit(redirect_uri)
+        if parts.scheme in ("http", "https"):
+            default_port = {"http": 80, "https": 443}[parts.scheme]
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            port = "" if parts.port in (None, default_port) else f":{parts.port}"
+            origins.add(f"{parts.scheme}://{host}{port}")
+    return tuple(sorted(origins))

@@ -6,6 +6,7 @@ Clauses: SPEC §2.2, §4.2 (a user of one realm is not the user of the same name
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from base64 import urlsafe_b64encode
 from typing import Final
 
@@ -16,6 +17,8 @@ from .scope import MAIN_REALM
 MAX_USERNAME_CHARACTERS: Final = 255
 MIN_PASSWORD_CHARACTERS: Final = 8
 """The minimum length of a new password, unless the operator configures another one."""
+
+MAX_PASSWORD_CHARACTERS: Final = 1024
 
 EMAIL_CLAIM: Final = "email"
 
@@ -45,6 +48,21 @@ def identify_user(realm: str, username: str) -> UserIdentity:
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
     subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
     return UserIdentity(realm, name, subject, digest[:2].hex()[:3])
+
+
+def identify_for_throttle(realm: str, username: str) -> UserIdentity:
+    """Return the identity whose counters limit the logins with this user name, as it was typed."""
+    return identify_user(realm, username if realm == MAIN_REALM else _fold_for_throttle(username))
+
+
+def _fold_for_throttle(username: str) -> str:
+    """Return the folded name under which logins are counted.
+
+    A name that is longer than any user's counts by its beginning, because the time of normalizing grows with the square
+    of the length.
+    """
+    username = username[: MAX_USERNAME_CHARACTERS + 1]
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()
 
 
 def fold_email(address: str) -> str:
@@ -77,3 +95,12 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> UserIdentity:
         return identify_user(self.realm, self.username)
+
+
+def is_narrowed(old: User, new: User) -> bool:
+    """Return True if sessions of the old record rest on something that the new record lacks.
+
+    The user may have been disabled, or have lost a role, or have another password.
+    """
+    newly_disabled = new.disabled and not old.disabled
+    return newly_disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)

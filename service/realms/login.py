@@ -5,7 +5,6 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
@@ -14,7 +13,7 @@ from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import MAX_USERNAME_CHARACTERS, User, UserIdentity, identify_user
+from service.protocol.user import User, identify_for_throttle
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
@@ -125,18 +124,3 @@ class Logins:
             [*here, Counter(login_key(identity, everywhere), *self._settings.login_attempts_per_user)],
             make_address_counters("login", prefixes, self._settings.login_attempts_per_address, realm),
         )
-
-
-def identify_for_throttle(realm: str, username: str) -> UserIdentity:
-    """Return the identity whose counters limit the logins with this user name, as it was typed."""
-    return identify_user(realm, username if realm == MAIN_REALM else _fold(username))
-
-
-def _fold(username: str) -> str:
-    """Return the folded name under which logins are counted.
-
-    A name that is longer than any user's counts by its beginning, because the time of normalizing grows with the square
-    of the length.
-    """
-    username = username[: MAX_USERNAME_CHARACTERS + 1]
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Final, NamedTuple
 
-_FOLDER: Final = files("service.redis_client") / "lua"
+_FOLDER: Final = Path(__file__).with_name("lua")
 
 
 class Script(NamedTuple):
@@ -22,7 +21,7 @@ class Script(NamedTuple):
     derives_keys: bool
 
 
-def read_script(folder: Traversable, name: str, prelude: str = "") -> Script:
+def read_script(folder: Path, name: str, prelude: str = "") -> Script:
     """Return the script of `<name>.lua` in the folder, with the prelude in front of it.
 
     A header line that begins with `-- DERIVED` marks a script that derives keys.
@@ -33,9 +32,9 @@ def read_script(folder: Traversable, name: str, prelude: str = "") -> Script:
     return Script(name, text, sha1, "\n-- DERIVED " in body)
 
 
-def list_scripts(folder: Traversable) -> list[str]:
+def list_scripts(folder: Path) -> list[str]:
     """Return the names of all scripts in the folder, sorted."""
-    return sorted(file.name.removesuffix(".lua") for file in folder.iterdir() if file.name.endswith(".lua"))
+    return sorted(file.stem for file in folder.glob("*.lua"))
 
 
 OWN_SCRIPTS: Final = {name: read_script(_FOLDER, name) for name in list_scripts(_FOLDER)}

@@ -20,9 +20,9 @@ import msgspec
 from service.observability.audit import Fields, record_event
 from service.protocol.client import Client, find_narrowing
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity
+from service.protocol.uri import list_origins
+from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.records import is_narrowed, list_origins
 from service.registry.seed_file.audit import list_update_events
 from service.registry.seed_file.console_changes import note_client_change, note_user_change
 from service.store.registry import RegistryStore

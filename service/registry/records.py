@@ -1,12 +1,6 @@
-"""The records that are made from the entries of a seed.
-
-A record may keep hashes of the old one. `is_narrowed` says if a change of a user must end sessions.
-"""
+"""The records that are made from the entries of a seed. A record may keep hashes of the old one."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -16,22 +10,6 @@ from service.protocol.client import Client, is_short_secret
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
-
-
-def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
-    """Return the web origins of redirect URIs as a browser would send them, sorted. A private-use scheme has no origin.
-
-    Clauses: RFC 6454 §6.2
-    """
-    origins = set()
-    for redirect_uri in redirect_uris:
-        parts = urlsplit(redirect_uri)
-        if parts.scheme in ("http", "https"):
-            default_port = {"http": 80, "https": 443}[parts.scheme]
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            port = "" if parts.port in (None, default_port) else f":{parts.port}"
-            origins.add(f"{parts.scheme}://{host}{port}")
-    return tuple(sorted(origins))
 
 
 def make_client(entry: ClientEntry, old: Client | None, *, with_secret: bool = True) -> Client:
@@ -71,15 +49,6 @@ def _keep_or_hash(secret: str, old_hash: str | None) -> str:
     if old_hash is not None and old_hash.startswith("$argon2") and verify_password(secret, old_hash)[0]:
         return old_hash
     return hash_password(secret)
-
-
-def is_narrowed(old: User, new: User) -> bool:
-    """Return True if sessions of the old record rest on something that the new record lacks.
-
-    The user may have been disabled, or have lost a role, or have another password.
-    """
-    newly_disabled = new.disabled and not old.disabled
-    return newly_disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
 
 
 def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, keyring: Keyring) -> IdentityProvider:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.redis_client.script import OWN_SCRIPTS, Script, list_scripts, read_script
 
-_FOLDER: Final = files("service.store") / "lua"
+_FOLDER: Final = Path(__file__).with_name("lua")
 _SHARED: Final = ("records", "old_families", "families", "spent_generations", "pages")
 """The files of `lua/shared`. Each uses only what it defines itself, or what a file before it defines."""
 

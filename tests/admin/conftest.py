@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from service.admin.__main__ import load_console
+from service.admin.command import console
 from service.admin.context import AdminContext, open_context
 from service.config.settings import load_settings
 from tests.conftest import Clock, environment_of
 from tests.support.servers import RedisServer
-
-CONSOLE = load_console()
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def type_in(
 
     with logs_as_before():
         result = CliRunner(env=environment).invoke(
-            CONSOLE, words, input=typed, prog_name="token-service-admin", obj=make_quick_context
+            console, words, input=typed, prog_name="token-service-admin", obj=make_quick_context
         )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return Answer(result.exit_code, result.stdout, result.stderr)

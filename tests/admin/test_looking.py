@@ -10,6 +10,7 @@ import pwd
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -18,12 +19,13 @@ import pytest
 import redis
 
 from service.admin.checks import look_at_servers
+from service.admin.command import console
 from service.app import build_app
 from service.crypto.password_hashing import verify_password
 from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from service.worker import Worker
-from tests.admin.conftest import CONSOLE, Admin, type_in
+from tests.admin.conftest import Admin, type_in
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -334,10 +336,18 @@ class TestHashSecret:
         assert message in answer.aside
 
 
+def load_commands() -> Mapping[str, click.Command]:
+    """Return all commands, and groups of commands, by their names."""
+    context = click.Context(console)
+    for name in console.list_commands(context):
+        assert console.get_command(context, name), name
+    return console.commands
+
+
 def every_command() -> list[tuple[str, ...]]:
     """Yield the words of each command."""
     found: list[tuple[str, ...]] = []
-    for name, made in CONSOLE.commands.items():
+    for name, made in load_commands().items():
         inner = getattr(made, "commands", None)
         found += [(name,)] if inner is None else [(name, verb) for verb in inner]
     return sorted(found)
@@ -380,7 +390,7 @@ def test_the_examples_of_a_command_can_be_parsed(words: tuple[str, ...]) -> None
     assert examples
     for line in examples.splitlines():
         given = shlex.split(line.partition(" < ")[0])
-        command = CONSOLE.commands[given[1]]
+        command = load_commands()[given[1]]
         rest = given[2:]
         if isinstance(command, click.Group):
             command, rest = command.commands[given[2]], given[3:]

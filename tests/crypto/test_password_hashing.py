@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from service.crypto.generated_secrets import hash_generated_secret
 from service.crypto.hashing_pool import IDLE_SECONDS, HashingPool
 from service.crypto.password_hashing import (
-    hash_generated_secret,
     hash_password,
     is_password_hash,
     is_secret_hash,

@@ -6,21 +6,24 @@ import asyncio
 import io
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.config.settings import load_settings
+from service.observability import metrics
 from service.observability.audit import KINDS, LIMIT_10, LIMIT_600, record_event, use_audit_stream
 from service.observability.audit_stream import LAST_SECONDS, MAX_NAMED, MAX_WAITING, AuditStream
 from service.observability.logs import configure_logging
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS
 from service.worker import Worker
-from tests.conftest import environment_of
+from tests.conftest import SECRET_KEY, environment_of
 from tests.support.events import events_of
 from tests.support.loop_time import SAME_SECONDS, STEP_SECONDS, LoopTime
+from tests.support.metrics_scrape import Scrape
 from tests.support.servers import RedisServer, start_redis, stop
 from tests.support.waiting import until_reachable
 
@@ -250,6 +253,23 @@ async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_writ
     assert logged == [{"count": 3, "reason": "away"}, {"count": 2, "reason": "away"}]
     assert [entry["event"] for entry in stream.entries] == ["refresh_token_replayed", "events_lost"]
     assert stream.entries[-1] == {"event": "events_lost", "count": 5}
+
+
+@pytest.mark.clause("decided-events-lost-counted")
+async def test_a_worker_counts_what_was_lost_in_its_metrics(tmp_path: Path) -> None:
+    socket = f"unix://{tmp_path}/none.sock"
+    worker = Worker(load_settings({"REDIS_URL": socket, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
+    use_audit_stream(worker.audit_stream)
+    before = read_lost_events()
+    record_replays(3)
+    await worker.audit_stream.flush()
+    await worker.close()
+
+    assert read_lost_events() - before == 3
+
+
+def read_lost_events() -> float:
+    return Scrape(metrics.render().decode()).sum("token_service_events_lost_total")
 
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.registry.records import list_origins
+from service.protocol.uri import list_origins
 from service.registry.seed_file.apply import Seeding
 from service.worker import Worker
 from tests.registry.seeds import SeedText

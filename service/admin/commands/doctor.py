@@ -15,7 +15,8 @@ from service.admin.checks import Finding, Level
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
-from service.admin.output import Advance, Output
+from service.admin.output import Output
+from service.admin.progress import Advance
 from service.config.wiring import choose_durability, make_redis_url
 from service.http_client.client import HttpClient
 from service.protocol.provider import IdentityProvider, list_identity_risks

@@ -9,9 +9,10 @@ import click
 from service.admin.command import console, format_examples, make_common_options, name_file, read_lines, read_secret
 from service.admin.context import explaining
 from service.admin.output import Output, WrongInput
-from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, hash_password
+from service.crypto.password_hashing import hash_password
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
+from service.protocol.user import MAX_PASSWORD_CHARACTERS
 from service.system.scheduling import count_usable_cores
 
 

@@ -13,8 +13,10 @@ import msgspec
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Output
+from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act, Change, Counts, Difference, Outcome
 from service.registry.seed_file.reader import load_seed
+from service.system.scheduling import count_usable_cores
 
 _MAX_SHOWN: Final = 1000
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
@@ -36,25 +38,30 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
     Only fields that were edited in the file are changed. What the console changed in other fields stays.
     """
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
-    if not (force or await context.seeding.is_key_known()):
+    seeding = _make_seeding(context)
+    if not (force or await seeding.is_key_known()):
         raise CommandRefused(
             "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
             "If the other one is gone for good, --force applies every entry, over changes of the console too"
         )
     if dry_run or prune or force or sys.stdin.isatty():
         with output.progress("Holding the file against what is there"):
-            difference = await context.seeding.compare(parsed, prune=prune, force=force, most_changes=_MAX_SHOWN)
+            difference = await seeding.compare(parsed, prune=prune, force=force, most_changes=_MAX_SHOWN)
         if dry_run:
             _show_difference(output, difference)
             return
         _ask(output, difference)
     with output.progress(f"Applying {file.name}") as advance:
-        outcome = await context.seeding.apply(
+        outcome = await seeding.apply(
             parsed, prune=prune, force=force, on_progress=advance, on_wait=context.on_wait, actor=context.actor
         )
     for warning in outcome.warnings:
         output.note(f"warning: {warning}", style="yellow")
     output.done(_sum_up(outcome), **_counts(outcome))
+
+
+def _make_seeding(context: AdminContext) -> Seeding:
+    return Seeding(context.registry, context.keyring, context.pending_revocations, hashing_threads=count_usable_cores())
 
 
 def _ask(output: Output, difference: Difference) -> None:

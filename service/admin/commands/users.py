@@ -15,11 +15,8 @@ from service.admin.commands.sessions import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_user
-from service.crypto.password_hashing import hash_password
 from service.protocol.scope import MAIN_REALM, ROLES
-from service.protocol.user import User
-from service.realms.login import identify_for_throttle
-from service.registry.records import make_user
+from service.protocol.user import User, identify_for_throttle
 from service.registry.warnings import list_user_warnings
 
 
@@ -109,6 +106,8 @@ async def create_user(
     password = _read_password(f"Password of {username}", password_file) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
     entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
+    from service.registry.records import make_user  # imported here, like `hash_password` below
+
     user = await asyncio.to_thread(make_user, entry, None)
     await context.editor.create_user(user)
     output.done(f"Created the user {username} in realm {realm}.", **describe_user(user))
@@ -182,6 +181,8 @@ async def set_password(
     validate_user(realm, username, password, (), "", context.settings.min_password_characters)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
         output.ask(f"Replace the password of {username}, and end all of their sessions?")
+    from service.crypto.password_hashing import hash_password  # imported here: other commands need no hash
+
     password_hash = await asyncio.to_thread(hash_password, password)
     await context.editor.set_password(identity, password_hash, keep_sessions=keep_sessions)
     ended = "go on" if keep_sessions else "have ended"

@@ -27,9 +27,10 @@ import msgspec
 from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
+from service.protocol.uri import list_origins
 from service.redis_client.lock import RedisLock
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.records import list_origins, make_client, make_provider
+from service.registry.records import make_client, make_provider
 from service.registry.seed_file.audit import SeedEvents
 from service.registry.seed_file.batch import (
     ApplyOptions,

@@ -9,10 +9,10 @@ from typing import Final
 
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
+from service.protocol.uri import list_origins
 from service.protocol.user import UserIdentity, identify_user
 from service.redis_client.lock import RedisLock
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.records import list_origins
 from service.registry.seed_file.batch import Batch, Renew, batches
 from service.registry.seed_file.field_digests import mark_removal
 from service.registry.seed_file.plan import Planned

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, is_password_hash, is_secret_hash
+from service.crypto.password_hashing import is_password_hash, is_secret_hash
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
@@ -25,6 +25,7 @@ from service.protocol.scope import MAIN_REALM, ROLES, SCOPE_ITEMS, Scope, parse_
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import (
     EMAIL_CLAIM,
+    MAX_PASSWORD_CHARACTERS,
     MAX_USERNAME_CHARACTERS,
     MIN_PASSWORD_CHARACTERS,
     identify_user,

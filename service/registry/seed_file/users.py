@@ -13,10 +13,10 @@ from functools import partial
 from typing import NamedTuple
 
 from service.crypto.keyring import Keyring
-from service.protocol.user import User, UserIdentity, identify_user
+from service.protocol.user import User, UserIdentity, identify_user, is_narrowed
 from service.redis_client.lock import RedisLock
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.records import is_narrowed, make_user
+from service.registry.records import make_user
 from service.registry.seed_file.batch import ApplyOptions, Batch, batches
 from service.registry.seed_file.field_digests import PASSWORD, Comparison, compare_entry, list_letters
 from service.registry.seed_file.plan import Planned, is_deleted, is_whole, plan_change, plan_record

@@ -15,12 +15,12 @@ from starlette.responses import Response
 
 from service.config.settings import Settings
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, hash_password
+from service.crypto.password_hashing import hash_password
 from service.protocol.errors import InvalidGrant, LoginThrottled, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User
+from service.protocol.user import MAX_PASSWORD_CHARACTERS, User
 from service.registry.password_change import PasswordChange
 from service.store.browser_sessions import BrowserSession
 from service.web.pages.endpoint import PageEndpoint

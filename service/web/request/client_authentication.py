@@ -21,8 +21,9 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
+from service.crypto.generated_secrets import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.password_hashing import GENERATED_SECRET_PREFIX, hash_generated_secret, verify_password
+from service.crypto.password_hashing import verify_password
 from service.crypto.secret_cache import VerifiedSecretCache
 from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
