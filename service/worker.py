@@ -14,11 +14,11 @@ from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import verify_dummy_password
 from service.gateway.lookup import BearerLookup
-from service.http_client.client import HttpClient
 from service.observability import metrics
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.observability.logs import IS_DETAIL
+from service.protocol.scope import REALMS
 from service.realms.external import ExternalRealms
 from service.realms.login import Logins
 from service.realms.main import MainRealm
@@ -97,10 +97,10 @@ class Worker:
         self.authenticator = ClientAuthenticator(
             self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms
         )
-        self.http_client = HttpClient()
+        self.external_realms = ExternalRealms(caches.realms, self.users, self.keyring, self.redis.read_clock_ms)
         self.logins = Logins(
             MainRealm(self.registry, self.users, self.passwords),
-            ExternalRealms(caches.realms, self.users, self.keyring, self.http_client, self.redis.read_clock_ms),
+            self.external_realms,
             self.attempts,
             settings,
         )
@@ -148,6 +148,16 @@ class Worker:
             outcome.changes,
             extra={IS_DETAIL: not self._seed_trouble},
         )
+
+    async def _prepare_external_realms(self) -> None:
+        """Load the client of identity providers if a realm has one, so that the first login need not.
+
+        The registry is read past the cache: a record that is cached before the first request could be an old one.
+        """
+        with suppress(StoreUnavailable):
+            for name in REALMS:
+                if await self.registry.find_realm(name) is not None:
+                    await self.external_realms.load_clients()
 
     async def keep_seed_applied(self) -> None:
         """Apply the seed file again while it is not in force.
@@ -210,6 +220,7 @@ class Worker:
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
         await self.apply_seed()
+        await self._prepare_external_realms()
         works = (
             self.keep_seed_applied(),
             self.keep_pending_revocations_run(),
@@ -250,5 +261,5 @@ class Worker:
     async def close(self) -> None:
         self.passwords.close()
         self.secrets.close()
-        await self.http_client.close()
+        await self.external_realms.close()
         await self.redis.close()

@@ -8,16 +8,16 @@ Clauses: RFC 6749 §4.1, §4.3.2, §10.12, RFC 6819 §5.1.4.1.3, RFC 7636 §4.3,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from service.crypto.keyring import Keyring
 from service.gateway.outage_log import OutageLog
-from service.http_client.client import HttpClient
 from service.protocol import provider_responses
 from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
@@ -27,8 +27,11 @@ from service.protocol.provider_responses import CodeRejected, ExternalIdentity, 
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.user import User, identify_user, normalize_username
 from service.realms.provider.circuit_breaker import CircuitBreaker
-from service.realms.provider.client import ProviderClient
 from service.registry.cache import RealmCache, UserCache
+
+if TYPE_CHECKING:
+    from service.realms.provider.client import ProviderClient
+    from service.realms.provider.client_factory import ProviderClientFactory
 
 log = logging.getLogger("service.realms")
 
@@ -202,16 +205,23 @@ class ExternalRealm:
         return provider_responses.make_refusal(problem, with_password=with_password)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExternalRealms:
-    """The external realms of the registry. A realm gets a new object when its record changes."""
+    """The external realms of the registry. A realm gets a new object when its record changes.
+
+    The client of identity providers is imported with the first realm. Its libraries take 8 MiB of a worker.
+    """
 
     _records: RealmCache
     _users: UserCache
     _keyring: Keyring
-    _http_client: HttpClient
     _read_clock_ms: Callable[[], Awaitable[int]]
     _realms: dict[str, ExternalRealm] = field(default_factory=dict, init=False)
+    _clients: ProviderClientFactory | None = field(default=None, init=False)
+
+    async def close(self) -> None:
+        if self._clients is not None:
+            await self._clients.close()
 
     async def list_names(self) -> list[str]:
         """Return the names of the external realms that are configured and that a scope can name."""
@@ -220,20 +230,36 @@ class ExternalRealms:
     async def find(self, name: str) -> ExternalRealm | None:
         """Return the realm, or None if it is not configured. The object stays the same until its record changes."""
         record = await self._records.find(name)
-        if record is None:
+        clients = self._clients
+        while record is not None and clients is None:
+            clients = await self.load_clients()
+            record = await self._records.find(name)  # it may have changed meanwhile
+        if record is None or clients is None:
             self._realms.pop(name, None)
             return None
         realm = self._realms.get(name)
         if realm is None or realm.provider != record:
-            realm = self._realms[name] = self._make(name, record)
+            realm = self._realms[name] = self._make(name, record, clients)
         return realm
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user as the registry lists them, or None if it does not."""
         return await self._users.find(identify_user(realm, username))
 
-    def _make(self, name: str, provider: IdentityProvider) -> ExternalRealm:
+    def _make(self, name: str, provider: IdentityProvider, clients: ProviderClientFactory) -> ExternalRealm:
         sealed = provider.sealed_secret
         client_secret = self._keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
-        provider_client = ProviderClient(provider, client_secret, self._http_client, self._read_clock_ms)
-        return ExternalRealm(name, provider, provider_client, self)
+        return ExternalRealm(name, provider, clients.make(provider, client_secret), self)
+
+    async def load_clients(self) -> ProviderClientFactory:
+        """Return the factory of clients. It is imported in a thread: on the event loop, all requests would wait."""
+        factory = await asyncio.to_thread(_import_factory)
+        if self._clients is None:
+            self._clients = factory(self._read_clock_ms)
+        return self._clients
+
+
+def _import_factory() -> type[ProviderClientFactory]:
+    from service.realms.provider.client_factory import ProviderClientFactory
+
+    return ProviderClientFactory
