@@ -13,6 +13,7 @@ from tests.support.servers import CHECKOUT
 HEAVY = {"cryptography", "httpcore2", "joserfc", "redis", "rich"}
 """Libraries for sealed texts, identity providers, Sentinels and the console. Together they take 25 MiB."""
 
+VARIABLES = {"REDIS_URL": "redis://127.0.0.1:1", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
 WORKER = f"""
 import asyncio
 from service.app import build_app
@@ -20,7 +21,7 @@ from service.config.settings import load_settings
 from service.worker import Worker
 
 async def make() -> Worker:
-    worker = Worker(load_settings({dict(REDIS_URL="redis://127.0.0.1:1", TOKEN_SERVICE_SECRET_KEY=SECRET_KEY)}))
+    worker = Worker(load_settings({VARIABLES}))
     build_app(worker)
     return worker
 
