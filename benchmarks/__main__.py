@@ -17,6 +17,7 @@ import msgspec
 
 from benchmarks.bounds import list_violations
 from benchmarks.busy import measure_busy_session
+from benchmarks.console import measure_console
 from benchmarks.floors import APPLICATIONS, running_floor
 from benchmarks.groups import ALL, choose_groups, measure_group
 from benchmarks.load import measure_in_turns
@@ -128,6 +129,8 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
         results.growth_per_rotation = measure_growth(testbed)
         results.busy_ratio = measure_busy_session(testbed)
         results.worker_mib = measure_worker(testbed, size.seconds)
+        _log_progress("a console command")
+        results.console_seconds, results.console_processor_seconds = measure_console(testbed)
     if size.many is not None:
         _log_progress(f"{size.many} sessions")
         with running_testbed(folder, "few") as few, running_testbed(folder, "many") as many:

@@ -13,6 +13,7 @@ from benchmarks.operations import VERIFY_ASKING, make_refresh, make_verify
 from benchmarks.processes import pss_mib
 from benchmarks.testbed import CLIENT, Testbed, run_concurrently, start_users
 from service.config.settings import load_settings
+from service.crypto.hashing_pool import IDLE_SECONDS
 from service.crypto.keyring import RefreshToken
 from service.crypto.opaque_tokens import make_access_token
 from service.worker import Worker
@@ -54,10 +55,14 @@ def measure_growth(testbed: Testbed) -> float:
 
 
 def measure_worker(testbed: Testbed, seconds: int) -> float:
-    """Return the memory (PSS) of a worker in MiB, after a load of `refresh` and one of `verify`."""
+    """Return the memory (PSS) of a worker in MiB, after a load of `refresh` and one of `verify`.
+
+    The memory of the first hashes has gone back to the system by then.
+    """
     with testbed.running() as service:
         make_refresh("warm", testbed, service).measure(seconds)
         make_verify(VERIFY_ASKING, testbed, service).measure(seconds)
+        time.sleep(IDLE_SECONDS + SHORT_SECONDS)
         return pss_mib(service.process.pid)
 
 

@@ -81,6 +81,8 @@ class Results(msgspec.Struct):
     growth_per_rotation: float | None = None
     busy_ratio: float | None = None
     worker_mib: float | None = None
+    console_seconds: float | None = None
+    console_processor_seconds: float | None = None
     peers: Peers | None = None
     rows: Rows = {}
     notices: list[CallerLatency] = []
