@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from service.redis_client.deadline import StoreUnavailable
+from service.store.keys import index_key
 from tests.conftest import Clock
 from tests.store.sessions import KEPT_MS, Session, Sessions
 
@@ -59,6 +61,8 @@ async def test_key_and_entry_live_as_long_as_the_family_and_at_most_the_look_ahe
         max_age_ms = dice.choice((None, None, 7_200_000, 864_000_000))
         sessions.set_lifetimes(refresh_token_ms=refresh_token_ms, session_max_age_ms=max_age_ms)
         clock.advance(dice.choice((0, 10, 400, 3_000)))
+        if not sessions.record(session):  # it is over
+            session = await sessions.start()
         head = sessions.parsed(session).head
         outcome = await sessions.spend(session, dice.choice((head, head, max(1, head - 1))))
         if outcome.verdict in ("unknown", "replayed"):
@@ -68,6 +72,65 @@ async def test_key_and_entry_live_as_long_as_the_family_and_at_most_the_look_ahe
         assert kept_for_ms(sessions, session) >= 0
         lives_ms = sessions.parsed(session).lives_until_ms - sessions.now_ms()
         assert sessions.pttl(session.key) >= lives_ms - 1_000
+
+
+@pytest.mark.clause("decided-i6-everything-expires", "decided-session-max-age")
+async def test_the_look_ahead_ends_at_the_maximum_age(sessions: Sessions, clock: Clock) -> None:
+    sessions.set_lifetimes(session_max_age_ms=28_800_000)
+    session = await sessions.start()
+    created_ms = sessions.parsed(session).created_ms
+    assert sessions.index(session)[session.member] == created_ms + 28_800_000
+    assert sessions.elapsed.leaves(sessions.pttl(session.key), 28_800_000)
+    # A longer maximum age counts from the next refresh, which writes index and key.
+    sessions.set_lifetimes(session_max_age_ms=864_000_000)
+    clock.advance(60)
+    await sessions.refresh(session)
+
+    assert sessions.index(session)[session.member] == created_ms + 864_000_000
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_an_index_made_by_a_revocation_that_fails_has_an_end(sessions: Sessions) -> None:
+    """A revokeAll for an earlier time returns a member to the index, and then meets a record that it cannot read."""
+    younger, unreadable = await sessions.start(), await sessions.start()
+    shard, subject = younger.identity.shard, younger.identity.subject
+    until_ms = sessions.parsed(younger).created_ms - 1
+    sessions.store.zadd(index_key(shard, subject), {younger.member: sessions.index(younger)[younger.member] - 10})
+    sessions.store.hset(unreadable.key, "v", "3 of a later version")
+    with pytest.raises(StoreUnavailable):
+        await sessions.worker.revocations.revoke_all(shard, subject, until_ms=until_ms)
+
+    assert set(sessions.index(younger)) == {younger.member}
+    assert sessions.pttl(index_key(shard, subject)) > 0
+    # The session is listed although its unreadable neighbour is still set aside.
+    sessions.store.delete(unreadable.key)
+    listed, _ = await sessions.families.list_of_user(younger.identity, 9)
+    assert [digest for digest, _ in listed] == [younger.first.family_digest]
+
+
+async def test_sessions_that_a_failed_revocation_set_aside_are_listed(sessions: Sessions) -> None:
+    unreadable, younger = await sessions.start(), await sessions.start()
+    shard, subject = younger.identity.shard, younger.identity.subject
+    until_ms = sessions.parsed(unreadable).created_ms - 1
+    sessions.store.zadd(index_key(shard, subject), {unreadable.member: sessions.now_ms() + 1})
+    sessions.store.hset(unreadable.key, "v", "3 of a later version")
+    with pytest.raises(StoreUnavailable):
+        await sessions.worker.revocations.revoke_all(shard, subject, until_ms=until_ms)
+    sessions.store.delete(unreadable.key)
+
+    assert sessions.index(younger) == {}
+    listed, _ = await sessions.families.list_of_user(younger.identity, 9)
+    assert [digest for digest, _ in listed] == [younger.first.family_digest]
+
+
+async def test_a_family_that_is_over_cannot_be_ended_again(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    clock.advance(30 * DAY + 1)
+    shard, digest = session.identity.shard, session.first.family_digest
+
+    assert sessions.record(session)
+    assert await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked") is None
+    assert sessions.tombstone(session) == {}
 
 
 async def test_a_family_that_is_over_is_not_listed_while_its_key_lives(sessions: Sessions, clock: Clock) -> None:

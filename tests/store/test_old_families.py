@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 
 import pytest
+import redis
 
 from service.redis_client.deadline import StoreUnavailable
 from service.store.records import parse_family
@@ -35,7 +36,7 @@ def write_as_0_2_0(sessions: Sessions, session: Session, *, provider: str = "\n\
         "f": floor,
         "m": merged,
         "g": f"{grant_type}\n{secret_used}\n{provider}",
-        "o": f"{stale_below}:{stale_ms}",
+        "o": f"{stale_below}:{int(access_ms) + int(stale_ms)}",
         "p": "".join(old_entry(text) for text in field.get("p", "").split()),
         **{name: old_entry(text) for name, text in field.items() if re.fullmatch(r"a\d+", name)},
     }
@@ -91,7 +92,8 @@ async def test_the_first_refresh_gives_the_record_its_look_ahead(sessions: Sessi
     await sessions.refresh(session)
     index = sessions.index(session)[session.member]
 
-    assert 86_300_000 < index - sessions.parsed(session).lives_until_ms <= 86_400_000
+    assert 0 <= index - sessions.parsed(session).lives_until_ms <= 86_400_000
+    assert int(sessions.record(session)["v"].split()[2]) + sessions.parsed(session).created_ms == index
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -123,6 +125,30 @@ async def test_an_operation_has_the_outcome_that_it_has_with_a_new_record(sessio
         await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
 
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.clause("decided-foreign-client-harms-nothing", "decided-late-replay-ends-family")
+async def test_a_full_redis_answers_about_an_old_record_as_about_a_new_one(
+    sessions: Sessions, store: redis.Redis, clock: Clock
+) -> None:
+    """A refusal writes nothing. The end of a replayed session begins with a deletion, which a full Redis accepts."""
+    session = await sessions.start()
+    await sessions.refresh(session)
+    write_as_0_2_0(sessions, session)
+    before = sessions.record(session)
+    clock.advance(301)
+    store.config_set("maxmemory", 1)
+    try:
+        foreign = await sessions.spend(session, 2, client_id="web-shop")
+        with pytest.raises(StoreUnavailable):
+            await sessions.spend(session, 2)
+        assert before == sessions.record(session)
+        late = await sessions.spend(session, 1)
+    finally:
+        store.config_set("maxmemory", 0)
+
+    assert (foreign.verdict, late.verdict) == ("foreign", "replayed")
+    assert (sessions.record(session), sessions.live(session)) == ({}, [False, False])
 
 
 async def test_the_lines_of_a_provider_are_kept(sessions: Sessions) -> None:

@@ -23,7 +23,7 @@ local function end_covered_family(digest)
   local family = families.read_whole(key_of('family', digest))
   if not family then return 0 end
   if family.created_ms > covered_ms then return nil end
-  return families.finish(family, digest, reason, now_ms)
+  return families.end_whole(family, digest, reason, now_ms)
 end
 
 local function end_covered(kind, digest)
@@ -45,6 +45,8 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
     if expires_ms then
       -- NX: if the index has the member again, that entry was written later and stays.
       redis.call('ZADD', index_key, 'NX', expires_ms, member)
+      -- A new index gets its lifetime at once, because a broken record of a later member would end the script.
+      if not returned then open_index().trim(index_key, now_ms) end
       returned = true
     end
     steps = steps + 1 + (deleted or 0)

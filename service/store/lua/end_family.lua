@@ -11,5 +11,8 @@ local families = open_families()
 local family = families.read_whole(family_key)
 if not family then return { 'unknown' } end
 if family.client_id ~= client_id then return { 'foreign' } end
-families.finish(family, family_digest, reason, read_clock(clock_offset_ms))
+local now_ms = read_clock(clock_offset_ms)
+-- The key of a family that is over lives a little longer.
+if now_ms >= math.max(family.expires_ms, family.access_until_ms) then return { 'unknown' } end
+families.end_whole(family, family_digest, reason, now_ms)
 return { 'ended', family.username }

@@ -35,4 +35,4 @@ local family = {
   subject = subject, client_id = client_id, username = username, scope = scope,
   provider = table.concat(line, '\n', 10, 12),
 }
-return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms) }
+return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms) }

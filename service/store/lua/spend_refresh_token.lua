@@ -30,7 +30,7 @@ if is_replay then
   local spent_ms = open_spent_generations().find_spent_ms(whole, generation)
   if not spent_ms or now_ms - spent_ms >= grace_ms then
     local replay = string.format('%d\n', generation) .. (spent_ms and string.format('%d', spent_ms) or '')
-    open_families().finish(whole, family_digest, 'replayed', now_ms, replay)
+    open_families().end_whole(whole, family_digest, 'replayed', now_ms, replay)
     return { 'replayed', family.username }
   end
 end
@@ -42,6 +42,8 @@ if wanted_scope ~= '' then
   scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
 end
 
+-- A full Redis refuses this first write, as it refuses the access token of a new record.
+if family.is_old then open_old_families().rewrite(family_key) end
 if is_replay then
   local spent = open_spent_generations()
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
@@ -67,7 +69,7 @@ local verdict = generation > family.head and 'recovered' or 'rotated'
 family.head = generation + 1
 family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
 local access_expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
-local must_keep = look_ahead(family, refresh_ttl_ms)
+local must_keep = extend_lifetime(family, refresh_ttl_ms, max_age_ms)
 local changed = { access_field_of(generation), format_entry(family, access_digest, spent_ms, generation) }
 if must_keep then changed[3], changed[4] = 'v', format_fixed(family) end
 

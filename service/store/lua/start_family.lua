@@ -22,4 +22,4 @@ local family = {
   subject = subject, client_id = client_id, username = username, scope = scope,
   provider = NO_PROVIDER,
 }
-return { 'started', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms) }
+return { 'started', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms) }

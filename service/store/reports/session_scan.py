@@ -64,15 +64,14 @@ class SessionScan:
                 _, shard, _ = _split_key(key)
                 try:
                     if shard not in moving:
-                        await self._end(key, session.client_id, reason)
-                        ended += 1
+                        ended += await self._end(key, session.client_id, reason)
                         continue
                 except SlotIsMoving:
                     moving.add(shard)
                 left[key] = session.client_id
         for key, client_id in left.items():
-            await self._end(key, client_id, reason)
-        return ended + len(left)
+            ended += await self._end(key, client_id, reason)
+        return ended
 
     async def scan_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
         """Yield all sessions in batches."""
@@ -100,12 +99,12 @@ class SessionScan:
                 yield [(key, parse(record)) for key, record in records if record]
                 await after_batch()
 
-    async def _end(self, key: str, client_id: str, reason: EndReason) -> None:
+    async def _end(self, key: str, client_id: str, reason: EndReason) -> bool:
+        """Return True if this call ended it. The key of a family that is over lives a little longer."""
         kind, shard, digest = _split_key(key)
         if kind == "code":
-            await self._redis.write("DEL", key)
-        else:
-            await self._families.end(shard, digest, client_id=client_id, reason=reason)
+            return bool(await self._redis.write("DEL", key))
+        return await self._families.end(shard, digest, client_id=client_id, reason=reason) is not None
 
 
 def _split_key(key: str) -> tuple[str, str, str]:

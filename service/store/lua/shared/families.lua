@@ -18,7 +18,7 @@ local function parse_family(fixed, state, client_id, username, scope)
     created_ms = created_ms + 0, kept_until_ms = created_ms + kept_in_ms, grant_type = grant_type,
     secret_used = secret_used, has_provider = has_provider == '1', provider = NO_PROVIDER, subject = subject,
     head = head + 0, expires_ms = created_ms + expires_in_ms, access_until_ms = created_ms + access_in_ms,
-    floor = floor + 0, stale_below = stale_below + 0, stale_from_ms = created_ms + stale_in_ms,
+    floor = floor + 0, stale_below = stale_below + 0, stale_from_ms = created_ms + access_in_ms + stale_in_ms,
     merged = rest ~= '' and string.match(rest, '%d+:%d+:%d+') or '', has_replays = string.find(rest, 'p', 1, true),
     client_id = client_id, username = username, scope = scope,
   }
@@ -35,18 +35,21 @@ end
 local function format_state(family)
   local created_ms = family.created_ms
   local state = string.format('%d %d %d %d %d %d', family.head, family.expires_ms - created_ms,
-    family.access_until_ms - created_ms, family.floor, family.stale_below, family.stale_from_ms - created_ms)
+    family.access_until_ms - created_ms, family.floor, family.stale_below, family.stale_from_ms - family.access_until_ms)
   if family.merged ~= '' then state = state .. ' ' .. family.merged end
   if family.has_replays then state = state .. ' p' end
   return state
 end
 
--- Returns the family without its other fields, and the values of two of these.
+-- Returns the family without its other fields, and the values of two of these. A family of version 0.2.0 is converted
+-- but not written. If `is_old` is true, the caller must rewrite it before it writes a field.
 local function read_family(family_key, one_field, other_field)
   local values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
   if values[3] == '2' then
-    open_old_families().rewrite(family_key)
-    values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
+    local field = open_old_families().read(family_key)
+    local family = parse_family(field.v, field.h, field.c, field.u, field.r)
+    family.is_old, family.provider = true, field.g or NO_PROVIDER
+    return family, field[one_field], field[other_field]
   end
   local family = parse_family(unpack(values, 3))
   if family and family.has_provider then family.provider = redis.call('HGET', family_key, 'g') end
@@ -79,14 +82,22 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
   return expires_ms
 end
 
+-- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 is no limit.
+local function cap_lifetime(created_ms, expires_ms, max_age_ms)
+  if max_age_ms > 0 then return math.min(expires_ms, created_ms + max_age_ms) end
+  return expires_ms
+end
+
 local MAX_LOOK_AHEAD_MS = 86400000
 
 -- Decides how long the family's key and its entry in the user's index live: until the family and its last access token
 -- end, and up to a look-ahead longer, so that most refreshes write neither. The look-ahead is a tenth of the lifetime of
 -- a refresh token, at most a day. Returns true if the caller must write the field v and call keep_family.
-local function look_ahead(family, refresh_ttl_ms)
+local function extend_lifetime(family, refresh_ttl_ms, max_age_ms)
   local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
   local longest_ms = lives_until_ms + math.min(MAX_LOOK_AHEAD_MS, math.floor(refresh_ttl_ms / 10))
+  -- No refresh extends a family beyond its maximum age, so the look-ahead ends there.
+  longest_ms = math.max(lives_until_ms, cap_lifetime(family.created_ms, longest_ms, max_age_ms))
   if family.kept_until_ms >= lives_until_ms and family.kept_until_ms <= longest_ms then return false end
   family.kept_until_ms = longest_ms
   return true
@@ -98,25 +109,19 @@ local function keep_family(family_key, family, family_digest, now_ms)
 end
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
-local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms)
+local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
   family.head, family.floor, family.merged = 1, 0, ''
   family.access_until_ms, family.kept_until_ms = 0, 0
   local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
   local family_key = key_of('family', family_digest)
   family.stale_below, family.stale_from_ms = 1, expires_ms
-  look_ahead(family, refresh_ttl_ms)
+  extend_lifetime(family, refresh_ttl_ms, max_age_ms)
   redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
     'c', family.client_id, 'u', family.username, 'r', family.scope,
     access_field_of(0), format_entry(family, access_digest, now_ms, 0))
   if family.provider ~= NO_PROVIDER then redis.call('HSET', family_key, 'g', family.provider) end
   keep_family(family_key, family, family_digest, now_ms)
   return expires_ms - now_ms
-end
-
--- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 is no limit.
-local function cap_lifetime(created_ms, expires_ms, max_age_ms)
-  if max_age_ms > 0 then return math.min(expires_ms, created_ms + max_age_ms) end
-  return expires_ms
 end
 
 -- Returns true if each word of `wanted` is in `allowed`.
@@ -148,7 +153,7 @@ local function open_families()
   -- after the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way,
   -- a repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how
   -- many access tokens the record names.
-  function families.finish(family, family_digest, reason, now_ms, replay)
+  function families.end_whole(family, family_digest, reason, now_ms, replay)
     local keys = {}
     for name, entry in pairs(family.field) do
       if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end

@@ -19,8 +19,10 @@ local function open_old_families()
 
     local has_provider = provider ~= '\n\n'
     local converted = {
-      v = string.format('2 %s 0 %s %s %d %s', created_ms, grant_type, secret_used, has_provider and 1 or 0, field.s),
-      h = string.format('%s %s %s %s %s %s', field.h, expires_in_ms, access_in_ms, field.f, stale_below, stale_in_ms)
+      v = string.format('2 %s %d %s %s %d %s', created_ms, math.max(expires_in_ms, access_in_ms), grant_type, secret_used,
+        has_provider and 1 or 0, field.s),
+      h = string.format('%s %s %s %s %s %d', field.h, expires_in_ms, access_in_ms, field.f, stale_below,
+        stale_in_ms - access_in_ms)
         .. (field.m ~= '' and ' ' .. field.m or '') .. (field.p ~= '' and ' p' or ''),
       c = field.c, u = field.u, r = field.r, k = field.k, n = field.n, g = has_provider and provider or nil,
     }
@@ -32,6 +34,13 @@ local function open_old_families()
       if string.find(name, '^s%d') then converted[name] = value end
     end
     return converted
+  end
+
+  -- Returns the family's fields as this version writes them.
+  function old_families.read(family_key)
+    local names_and_values, field = redis.call('HGETALL', family_key), {}
+    for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
+    return old_families.convert(field)
   end
 
   -- Writes the family as this version does.

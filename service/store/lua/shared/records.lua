@@ -3,7 +3,8 @@
 -- without indentation.
 --
 -- Redis converts the number arguments of `redis.call` slowly, and `%d` is faster than `%.0f`. So the scripts format their
--- numbers themselves. A time in ms is exact in both.
+-- numbers themselves. A time in ms is exact in both,
+-- where a `long` of C has 64 bits.
 --
 -- Every record has version "2". A family is a hash, and all other records are lines. Three fields are empty until the
 -- service follows the logout of an identity provider or issues tokens for one API: sid (the identity provider's
@@ -13,17 +14,18 @@
 -- A family is the record of one grant. It is a hash, so that a refresh reads and writes only a few of its fields. Every
 -- session has a family, so the field names are short:
 --   v           what changes rarely, "2 created kept grant_type secret_used has_provider subject": the version; the time
---               of the grant (ms since 1970); the end of the key and of its entry in the index (see `look_ahead`; ms since
---               the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
+--               of the grant (ms since 1970); the end of the key and of its entry in the index (see `extend_lifetime`; ms
+--               since the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
 --               secret; "1" if there is a field g
---   h           what every refresh changes, "head expires access_until floor stale_below stale_from [merged] [p]":
+--   h           what every refresh changes, "head expires access_until floor stale_below stale_from", and
+--               after spaces merged and p if they are there:
 --               head          the generation of the one live refresh token
 --               expires       the end of the family unless it is refreshed (ms since the grant)
 --               access_until  the end of its last access token (ms since the grant)
 --               floor         the lowest generation for which a0 to a99 give the time when it was spent. A generation
 --                             without an entry has the time of the next higher generation that has one
---               stale_below, stale_from  from this time on (ms since the grant) the fields of generations below this one
---                             may be deleted
+--               stale_below, stale_from  from this time on (ms since access_until) the fields of generations below this
+--                             one may be deleted
 --               merged        "slice:first:width" of the latest of the fields s0 to s64, with the width of its slice in
 --                             ms. Absent if there are none
 --               p             present if there is a field p
