@@ -16,7 +16,8 @@ def open_sealed(key: bytes, nonce: bytes, sealed: bytes, purpose: bytes) -> byte
     from cryptography.exceptions import InvalidTag  # imported here, like AESGCM above
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+    cipher = AESGCM(key)
     try:
-        return AESGCM(key).decrypt(nonce, sealed, purpose)
-    except (InvalidTag, ValueError):  # ValueError: the sealed text is shorter than the tag
+        return cipher.decrypt(nonce, sealed, purpose)
+    except (InvalidTag, ValueError):  # ValueError: the nonce or the sealed text is too short
         return None

@@ -27,8 +27,11 @@ _MIN_ROOM: Final = 52
 
 IDLE_SECONDS: Final = 5.0
 
-MAX_LOW_PRIORITY_WAIT_SECONDS: Final = 0.25
-"""The longest wait after which a hash still runs at low priority."""
+MAX_LOW_PRIORITY_SECONDS: Final = 0.25
+"""A hash that has waited for longer runs at normal priority, and so do the next ones after one that took longer."""
+
+NORMAL_PRIORITY_SECONDS: Final = 5.0
+"""Hashes run at normal priority for this time after one at low priority that took too long."""
 
 Result = TypeVar("Result")
 
@@ -37,8 +40,9 @@ class HashingPool:
     """A pool of threads for slow hashes, with a short queue. By default it has a thread for each usable core.
 
     The threads have a low priority. Otherwise the event loop often waits for a hash on its core until the scheduler's
-    next tick, which is up to 4 ms away. A hash that has waited for more than MAX_LOW_PRIORITY_WAIT_SECONDS gets a
-    thread of normal priority. Other work on the machine can therefore delay hashes, but cannot starve them.
+    next tick, which is up to 4 ms away. Other work on the machine can delay such threads. So a hash that has waited for
+    more than MAX_LOW_PRIORITY_SECONDS gets a thread of normal priority. If a hash itself takes longer than that at low
+    priority, the hashes of the next NORMAL_PRIORITY_SECONDS get such threads.
 
     Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). The memory is kept for the next hash, and returned to
     the system after `IDLE_SECONDS` without a hash.
@@ -57,6 +61,7 @@ class HashingPool:
         running, room = threads + 1, max(threads * _ROOM_PER_THREAD, _MIN_ROOM)
         self._queue = _FairQueue(running=running, waiting=room - running)
         self._under_way = 0
+        self._normal_until = 0.0
         metrics = get_metrics()
         self._checks, self._waits = metrics.checks.labels(name), metrics.waits.labels(name)
         self._refusals = metrics.full_queues.labels(name)
@@ -84,8 +89,13 @@ class HashingPool:
         try:
             if not await turn:
                 self._refuse()
-            is_late = time.monotonic() - entered_at > MAX_LOW_PRIORITY_WAIT_SECONDS
-            return await loop.run_in_executor(self._normal_priority if is_late else self._low_priority, work)
+            began_at = time.monotonic()
+            if began_at - entered_at > MAX_LOW_PRIORITY_SECONDS or began_at < self._normal_until:
+                return await loop.run_in_executor(self._normal_priority, work)
+            result = await loop.run_in_executor(self._low_priority, work)
+            if time.monotonic() - began_at > MAX_LOW_PRIORITY_SECONDS:
+                self._normal_until = time.monotonic() + NORMAL_PRIORITY_SECONDS
+            return result
         finally:
             self._queue.leave(network, turn)
             self._under_way -= 1

@@ -26,7 +26,8 @@ class ListenersByKind:
         return bool(self._listeners)
 
     def add(self, kind: str, listener: InvalidationListener) -> None:
-        """Let the listener get the invalidations of this kind of key, in place of the one before, if any."""
+        """Let the listener get the invalidations of this kind of key. Each kind may have one listener."""
+        assert kind.encode() not in self._listeners, kind
         self._listeners[kind.encode()] = listener
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:

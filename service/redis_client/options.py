@@ -23,7 +23,8 @@ WATCH_SECONDS: Final = 1.0
 class ConnectionLimits(NamedTuple):
     """The limits of each connection. Only tests change them.
 
-    A connection that ends within `stable_seconds` is followed by a pause.
+    At most `max_pending` commands wait for answers, those of all users of the connection together. A connection that
+    ends within `stable_seconds` is followed by a pause.
     """
 
     max_pending: int = MAX_PENDING

@@ -7,12 +7,18 @@ can share a tracked connection, and cost the server no table entries.
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
+from typing import Final
+from weakref import WeakSet
 
 from .deadline import StoreUnavailable
 from .listeners import InvalidationListener, ListenersByKind
 from .options import ConnectionOptions
 from .router import Router
+
+_routers: Final[WeakSet[SharedRouter]] = WeakSet()
 
 
 class SharedRouter:
@@ -28,6 +34,8 @@ class SharedRouter:
         self._listeners = ListenersByKind()
         self._router: Router | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        _routers.add(self)
 
     def listen(self, kind: str, listener: InvalidationListener) -> None:
         """Let a cache get the invalidations of one kind of key. Call this before the first use."""
@@ -35,12 +43,18 @@ class SharedRouter:
 
     def get(self) -> Router:
         """Return the router of this event loop, and make it at the first use."""
-        # `asyncio.get_running_loop` makes a system call, and this is called for every command.
-        if self._router is None or self._loop is None or not self._loop.is_running():
+        # This is called for every command, and `asyncio.get_running_loop` would make a system call.
+        thread = threading.get_ident()
+        if self._router is None or self._loop is None or self._thread != thread or not self._loop.is_running():
             self._listeners.invalidate(None)
             options = self.options._replace(listener=self._listeners if self._listeners else None)
             self._router, self._loop = Router(options, on_moving_slot=self._on_moving_slot), asyncio.get_running_loop()
+            self._thread = thread
         return self._router
+
+    def forget_loop(self) -> None:
+        """Make a new router at the next use."""
+        self._loop = None
 
     def now_ms(self) -> int:
         """Return Redis time in ms since 1970. Raises StoreUnavailable before the first answer of Redis."""
@@ -53,3 +67,13 @@ class SharedRouter:
         router, self._router = self._router, None
         if router is not None and self._loop is asyncio.get_running_loop():
             await router.close()
+
+
+def _forget_loops() -> None:
+    """Keep a forked child from sending its commands on the connections of its parent."""
+    for router in _routers:
+        router.forget_loop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_loops)

@@ -55,6 +55,15 @@ async def ask(router: SharedRouter, key: str, *, is_tracked: bool = False) -> ob
     return await router.get().ask(key, ("GET", key), is_read=True, is_tracked=is_tracked)
 
 
+async def test_a_kind_of_key_has_one_cache() -> None:
+    """A second one would take the invalidations of the first, which would keep what it has."""
+    router = make_router("redis://127.0.0.1:1")
+    router.listen("access", Memory())
+
+    with pytest.raises(AssertionError, match="access"):
+        router.listen("access", Memory())
+
+
 @pytest.mark.clause("decided-memory-follows-redis")
 async def test_each_cache_gets_the_invalidations_of_its_kind_of_key() -> None:
     async with scripted_redis() as scripted:

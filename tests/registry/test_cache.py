@@ -12,6 +12,7 @@ from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.shared_router import SharedRouter
 from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
@@ -193,7 +194,8 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
     worker: Worker, store: redis.Redis
 ) -> None:
     assert MAX_ENTRIES == 10_000
-    worker.caches = RegistryCaches(worker.redis.router, max_entries=3)
+    router = SharedRouter(worker.redis.router.options)
+    worker.caches = RegistryCaches(router, max_entries=3)
     worker.clients = worker.caches.clients
     for client_id in ("one", "two", "three"):
         await remember(worker, make_client(client_id=client_id))
@@ -207,6 +209,7 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
     with recording_commands(store) as commands:
         await worker.clients.find("two")
     assert count_reads(commands) == 1
+    await router.close()
 
 
 @pytest.mark.clause("decided-registry-change-seen")
