@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import httpx2
 from redis.crc import key_slot
 
 from benchmarks.processes import cpu_seconds
+from benchmarks.testbed import run_concurrently
 from service.config.settings import load_settings
 from service.crypto.keyring import RefreshToken
 from service.crypto.opaque_tokens import make_access_token
@@ -52,6 +54,8 @@ CONCURRENCY = 32
 SCOPE = "realm:main role:enduser"
 
 Item = TypeVar("Item")
+
+_run_concurrently = partial(run_concurrently, at_once=CONCURRENCY)
 
 
 def main() -> None:
@@ -256,16 +260,6 @@ async def _measure_index(
 
 async def _start(worker: Worker, username: str, sessions: list[Session]) -> None:
     sessions += await start_sessions(worker, username, 1)
-
-
-async def _run_concurrently(items: Sequence[Item], work: Callable[[Item], Awaitable[object]]) -> None:
-    remaining = iter(items)
-
-    async def take_items() -> None:
-        for item in remaining:
-            await work(item)
-
-    await asyncio.gather(*(take_items() for _ in range(CONCURRENCY)))
 
 
 class _Meter:

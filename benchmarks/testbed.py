@@ -95,12 +95,14 @@ async def start_users(worker: Worker, count: int) -> list[Session]:
     return sessions
 
 
-async def run_concurrently(items: Iterable[Item], work: Callable[[Item], Awaitable[object]]) -> None:
-    """Call `work` with each item. At most AT_ONCE calls run at the same time."""
+async def run_concurrently(
+    items: Iterable[Item], work: Callable[[Item], Awaitable[object]], *, at_once: int = AT_ONCE
+) -> None:
+    """Call `work` with each item. At most `at_once` calls run at the same time."""
     remaining = iter(items)
 
     async def take_items() -> None:
         for item in remaining:
             await work(item)
 
-    await asyncio.gather(*(take_items() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(take_items() for _ in range(at_once)))

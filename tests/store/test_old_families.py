@@ -86,9 +86,10 @@ async def test_a_refresh_rewrites_the_record_and_forgets_nothing(sessions: Sessi
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_the_first_refresh_gives_the_record_its_look_ahead(sessions: Sessions) -> None:
+async def test_the_next_refresh_gives_the_record_its_look_ahead(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     write_as_0_2_0(sessions, session)
+    clock.advance(1)
     await sessions.refresh(session)
     index = sessions.index(session)[session.member]
 

@@ -46,7 +46,7 @@ end
 local function read_family(family_key, one_field, other_field)
   local values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
   if values[3] == '2' then
-    local field = open_old_families().read(family_key)
+    local field = open_old_families().convert(read_fields(family_key))
     local family = parse_family(field.v, field.h, field.c, field.u, field.r)
     family.is_old, family.provider = true, field.g or NO_PROVIDER
     return family, field[one_field], field[other_field]
@@ -140,8 +140,7 @@ local function open_families()
 
   -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
   function families.read_whole(family_key)
-    local names_and_values, field = redis.call('HGETALL', family_key), {}
-    for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
+    local field = read_fields(family_key)
     if field.v == '2' then field = open_old_families().convert(field) end
     local family = parse_family(field.v, field.h, field.c, field.u, field.r)
     if not family then return nil end

@@ -36,24 +36,16 @@ local function open_old_families()
     return converted
   end
 
-  -- Returns the family's fields as this version writes them.
-  function old_families.read(family_key)
-    local names_and_values, field = redis.call('HGETALL', family_key), {}
-    for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
-    return old_families.convert(field)
-  end
-
-  -- Writes the family as this version does.
+  -- Writes the family as this version does. A full Redis refuses it, because the deletion does not come first.
   function old_families.rewrite(family_key)
-    local names_and_values, field, changed = redis.call('HGETALL', family_key), {}, {}
-    for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
-    for name, value in pairs(old_families.convert(field)) do
-      changed[#changed + 1], changed[#changed + 2] = name, value
+    local changed, gone = {}, { 't', 's', 'f', 'm', 'o' }
+    local converted = old_families.convert(read_fields(family_key))
+    for name, value in pairs(converted) do changed[#changed + 1], changed[#changed + 2] = name, value end
+    for _, name in ipairs({ 'p', 'g' }) do
+      if not converted[name] then gone[#gone + 1] = name end
     end
     redis.call('HSET', family_key, unpack(changed))
-    redis.call('HDEL', family_key, 't', 's', 'f', 'm', 'o')
-    if field.p == '' then redis.call('HDEL', family_key, 'p') end
-    if string.find(field.g, '\n\n\n$') then redis.call('HDEL', family_key, 'g') end
+    redis.call('HDEL', family_key, unpack(gone))
   end
 
   return old_families

@@ -86,6 +86,13 @@ local function read_lines(text, what)
   return line
 end
 
+-- Returns the fields of a hash by name.
+local function read_fields(key)
+  local names_and_values, field = redis.call('HGETALL', key), {}
+  for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
+  return field
+end
+
 -- Returns the time (ms) of the mark that a revokeAll set, or 0. A record created at or before the mark is revoked.
 local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
 
