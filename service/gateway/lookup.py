@@ -113,17 +113,17 @@ class BearerLookup:
         key = access_key(token[SHARD], encode(digest))
         router = self._router.get()
 
-        def keep(master: ManagedConnection | None, record: bytes | None) -> AccessGrant | None:
+        def keep(source: ManagedConnection | None, record: bytes | None) -> AccessGrant | None:
             """Return the grant, and cache it unless its slot has a new owner, which would not send invalidations."""
             grant = None if record is None else parse_grant(record)
-            if master is None or not self._memory or router.topology.find_connected(key) is not master:
+            if source is None or not self._memory or not router.serves(key, source):
                 return grant
             if grant is None:
                 self._live.discard(digest)
-                self._unknown.put(digest, True, read_clock() + UNKNOWN_SECONDS, master.trust)
+                self._unknown.put(digest, True, read_clock() + UNKNOWN_SECONDS, source.trust)
             else:
-                until = master.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else STALE
-                self._live.put(digest, grant, until, master.trust)
+                until = source.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else STALE
+                self._live.put(digest, grant, until, source.trust)
             return grant
 
         started = time.perf_counter()

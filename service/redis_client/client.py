@@ -16,7 +16,7 @@ from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
 from .lock import Run
 from .log import log
-from .managed_connection import ManagedConnection
+from .master import Master
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from .script import OWN_SCRIPTS, Script
 from .shared_router import SharedRouter
@@ -91,7 +91,7 @@ class RedisClient:
         self._watch = watch
         self._on_moving_slot = on_moving_slot
         self.router = SharedRouter(
-            ConnectionOptions(url, "requests", scripts=self.scripts, probe_keys=self.probe_keys, limits=limits),
+            ConnectionOptions(url, "reads", scripts=self.scripts, probe_keys=self.probe_keys, limits=limits),
             on_moving_slot=on_moving_slot,
         )
         self._pool: ConfirmationPool | None = None
@@ -150,7 +150,7 @@ class RedisClient:
         finally:
             work.end()
 
-    async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
+    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
         """Send read-only commands at once, each to the master of its key, or all to `master`. Returns the answers."""
         if master is None:
             return await self._timed("read_many", self.router.get().ask_many(commands, is_read=True))
@@ -167,7 +167,7 @@ class RedisClient:
         """
         for master in await self.list_masters():
             # The cursor is valid on this connection only: a new one may lead to another server.
-            connection = await within_deadline(master.get_connection())
+            connection = await within_deadline(master.reads.get_connection())
             cursor = "0"
             while True:
                 command = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED_AT_ONCE)
@@ -205,10 +205,10 @@ class RedisClient:
         masters = await self.list_masters()
         return [parse_own_slots(await self._ask_master(master, "CLUSTER", "NODES")) for master in masters]
 
-    async def list_masters(self) -> Collection[ManagedConnection]:
+    async def list_masters(self) -> Collection[Master]:
         return await self.router.get().list_masters()
 
-    async def count_keys(self, master: ManagedConnection) -> int:
+    async def count_keys(self, master: Master) -> int:
         return int(await self._ask_master(master, "DBSIZE"))
 
     async def measure_key(self, key: str) -> int | None:
@@ -247,8 +247,8 @@ class RedisClient:
             pool.close()
         await self.router.close()
 
-    async def _ask_master(self, master: ManagedConnection, *command: str) -> Any:
-        return await self._timed("read", within_deadline(master.send(command, decode_raw, is_tracked=False)))
+    async def _ask_master(self, master: Master, *command: str) -> Any:
+        return await self._timed("read", within_deadline(master.reads.send(command, decode_raw, is_tracked=False)))
 
     async def _run(
         self, ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
@@ -289,8 +289,8 @@ async def _leave_nothing() -> None:
     pass
 
 
-async def _ask_all(master: ManagedConnection, commands: Sequence[Command]) -> list[Any]:
-    connection = await master.get_connection()
+async def _ask_all(master: Master, commands: Sequence[Command]) -> list[Any]:
+    connection = await master.reads.get_connection()
     return await gather_answers([connection.send(command, decode_raw) for command in commands])
 
 

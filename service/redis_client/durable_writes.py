@@ -21,7 +21,8 @@ from .connection import Command, Connection, open_connection
 from .deadline import StoreUnavailable, remaining_seconds
 from .durability import Durability
 from .errors import NotSent, ResponseError
-from .managed_connection import CLOSED, ManagedConnection
+from .managed_connection import CLOSED
+from .master import Master
 from .router import MAX_ATTEMPTS
 from .slots import SlotWait, is_refused_for_now
 from .topology import Topology, is_redirection
@@ -70,10 +71,10 @@ class ConfirmationPool:
         self.durability = durability
         self._url = url
         self._idle: dict[Connection, list[Idle]] = {}
-        self._rooms: WeakKeyDictionary[ManagedConnection, asyncio.Semaphore] = WeakKeyDictionary()
+        self._rooms: WeakKeyDictionary[Master, asyncio.Semaphore] = WeakKeyDictionary()
         self._is_closed = False
 
-    async def acquire(self, master: ManagedConnection) -> Lease:
+    async def acquire(self, master: Master) -> Lease:
         """Lease a connection to this master to one caller. Waits while MAX_LEASED connections to it are leased."""
         room = self._rooms.get(master) or self._rooms.setdefault(master, asyncio.Semaphore(MAX_LEASED))
         await room.acquire()
@@ -83,12 +84,12 @@ class ConfirmationPool:
             room.release()
             raise
 
-    async def _acquire(self, master: ManagedConnection, room: asyncio.Semaphore) -> Lease:
+    async def _acquire(self, master: Master, room: asyncio.Semaphore) -> Lease:
         """Reuse an idle connection only if it was opened while the present health-checked connection was up.
 
         Otherwise open one.
         """
-        checked = await master.get_connection()
+        checked = await master.reads.get_connection()
         for ended in [each for each in self._idle if each.lost.done()]:
             _close_all(self._idle.pop(ended))
         idle = self._idle.setdefault(checked, [])

@@ -1,16 +1,17 @@
 """A connection to one server that reconnects, and limits how long answers that were read on it may be cached.
 
-A heartbeat runs twice a second on the connection that invalidations use, and four times while commands wait for
-answers. It asks whether the server is still a master, and once a second for its time. Answers and invalidations keep
-their order, so an answered heartbeat proves that all earlier changes have arrived here. Answers may be used from a
-cache for `TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or a blocked
-event loop cannot extend that. Answers to other commands do not extend it either, because a server that was demoted goes
-on to give them.
+A heartbeat runs twice a second on the connection for reads, which invalidations use, too. It runs once a second on the
+connection for writes, and four times a second while commands wait for answers. It asks whether the server is still a
+master. On the connection for reads it also asks once a second for the time. Answers and invalidations keep their order,
+so an answered heartbeat proves that all earlier changes have arrived here. Answers may be used from a cache for
+`TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or a blocked event loop
+cannot extend that. Answers to other commands do not extend it either, because a demoted master still answers commands.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
@@ -72,11 +73,17 @@ class ManagedConnection:
     """A connection to one server that reconnects and sends heartbeats.
 
     `get_node` is called before each attempt and returns the server's address. None means the unix socket of the URL.
-    `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted.
+    `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted. Without
+    `is_for_reads` there are half as many heartbeats, and they do not read the clock.
     """
 
     def __init__(
-        self, options: ConnectionOptions, get_node: Callable[[], Awaitable[Node | None]], check: Check = NO_CHECK
+        self,
+        options: ConnectionOptions,
+        get_node: Callable[[], Awaitable[Node | None]],
+        check: Check = NO_CHECK,
+        *,
+        is_for_reads: bool = True,
     ) -> None:
         self.trust = Trust()
         self.node: Node | None = None
@@ -84,6 +91,8 @@ class ManagedConnection:
         self._options = options
         self._get_node = get_node
         self._check = check
+        self._heartbeat_seconds = HEARTBEAT_SECONDS if is_for_reads else CLOCK_SECONDS
+        self._clock_seconds = CLOCK_SECONDS if is_for_reads else math.inf
         self._is_tracked = False
         self._refusal: str | None = None
         self._max_pending = options.limits.max_pending
@@ -305,7 +314,8 @@ class ManagedConnection:
             self._connection.set(connection)
         heartbeats: set[asyncio.Task[None]] = set()
         began = read_clock()
-        heartbeat_due, clock_due = began + HEARTBEAT_SECONDS - EARLY_SECONDS, began + CLOCK_SECONDS - EARLY_SECONDS
+        heartbeat_due = began + self._heartbeat_seconds - EARLY_SECONDS
+        clock_due = began + self._clock_seconds - EARLY_SECONDS
         while not connection.lost.done():
             await asyncio.wait({connection.lost}, timeout=TURN_SECONDS)
             now = read_clock()
@@ -313,9 +323,9 @@ class ManagedConnection:
             # Otherwise a command could wait for two time limits.
             if connection.pending or now >= heartbeat_due:
                 reads_clock = now >= clock_due
-                heartbeat_due = now + HEARTBEAT_SECONDS - EARLY_SECONDS
+                heartbeat_due = now + self._heartbeat_seconds - EARLY_SECONDS
                 if reads_clock:
-                    clock_due = now + CLOCK_SECONDS - EARLY_SECONDS
+                    clock_due = now + self._clock_seconds - EARLY_SECONDS
                 heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection, reads_clock=reads_clock))
                 heartbeats.add(heartbeat)
                 heartbeat.add_done_callback(heartbeats.discard)

@@ -1,8 +1,9 @@
 """Routing of commands to the masters that serve their keys: a single server, the Sentinels' master, or cluster nodes.
 
-A worker has one connection to each master, shared by all its requests. That costs a fraction of a pool that lends
-connections out. Answers may be cached until Redis invalidates them. Reads and invalidations come over one connection,
-and `decode` is called at the answer's place in that stream. So no answer is cached after its invalidation.
+A worker has two connections to each master, for reads and for writes, shared by all its requests. They cost a fraction
+of a pool that lends connections out. Answers may be cached until Redis invalidates them. Reads and invalidations come
+over one connection, and `decode` is called at the answer's place in that stream. So no answer is cached after its
+invalidation.
 
 A read whose connection ended is sent again. A command that changes something is not sent again, since it is unknown
 whether it ran. The second run of a script must never be taken for a replay.
@@ -20,6 +21,7 @@ from .connection import Command, decode_raw, make_failed
 from .deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
 from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
+from .master import Master
 from .options import ConnectionOptions
 from .slots import SlotWait, is_refused_for_now
 from .topology import TOPOLOGIES, Topology, is_redirection
@@ -60,7 +62,7 @@ class Router:
         """
         started = time.monotonic()
         refusal: BaseException | None = None
-        master = self.topology.find_connected(key)
+        master = self.topology.find_connected(key, is_read=is_read)
         if master is not None and remaining_seconds() > MAX_SILENCE_SECONDS:
             # A time limit for each call would cost more than the call. The heartbeat closes a silent connection.
             try:
@@ -83,14 +85,18 @@ class Router:
         """Send commands at once. The second word of each is its key. Returns their answers."""
         return await within_deadline(self._ask_many([(str(command[1]), command) for command in commands], is_read))
 
-    async def list_masters(self) -> Collection[ManagedConnection]:
-        """Return the connections to all masters. Raises StoreUnavailable if the masters are unknown."""
+    def serves(self, key: str, connection: ManagedConnection) -> bool:
+        """Return True if this connection is the one on which the key is read now."""
+        return self.topology.find_connected(key, is_read=True) is connection
+
+    async def list_masters(self) -> Collection[Master]:
+        """Return all masters. Raises StoreUnavailable if they are unknown."""
         return await within_deadline(self.topology.list_masters())
 
     def now_ms(self) -> int:
         """Return Redis time in ms. Raises StoreUnavailable before the first answered heartbeat."""
-        for master in self.topology.list_connections():
-            if (now_ms := master.now_ms()) is not None:
+        for master in self.topology.list_known():
+            if (now_ms := master.reads.now_ms()) is not None:
                 return now_ms
         raise StoreUnavailable("the time of Redis is not known yet")
 
@@ -120,8 +126,9 @@ class Router:
             master = target or await self.topology.find(key)
             try:
                 if target is not None:
-                    return decode(None, await target.send_asking(command))
-                return await master.send(command, functools.partial(decode, master), is_tracked=is_tracked)
+                    return decode(None, await target.choose(is_read=is_read).send_asking(command))
+                connection = master.choose(is_read=is_read)
+                return await connection.send(command, functools.partial(decode, connection), is_tracked=is_tracked)
             except (ConnectionLost, ResponseError) as error:
                 if is_refused_for_now(error, follows_ask=follows_ask):
                     await wait.pause(error)
@@ -134,7 +141,7 @@ class Router:
 
     async def _ask_many(self, commands: Sequence[tuple[str, Command]], is_read: bool) -> list[Any]:
         started = time.monotonic()
-        under_way = [self._send_if_connected(key, command) for key, command in commands]
+        under_way = [self._send_if_connected(key, command, is_read) for key, command in commands]
         answers = await asyncio.gather(*under_way, return_exceptions=True)
         for number, (key, command) in enumerate(commands):
             failure = answers[number]
@@ -145,8 +152,8 @@ class Router:
                 answers[number] = await self._ask(key, command, decode_raw_from, is_read, False, True, started, refusal)
         return answers
 
-    def _send_if_connected(self, key: str, command: Command) -> asyncio.Future[Any]:
-        master = self.topology.find_connected(key)
+    def _send_if_connected(self, key: str, command: Command, is_read: bool) -> asyncio.Future[Any]:
+        master = self.topology.find_connected(key, is_read=is_read)
         if master is None:
             return make_failed(NotSent("no connection to the node of this key"))
         return master.send_if_connected(command, decode_raw, is_tracked=False)

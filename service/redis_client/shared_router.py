@@ -1,7 +1,7 @@
 """A router that is made at its first use, and that several users share: requests, lookups and the registry.
 
-Redis tracks the key of a read only if CLIENT CACHING YES stands before that read (OPTIN). So scripts and other commands
-can share a tracked connection, and cost the server no table entries.
+Redis tracks the key of a read only if CLIENT CACHING YES stands before that read (OPTIN). So all reads can share a
+tracked connection, and those that no cache keeps cost the server no table entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _routers: Final[WeakSet[SharedRouter]] = WeakSet()
 
 
 class SharedRouter:
-    """The only router of a process, or one for each event loop after the other.
+    """The router of one event loop at a time. The next event loop may use it once the one before has ended.
 
     The connections of an event loop that has ended ended with it. `options` count from the next first use on. Its
     `listener` is set here: a connection tracks keys if there was a listener before the first use.
@@ -42,14 +42,14 @@ class SharedRouter:
         self._listeners.add(kind, listener)
 
     def get(self) -> Router:
-        """Return the router of this event loop, and make it at the first use."""
+        """Return the router of this event loop, and make it at the first use.
+
+        Raises RuntimeError in a thread while the event loop of another thread uses this.
+        """
         # This is called for every command, and `asyncio.get_running_loop` would make a system call.
         thread = threading.get_ident()
         if self._router is None or self._loop is None or self._thread != thread or not self._loop.is_running():
-            self._listeners.invalidate(None)
-            options = self.options._replace(listener=self._listeners if self._listeners else None)
-            self._router, self._loop = Router(options, on_moving_slot=self._on_moving_slot), asyncio.get_running_loop()
-            self._thread = thread
+            self._router = self._make_router(thread)
         return self._router
 
     def forget_loop(self) -> None:
@@ -67,6 +67,15 @@ class SharedRouter:
         router, self._router = self._router, None
         if router is not None and self._loop is asyncio.get_running_loop():
             await router.close()
+
+    def _make_router(self, thread: int) -> Router:
+        loop = asyncio.get_running_loop()
+        if self._router is not None and self._loop is not None and self._loop is not loop and self._loop.is_running():
+            raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
+        self._listeners.invalidate(None)
+        self._loop, self._thread = loop, thread
+        options = self.options._replace(listener=self._listeners if self._listeners else None)
+        return Router(options, on_moving_slot=self._on_moving_slot)
 
 
 def _forget_loops() -> None:

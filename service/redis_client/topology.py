@@ -20,6 +20,7 @@ from .deadline import StoreUnavailable
 from .errors import ReadOnlyError, RedisError, ResponseError
 from .log import log
 from .managed_connection import CLOSED, ManagedConnection
+from .master import Master
 from .options import ConnectionOptions
 from .slots import SLOTS, get_slot
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
@@ -43,22 +44,22 @@ def is_redirection(error: BaseException) -> bool:
 
 
 class Topology(Protocol):
-    def list_connections(self) -> Collection[ManagedConnection]: ...
+    def list_known(self) -> Collection[Master]:
+        """Return the masters that are known now."""
 
-    def find_connected(self, key: str) -> ManagedConnection | None:
+    def find_connected(self, key: str, *, is_read: bool) -> ManagedConnection | None:
         """Return the connection to the key's master, or None if that is unknown or not connected."""
 
-    async def find(self, key: str) -> ManagedConnection:
-        """Return the connection to the key's master. Raises StoreUnavailable if the master is unknown."""
+    async def find(self, key: str) -> Master:
+        """Return the key's master. Raises StoreUnavailable if it is unknown."""
 
-    async def list_masters(self) -> Collection[ManagedConnection]:
-        """Return the connections to all masters. Raises StoreUnavailable if the masters are unknown."""
+    async def list_masters(self) -> Collection[Master]:
+        """Return all masters. Raises StoreUnavailable if they are unknown."""
 
-    async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
-        """Handle a MOVED or ASK that this connection got.
+    async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
+        """Handle a MOVED or ASK that came from this master.
 
-        Returns the connection on which to send the command once (ASKING), or None after MOVED, when the map is up to
-        date.
+        Returns the node to which to send the command once (ASKING), or None after MOVED, when the map is up to date.
         """
 
     async def close(self) -> None: ...
@@ -67,22 +68,23 @@ class Topology(Protocol):
 class _SingleMaster:
     """A topology in which all keys lie on one server."""
 
-    def __init__(self, master: ManagedConnection) -> None:
+    def __init__(self, master: Master) -> None:
         self._master = master
 
-    def list_connections(self) -> Collection[ManagedConnection]:
+    def list_known(self) -> Collection[Master]:
         return (self._master,)
 
-    def find_connected(self, key: str) -> ManagedConnection | None:
-        return self._master if self._master.is_up else None
+    def find_connected(self, key: str, *, is_read: bool) -> ManagedConnection | None:
+        connection = self._master.choose(is_read=is_read)
+        return connection if connection.is_up else None
 
-    async def find(self, key: str) -> ManagedConnection:
+    async def find(self, key: str) -> Master:
         return self._master
 
-    async def list_masters(self) -> Collection[ManagedConnection]:
+    async def list_masters(self) -> Collection[Master]:
         return (self._master,)
 
-    async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
+    async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
         raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
 
     async def close(self) -> None:
@@ -94,7 +96,7 @@ class SingleServerTopology(_SingleMaster):
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._node = options.url.nodes[0] if options.url.path is None else None
-        super().__init__(ManagedConnection(options, self._get_node, CHECK_IS_MASTER))
+        super().__init__(Master(options, self._get_node, CHECK_IS_MASTER))
 
     async def _get_node(self) -> Node | None:
         return self._node
@@ -112,7 +114,7 @@ class SentinelTopology(_SingleMaster):
 
         self._sentinels = Sentinels(options.url)
         self._watch_seconds = options.limits.watch_seconds
-        super().__init__(ManagedConnection(options, self._sentinels.get_master, CHECK_IS_MASTER))
+        super().__init__(Master(options, self._sentinels.get_master, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
@@ -128,7 +130,7 @@ class SentinelTopology(_SingleMaster):
         """Reconnect when the Sentinels name another master, until cancelled or until the event loop ends."""
         try:
             while True:
-                await asyncio.sleep(self._watch_seconds if self._master.is_up else self._watch_seconds / 2)
+                await asyncio.sleep(self._watch_seconds if self._master.reads.is_up else self._watch_seconds / 2)
                 try:
                     node = await self._sentinels.get_master()
                 except Exception as error:
@@ -177,41 +179,41 @@ class ClusterTopology:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
-        self._masters: dict[Node, ManagedConnection] = {}
+        self._masters: dict[Node, Master] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._probes: dict[Node, str] = {}
         self._ranges: tuple[_Range, ...] | None = None
         self._epoch = 0
         self._confirmed_at = 0.0
-        self._by_slot: Availability[list[ManagedConnection | None]] = Availability()
+        self._by_slot: Availability[list[Master | None]] = Availability()
         self._turn = 0
         self._changing = asyncio.Lock()
         self._is_closed = False
         self._task = asyncio.create_task(self._run(), context=Context())
 
-    def list_connections(self) -> Collection[ManagedConnection]:
+    def list_known(self) -> Collection[Master]:
         return self._masters.values()
 
-    def find_connected(self, key: str) -> ManagedConnection | None:
+    def find_connected(self, key: str, *, is_read: bool) -> ManagedConnection | None:
         by_slot = self._by_slot.value
         master = by_slot[get_slot(key)] if by_slot else None
-        return master if master and master.is_up else None
+        connection = master and master.choose(is_read=is_read)
+        return connection if connection and connection.is_up else None
 
-    async def list_masters(self) -> Collection[ManagedConnection]:
+    async def list_masters(self) -> Collection[Master]:
         return {master for master in self._by_slot.value or await self._by_slot.get() if master is not None}
 
-    async def find(self, key: str) -> ManagedConnection:
+    async def find(self, key: str) -> Master:
         by_slot = self._by_slot.value or await self._by_slot.get()
         master = by_slot[get_slot(key)]
         if master is None:
             raise StoreUnavailable("CLUSTERDOWN: no node serves the slot of this key")
         return master
 
-    async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
+    async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
         """Handle `MOVED slot host:port` or `ASK slot host:port`. An empty host is that of the node that sent it.
 
-        Returns the connection on which to send the command once (ASKING), or None after MOVED, when the map is up to
-        date.
+        Returns the node to which to send the command once (ASKING), or None after MOVED, when the map is up to date.
         """
         match = _REDIRECTION.fullmatch(redirection)
         if match is None or int(match["slot"]) >= SLOTS:
@@ -284,8 +286,8 @@ class ClusterTopology:
 
     async def _read_map(self, node: Node) -> _Map:
         master = self._masters.get(node)
-        if master is not None and master.is_up:
-            return await _ask_for_map(await master.get_connection(), node)
+        if master is not None and master.reads.is_up:
+            return await _ask_for_map(await master.reads.get_connection(), node)
         found: list[_Map] = []
 
         async def begin(connection: Connection) -> None:
@@ -301,7 +303,7 @@ class ClusterTopology:
             return
         self._ranges = ranges
         before = self._by_slot.value
-        by_slot: list[ManagedConnection | None] = [None] * SLOTS
+        by_slot: list[Master | None] = [None] * SLOTS
         for first, last, node in ranges:
             by_slot[first : last + 1] = [self._masters.get(node) or self._make_master(node)] * (last + 1 - first)
         self._probes = {
@@ -318,7 +320,7 @@ class ClusterTopology:
             self._retiring.add(retiring)
             retiring.add_done_callback(self._retiring.discard)
 
-    def _make_master(self, node: Node) -> ManagedConnection:
+    def _make_master(self, node: Node) -> Master:
         if self._is_closed:
             raise StoreUnavailable(CLOSED)
 
@@ -335,16 +337,16 @@ class ClusterTopology:
                 if not is_redirection(answer):
                     raise answer
                 if str(answer).startswith("MOVED "):
-                    master.distrust()
+                    master.reads.distrust()
 
-        master = ManagedConnection(self._options, get_node, Check(find_probe, judge_probe))
-        master.node = node
+        master = Master(self._options, get_node, Check(find_probe, judge_probe))
+        master.reads.node = node
         self._masters[node] = master
         return master
 
 
-async def _retire(master: ManagedConnection) -> None:
-    """Close the connection to a node that no longer serves slots, after its pending commands are answered."""
+async def _retire(master: Master) -> None:
+    """Close the connections to a node that no longer serves slots, after their pending commands are answered."""
     try:
         with suppress(RedisError):
             await master.drain()

@@ -112,15 +112,15 @@ class RegistryCache(Generic[Name, Record]):
         if not reading.cancelled():
             reading.exception()  # avoids asyncio's warning if every waiting request has timed out
 
-    def _keep(self, key: str, asked: float, is_tracked: bool, master: ManagedConnection | None, answer: Any) -> Record:
+    def _keep(self, key: str, asked: float, is_tracked: bool, source: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
-        if master is None or self._router.get().topology.find_connected(key) is not master:
+        if source is None or not self._router.get().serves(key, source):
             return record  # not cached: this connection may get no invalidations for the slot
         if record:
-            self._entries.put(key, record, UNTIL_INVALIDATED if is_tracked else STALE, master.trust)
+            self._entries.put(key, record, UNTIL_INVALIDATED if is_tracked else STALE, source.trust)
         elif self._remembers_unknown:
             # The time counts from before the read, so a record that is made later is seen in time.
-            self._entries.put(key, record, asked + UNKNOWN_SECONDS, master.trust)
+            self._entries.put(key, record, asked + UNKNOWN_SECONDS, source.trust)
         else:
             self._entries.discard(key)
         return record

@@ -77,13 +77,12 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
 
 async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) -> None:
     """Move the time. Each master, all of which are connected before, has answered a beat of the new moment then."""
-    list_connections = bearer._router.get().topology.list_connections()
-    await until(lambda: all(master.is_up for master in list_connections), "the connections")
+    reads = [master.reads for master in bearer._router.get().topology.list_known()]
+    await until(lambda: all(each.is_up for each in reads), "the connections")
     held_time.advance(seconds)
     await until(
         lambda: all(
-            master.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-            for master in list_connections
+            each.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS) for each in reads
         ),
         "the beats",
     )

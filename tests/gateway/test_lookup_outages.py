@@ -70,8 +70,8 @@ async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
 
 def find_trust(bearer: BearerLookup) -> Trust:
     """Return the trust in its only connection."""
-    (master,) = bearer._router.get().topology.list_connections()
-    return master.trust
+    (master,) = bearer._router.get().topology.list_known()
+    return master.reads.trust
 
 
 async def let_connection_last(bearer: BearerLookup, held_time: LoopTime) -> None:

@@ -1,22 +1,23 @@
-"""A lookup that a process shares with a child that was forked from it, or with another thread.
-
-Each of them must get its own answers, even if both ask while Redis answers nobody.
-"""
+"""A lookup that a process shares with a child that was forked from it, or with another thread."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
 
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway.lookup import BearerLookup
+from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import CHECKOUT, RedisServer
 
 PAUSE_MS = 1_000
+THREADS = 3
+LOOKUPS = 100
 
 PARENT_AND_CHILD = """
 import asyncio, multiprocessing, sys
@@ -58,20 +59,30 @@ def test_a_forked_child_gets_its_own_answers_and_leaves_those_of_its_parent(redi
     assert ran.stdout.splitlines() == ["b'of the parent'", "b'of the child'"], ran.stderr
 
 
+@ONE_SERVER
 @pytest.mark.clause("decided-one-connection-many-answers")
-async def test_another_thread_uses_no_connection_of_this_one(redis_server: RedisServer, store: redis.Redis) -> None:
-    answers: dict[str, object] = {}
+async def test_threads_cannot_share_a_lookup(redis_server: RedisServer, store: redis.Redis) -> None:
+    """Otherwise the threads would take turns at replacing each other's connections, which nobody closes."""
+    before = len(store.client_list())
     async with BearerLookup(redis_server.url) as lookup:
 
-        async def ask(name: str) -> None:
-            answers[name] = await lookup._router.get().ask("key", ("ECHO", name), is_read=True)
+        async def look_up_often() -> None:
+            for _ in range(LOOKUPS):
+                with pytest.raises(RuntimeError, match="each event loop"):
+                    await lookup.lookup(make_access_token("0a3").text)
 
-        await ask("here")
-        first = lookup._router.get()
-        other = threading.Thread(target=lambda: asyncio.run(ask("there")))
-        other.start()
-        await asyncio.to_thread(other.join)
-        await ask("here again")
+        assert await lookup.lookup(make_access_token("0a3").text) is None
+        await asyncio.gather(*(asyncio.to_thread(asyncio.run, look_up_often()) for _ in range(THREADS)))
 
-    assert answers == {name: name.encode() for name in ("here", "there", "here again")}
-    assert lookup._router.get() is not first
+        assert len(store.client_list()) == before + 1
+        assert await lookup.lookup(make_access_token("0a3").text) is None
+
+
+@pytest.mark.clause("decided-one-connection-many-answers")
+def test_a_lookup_serves_one_event_loop_after_another(redis_server: RedisServer) -> None:
+    lookup = BearerLookup(redis_server.url)
+    token = make_access_token("0a3").text
+
+    with ThreadPoolExecutor(1) as thread:
+        for run in (asyncio.run, lambda work: thread.submit(asyncio.run, work).result(), asyncio.run):
+            assert run(lookup.lookup(token)) is None

@@ -115,7 +115,7 @@ def write_lines_of_a_start() -> None:
     created = {"client_id": "shop", "actor": "service", "reason": "seed"}
     EventLog("service.test").detail("starting", store="embedded")
     uvicorn.info("Started server process [%d]", 1)
-    store.info("connected for requests to 127.0.0.1:6379")
+    store.info("connected for reads to 127.0.0.1:6379")
     audit.info("client_created", extra={RECORD_FIELDS: created})
     audit.info("seed_applied", extra={RECORD_FIELDS: {"added": 1, "actor": "service"}})
     store.warning("no connection for requests to 127.0.0.1:6379")

@@ -125,7 +125,7 @@ def test_the_level_debug_shows_every_line(tmp_path: Path) -> None:
     with start_at_terminal(tmp_path, LOG_LEVEL="debug") as service:
         screen = "\n".join(service.read_until(LAST_LINE_OF_EXAMPLE))
 
-    for line in ("starting", "Started server process", "connected for requests", "client_created", "is in force"):
+    for line in ("starting", "Started server process", "connected for reads", "client_created", "is in force"):
         assert line in screen
 
 

@@ -47,7 +47,7 @@ async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypa
         resolve(monkeypatch, "redis.example", "127.0.0.1")
         topology = SingleServerTopology(ConnectionOptions(url, "requests"))
         master = await topology.find("key")
-        await master.get_connection()
+        await master.reads.get_connection()
         resolve(monkeypatch, "redis.example", "127.0.0.2")
         pool = ConfirmationPool(url, topology, "replica")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection
 
 import pytest
@@ -10,6 +11,7 @@ import redis
 
 from service.gateway.access_record import PROBE_KEYS
 from service.gateway.lookup import BearerLookup
+from service.redis_client.managed_connection import CLOCK_SECONDS
 from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.url import parse_redis_url
@@ -26,7 +28,7 @@ from tests.redis_client.settled_time import SettledTime
 from tests.support.clients_and_users import access_key_of
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import RedisServer
-from tests.support.waiting import until, until_true
+from tests.support.waiting import MAX_WAIT_SECONDS, until, until_true
 
 MANY = 300
 SECONDS = 10
@@ -164,7 +166,7 @@ async def are_refused(bearer: BearerLookup, tokens: list[str]) -> bool:
 
 @ONE_SERVER
 @pytest.mark.parametrize("cache", ["on", "off"])
-async def test_a_worker_has_one_connection_to_its_master(
+async def test_a_worker_has_two_connections_to_its_master(
     make_settings: MakeSettings, store: redis.Redis, registry: None, cache: str
 ) -> None:
     before = {client["id"] for client in store.client_list()}
@@ -178,9 +180,59 @@ async def test_a_worker_has_one_connection_to_its_master(
         )
     opened = [client["name"] for client in store.client_list() if client["id"] not in before]
 
-    assert opened == ["token-requests"]
+    assert sorted(opened) == ["token-reads", "token-writes"]
     await worker.close()
     await until(lambda: all(client["id"] in before for client in store.client_list()), "no connection to be left")
+
+
+@ONE_SERVER
+@pytest.mark.clause("decided-redis-away")
+async def test_a_pause_of_writes_stops_no_read(redis_server: RedisServer, store: redis.Redis) -> None:
+    """Redis reads no more commands of a connection on which a write waits."""
+    router = make_router(redis_server.url)
+    router.listen("access", Memory())
+    write = ("EVAL", "return redis.call('SET', KEYS[1], '1', 'PX', 60000)", 1, "access:written")
+    await router.get().ask("access:written", write)
+    store.client_pause(round(MAX_WAIT_SECONDS * 1000), all=False)
+    try:
+        writes: list[asyncio.Future[object]] = [
+            asyncio.ensure_future(router.get().ask("access:written", write)) for _ in range(MANY)
+        ]
+        for number in range(MANY):
+            await ask(router, f"access:{number}", is_tracked=True)
+
+        assert not any(each.done() for each in writes)
+    finally:
+        store.client_unpause()
+    await asyncio.gather(*writes)
+    await router.close()
+
+
+async def test_a_worker_at_rest_sends_four_heartbeats(settled_time: SettledTime) -> None:
+    """They cost a master that hundreds of workers share a part of its core."""
+    async with scripted_redis() as scripted:
+        router = make_router(url_of_server(scripted))
+        router.listen("access", Memory())
+        await ask(router, "access:one")
+        await router.get().ask("access:one", ("SET", "access:one", ""))
+        scripted.heard.clear()
+        await settled_time.let_pass(SECONDS)
+
+        heard = Counter(command[0] for command in scripted.heard)
+        assert heard == {b"HELLO": 3 * SECONDS, b"TIME": SECONDS}
+        await router.close()
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["reads", "writes"])
+async def test_each_connection_leaves_a_demoted_master(settled_time: SettledTime, is_read: bool) -> None:
+    async with scripted_redis() as scripted:
+        router = make_router(url_of_server(scripted))
+        await router.get().ask("access:one", ("GET", "access:one"), is_read=is_read)
+        scripted.hello = b"%1\r\n+role\r\n+slave\r\n"
+        await settled_time.let_pass_until(
+            lambda: router.get().topology.find_connected("access:one", is_read=is_read) is None, CLOCK_SECONDS
+        )
+        await router.close()
 
 
 @pytest.mark.clause("decided-redis-cluster")

@@ -87,8 +87,8 @@ async def remember(caches: RegistryCaches) -> None:
 
 def find_trust(caches: RegistryCaches) -> Trust:
     """Return the trust in the only connection of the caches."""
-    (master,) = caches._router.get().topology.list_connections()
-    return master.trust
+    (master,) = caches._router.get().topology.list_known()
+    return master.reads.trust
 
 
 async def let_connection_last(caches: RegistryCaches, held_time: LoopTime) -> None:
@@ -138,7 +138,7 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(
     await remember(worker.caches)
     await let_connection_last(worker.caches, held_time)
     await remember(worker.caches)  # after a stall of the machine Redis' clock may seem to have leapt
-    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-requests"]
+    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-reads"]
     reads, trust = deployment.count_calls("get"), find_trust(worker.caches)
     assert await worker.clients.find("app") == APP
     assert deployment.count_calls("get") == reads

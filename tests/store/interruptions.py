@@ -8,7 +8,7 @@ from typing import Any
 from service.config.settings import Settings
 from service.redis_client.connection import Command
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.managed_connection import ManagedConnection
+from service.redis_client.master import Master
 from service.redis_client.script import Script
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
@@ -38,7 +38,7 @@ class BreakingConnection(StoreClient):
             self._count()
         return await super().run(script, keys, arguments)
 
-    async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
+    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
         self._count()
         return await super().read_many(commands, master)
 

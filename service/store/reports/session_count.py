@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from service.redis_client.connection import Command
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.managed_connection import ManagedConnection
+from service.redis_client.master import Master
 from service.store.client import StoreClient
 from service.store.keys import get_kind
 
@@ -56,7 +56,7 @@ async def _count(redis: StoreClient) -> SessionCount:
     return SessionCount(kinds["family"], kinds["access"])
 
 
-async def _estimate(redis: StoreClient, masters: list[tuple[ManagedConnection, int]]) -> SessionCount:
+async def _estimate(redis: StoreClient, masters: list[tuple[Master, int]]) -> SessionCount:
     """Estimate each master separately: each knows its own number of keys, and keys may be spread unevenly."""
     sessions = access_tokens = 0.0
     for master, size in masters:
@@ -66,7 +66,7 @@ async def _estimate(redis: StoreClient, masters: list[tuple[ManagedConnection, i
     return SessionCount(sessions, access_tokens)
 
 
-async def _sample(redis: StoreClient, master: ManagedConnection, wanted: int) -> Counter[str]:
+async def _sample(redis: StoreClient, master: Master, wanted: int) -> Counter[str]:
     kinds = Counter[str]()
     commands: list[Command] = [("RANDOMKEY",)] * _AT_ONCE
     while kinds.total() < wanted:
