@@ -10,10 +10,10 @@ import re
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from service.protocol.uri import split_uri
-from service.redis_client.durability import Durability
+from service.redis_client.durability import DISK, MEMORY, REPLICA, Durability
 from service.redis_client.url import parse_redis_url, without_password
 
 SECRET_KEY_BYTES = 32
@@ -32,9 +32,6 @@ WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_40
 
 
 SWITCHES = {"on": True, "off": False}
-
-
-DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -196,10 +193,12 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_durability(text: str) -> Durability:
-    for durability in DURABILITIES:
-        if text == durability:
+    for durability in (MEMORY, REPLICA, DISK):
+        if text == durability.level:
             return durability
-    raise ValueError(f"one of {', '.join(DURABILITIES)}")
+    if found := re.fullmatch("replica:([1-9][0-9]?)", text):
+        return Durability("replica", int(found[1]))
+    raise ValueError("memory, replica, replica:N with the number of replicas, or disk")
 
 
 def parse_page_name(text: str) -> str:

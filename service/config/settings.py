@@ -127,7 +127,7 @@ class Settings:
         "TOKEN_SERVICE_DURABILITY",
         parsers.parse_durability,
         "memory",
-        "what a code exchange and a revocation wait for: nothing, a replica or the append-only file. See "
+        "what a code exchange and a revocation wait for: nothing, replicas or the append-only file. See "
         "[the levels](operations/redis.md#how-durable-an-answer-is)",
     )
     access_token_ttl_ms: int = LIFETIMES.setting(
@@ -275,8 +275,10 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
     read = Reading(environment)
     for name, setting in SETTINGS.items():
         read.values[name] = _read_secret_keys(read, setting) if name == "secret_keys" else read.value_of(setting)
-    if read.uses_embedded_store and read.values["durability"] == "replica":
-        read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
+    if read.uses_embedded_store and (durability := read.values["durability"]).level == "replica":
+        read.mistake(
+            "TOKEN_SERVICE_DURABILITY", f"'{durability}'", "REDIS_URL to be set: the embedded store has no replicas"
+        )
     _check_example_seed(read, handed_socket)
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from service.config.settings import Settings
 from service.embedded.data_folder import socket_path
 from service.protocol.token_response import Lifetimes
-from service.redis_client.durability import Durability
+from service.redis_client.durability import MEMORY, Durability
 from service.redis_client.url import RedisUrl, parse_redis_url, without_password
 
 
@@ -20,7 +20,7 @@ def choose_durability(settings: Settings) -> Durability:
 
     The embedded store needs no wait: with durability "disk" it answers only when a change is on the disk.
     """
-    return "memory" if settings.embedded else settings.durability
+    return MEMORY if settings.embedded else settings.durability
 
 
 def make_lifetimes(settings: Settings) -> Lifetimes:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
 from .deadline import CallObserver, StoreUnavailable, within_deadline
-from .durability import Durability
+from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
 from .lock import Run
@@ -76,7 +76,7 @@ class RedisClient:
         self,
         url: RedisUrl,
         *,
-        durability: Durability = "memory",
+        durability: Durability = MEMORY,
         clock_offset_ms: Callable[[], int] = lambda: 0,
         watch: CallObserver = lambda *_: None,
         on_moving_slot: Callable[[], None] = lambda: None,
@@ -127,7 +127,7 @@ class RedisClient:
 
         The end of the block raises StoreUnavailable if the changes are not confirmed in time, although they are made.
         """
-        if self._durability == "memory":
+        if self._durability == MEMORY:
             yield DurableScripts(self.run, _leave_nothing)
             return
         if self._pool is None:

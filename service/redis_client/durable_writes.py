@@ -1,9 +1,12 @@
 """Durable writes, which a replica or the disk confirms before they are answered.
 
-Redis answers before its replicas have a change. WAIT waits until a replica has all changes that its own connection
+Redis answers before its replicas have a change. WAIT waits until replicas have all changes that its own connection
 made. It also delays every command that is sent after it on that connection. So scripts whose effect must last run on a
 connection of their own, and WAIT follows the last of them. As long as that connection lasts, one and the same server
 made all of these changes.
+
+Every replica that could be promoted must confirm. During a failover the old master serves its other replicas for about
+a second after one was promoted. The promoted one no longer follows it, so a change that it lacks is not confirmed.
 
 With `disk` only the server's configuration is checked. The command WAITAOF (Redis 7.2, Valkey) is not used:
 Valkey 9.1 with `appendfsync everysec` was seen to confirm changes that no fsync had written.
@@ -26,7 +29,7 @@ from .master import Master
 from .router import MAX_ATTEMPTS
 from .slots import SlotWait, is_refused_for_now
 from .topology import Topology, is_redirection
-from .url import RedisUrl
+from .url import Node, RedisUrl
 
 RESERVE_SECONDS: Final = 0.3
 """The part of the request's budget that is kept for answering that nothing was confirmed."""
@@ -53,7 +56,7 @@ class Idle(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A leased connection to a master, with the semaphore of that master.
+    """A leased connection to a master, with the semaphore and the address of that master.
 
     `checked` is the health-checked connection of the same master at the time when `connection` was opened.
     """
@@ -61,6 +64,7 @@ class Lease(NamedTuple):
     connection: Connection
     checked: Connection
     room: asyncio.Semaphore
+    node: Node | None
 
 
 class ConfirmationPool:
@@ -90,6 +94,7 @@ class ConfirmationPool:
         Otherwise open one.
         """
         checked = await master.reads.get_connection()
+        node = master.node
         for ended in [each for each in self._idle if each.lost.done()]:
             _close_all(self._idle.pop(ended))
         idle = self._idle.setdefault(checked, [])
@@ -98,10 +103,9 @@ class ConfirmationPool:
             if read_clock() > since + MAX_IDLE_SECONDS:
                 connection.close("the connection is idle for too long")
             elif not connection.lost.done():
-                return Lease(connection, checked, room)
-        return Lease(
-            await open_connection(self._url, master.node, "confirmations", same_address_as=checked), checked, room
-        )
+                return Lease(connection, checked, room, node)
+        connection = await open_connection(self._url, node, "confirmations", same_address_as=checked)
+        return Lease(connection, checked, room, node)
 
     def release(self, lease: Lease) -> None:
         """Return the connection to the pool if each of its commands was answered.
@@ -174,14 +178,20 @@ class DurableWork:
     async def confirm(self) -> None:
         """Raise StoreUnavailable unless the changes are confirmed in time."""
         assert self._lease is not None
-        connection = self._lease.connection
-        if self._pool.durability == "disk":
+        connection, durability = self._lease.connection, self._pool.durability
+        if durability.level == "disk":
             await self._check_disk(connection)
             return
-        milliseconds = max(1, round((remaining_seconds() - RESERVE_SECONDS) * 1000))
-        if await connection.call("WAIT", 1, milliseconds) < 1:
+        started = read_clock()
+        promotable = await self._pool.topology.count_promotable(self._lease.node)
+        replicas = max(durability.min_replicas, promotable)
+        seconds = remaining_seconds() - (read_clock() - started) - RESERVE_SECONDS
+        milliseconds = max(1, round(seconds * 1000))
+        confirmed = await connection.call("WAIT", replicas, milliseconds)
+        if confirmed < replicas:
             raise StoreUnavailable(
-                f"no replica has confirmed the change within {milliseconds} ms; it is made, and may be lost"
+                f"{confirmed} of {replicas} replicas have confirmed the change within {milliseconds} ms; it is made, "
+                "and may be lost"
             )
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The lookup of the master's address at the Sentinels, with redis-py. The connection to each Sentinel is kept.
+"""The lookup of the master and its replicas at the Sentinels, with redis-py. The connection to each Sentinel is kept.
 
 A connection to a Sentinel begins without authentication. If the Sentinel demands it, the user and the password of
 REDIS_URL are used. This module imports redis-py, so it is imported only if the URL names Sentinels.
@@ -8,23 +8,47 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Collection, Mapping
 from contextvars import Context
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError
 
+from .clock import read_clock
 from .deadline import StoreUnavailable
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .url import Node, RedisUrl
 
 _DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")
 
+SURVEY_SECONDS: Final = 1.0
+"""The time for which the Sentinels' reports about replicas are used."""
+
+
+class _Report(NamedTuple):
+    """The report of one Sentinel.
+
+    `promotable` has the names of the replicas that it could promote, if it was asked for them.
+    """
+
+    master: Node
+    is_failing_over: bool
+    promotable: Collection[str]
+
+
+class _Survey(NamedTuple):
+    """The reports of the Sentinels together, which were asked at this time by `read_clock`."""
+
+    taken: float
+    master: Node
+    promotable: int
+
 
 class Sentinels:
-    """The Sentinels of a URL. Each has one client of redis-py and at most one query at a time.
+    """The Sentinels of a URL. Each has one client of redis-py and at most two queries at a time.
 
     redis-py closes a connection if a wait for its answer is cancelled. So a query runs in a task of its own. A caller
     that gives up leaves it running, and a later caller waits for the same query.
@@ -35,8 +59,10 @@ class Sentinels:
         self._nodes = list(url.nodes)
         self._clients = {node: _make_client(url, node) for node in url.nodes}
         self._demanding: set[Node] = set()
-        self._queries: dict[Node, asyncio.Task[Node]] = {}
+        self._queries: dict[tuple[Node, bool], asyncio.Task[_Report]] = {}
         self._asking = asyncio.Lock()
+        self._seen: _Survey | None = None
+        self._surveying: asyncio.Task[_Survey] | None = None
 
     async def get_master(self) -> Node:
         """Return the master's address. The Sentinel that answered last is asked first.
@@ -46,7 +72,7 @@ class Sentinels:
         attempts = [functools.partial(self._ask, node) for node in self._nodes]
         try:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
-                node, master = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
+                node, report = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
             reason = str(error) or f"no answer within {ASK_SECONDS:g} s"
             raise StoreUnavailable(
@@ -54,28 +80,63 @@ class Sentinels:
             ) from error
         self._nodes.remove(node)
         self._nodes.insert(0, node)
-        return master
+        return report.master
+
+    async def count_promotable(self, master: Node | None) -> int:
+        """Return the number of replicas that some Sentinel could promote, or 1 if there is none.
+
+        All Sentinels are asked, at most once a second. Raises StoreUnavailable unless more than half of them answer,
+        all of these name this master, and none of them is carrying out a failover.
+        """
+        seen = self._seen
+        if seen is None or seen.master != master or read_clock() > seen.taken + SURVEY_SECONDS:
+            if self._surveying is None or self._surveying.done():
+                self._surveying = asyncio.create_task(self._survey(), context=Context())
+                self._surveying.add_done_callback(_read_error)
+            seen = await asyncio.shield(self._surveying)
+        if seen.master != master:
+            raise StoreUnavailable("the Sentinels name another master")
+        return max(1, seen.promotable)
+
+    async def _survey(self) -> _Survey:
+        started = read_clock()
+        asked = [asyncio.create_task(self._ask(node, with_replicas=True)) for node in self._clients]
+        reports: list[_Report] = []
+        for seconds in (ASK_PAUSE_SECONDS, ASK_SECONDS):
+            if 2 * len(reports) <= len(asked):
+                done, _ = await asyncio.wait(asked, timeout=seconds)
+                reports = [each.result()[1] for each in done if not each.exception()]
+        for each in asked:
+            each.cancel()
+        if 2 * len(reports) <= len(asked):
+            raise StoreUnavailable(f"{len(reports)} of {len(asked)} Sentinels report on the replicas")
+        if len({report.master for report in reports}) > 1 or any(report.is_failing_over for report in reports):
+            raise StoreUnavailable("the Sentinels are changing the master")
+        promotable = set().union(*(report.promotable for report in reports))
+        self._seen = _Survey(started, reports[0].master, len(promotable))
+        return self._seen
 
     async def close(self) -> None:
         """Cancel the queries that are running, and close all connections. A later query connects again."""
-        queries = list(self._queries.values())
-        for query in queries:
-            query.cancel()
-        await asyncio.gather(*queries, return_exceptions=True)
+        running: list[asyncio.Task[Any]] = [*self._queries.values(), *filter(None, [self._surveying])]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         for client in self._clients.values():
             await client.aclose()
 
-    async def _ask(self, node: Node) -> tuple[Node, Node]:
-        """Return the address of the Sentinel and that of the master."""
-        query = self._queries.get(node)
+    async def _ask(self, node: Node, *, with_replicas: bool = False) -> tuple[Node, _Report]:
+        """Return the address of the Sentinel and its report."""
+        query = self._queries.get((node, with_replicas))
         if query is None or query.done():
-            query = self._queries[node] = asyncio.create_task(self._query(node), context=Context())
+            query = asyncio.create_task(self._query(node, with_replicas), context=Context())
             query.add_done_callback(_read_error)
+            self._queries[node, with_replicas] = query
         return node, await asyncio.shield(query)
 
-    async def _query(self, node: Node) -> Node:
+    async def _query(self, node: Node, with_replicas: bool) -> _Report:
         try:
-            masters = await self._clients[node].sentinel_masters()
+            return await self._read_report(node, with_replicas)
         except (AuthenticationError, NoPermissionError):
             if self._url.password is None or node in self._demanding:
                 raise
@@ -84,12 +145,30 @@ class Sentinels:
             self._clients[node] = _make_client(
                 self._url, node, username=self._url.username, password=self._url.password
             )
-            masters = await self._clients[node].sentinel_masters()
+            return await self._read_report(node, with_replicas)
+
+    async def _read_report(self, node: Node, with_replicas: bool) -> _Report:
+        """Raises ValueError if the Sentinel knows no master of this name that is up."""
+        client, name = self._clients[node], self._url.master_name or ""
+        masters = await client.sentinel_masters()
         assert isinstance(masters, dict)  # the form that redis-py gives to RESP2
-        master = masters.get(self._url.master_name or "")
+        master = masters.get(name)
         if master is None or not master["is_master"] or any(master[state] for state in _DOWN):
             raise ValueError("no master of this name is up")
-        return master["ip"], int(master["port"])
+        replicas = await client.sentinel_slaves(name) if with_replicas else []
+        return _Report(
+            (master["ip"], int(master["port"])),
+            "failover_in_progress" in master["flags"],
+            {each["name"] for each in replicas if _is_promotable(each)},
+        )
+
+
+def _is_promotable(replica: Mapping[str, Any]) -> bool:
+    """Return False for a replica that is down, or that is never promoted because of its priority.
+
+    One that is disconnected only, or does not follow the master now, may be promoted a moment later.
+    """
+    return not (replica["is_sdown"] or replica["is_odown"] or replica["slave-priority"] == 0)
 
 
 def _make_client(url: RedisUrl, node: Node, *, username: str | None = None, password: str | None = None) -> Redis:
@@ -112,7 +191,7 @@ def _make_client(url: RedisUrl, node: Node, *, username: str | None = None, pass
     )
 
 
-def _read_error(query: asyncio.Task[Node]) -> None:
+def _read_error(query: asyncio.Task[Any]) -> None:
     """Read the error of a query for which nobody waits any longer, so that asyncio does not warn of it."""
     if not query.cancelled():
         query.exception()

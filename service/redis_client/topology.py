@@ -56,6 +56,12 @@ class Topology(Protocol):
     async def list_masters(self) -> Collection[Master]:
         """Return all masters. Raises StoreUnavailable if they are unknown."""
 
+    async def count_promotable(self, node: Node | None) -> int:
+        """Return the number of replicas of the master at this address that could be promoted, or 1 if it is unknown.
+
+        Raises StoreUnavailable during a failover.
+        """
+
     async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
         """Handle a MOVED or ASK that came from this master.
 
@@ -83,6 +89,9 @@ class _SingleMaster:
 
     async def list_masters(self) -> Collection[Master]:
         return (self._master,)
+
+    async def count_promotable(self, node: Node | None) -> int:
+        return 1
 
     async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
         raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
@@ -116,6 +125,9 @@ class SentinelTopology(_SingleMaster):
         self._watch_seconds = options.limits.watch_seconds
         super().__init__(Master(options, self._sentinels.get_master, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
+
+    async def count_promotable(self, node: Node | None) -> int:
+        return await self._sentinels.count_promotable(node)
 
     async def close(self) -> None:
         """Close all connections, those to the Sentinels last.
@@ -202,6 +214,9 @@ class ClusterTopology:
 
     async def list_masters(self) -> Collection[Master]:
         return {master for master in self._by_slot.value or await self._by_slot.get() if master is not None}
+
+    async def count_promotable(self, node: Node | None) -> int:
+        return 1
 
     async def find(self, key: str) -> Master:
         by_slot = self._by_slot.value or await self._by_slot.get()

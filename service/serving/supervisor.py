@@ -130,7 +130,7 @@ class _RunningStore:
 
 @contextlib.contextmanager
 def _embedded_store(settings: Settings) -> Iterator[_RunningStore]:
-    store, running = EmbeddedStore(settings.data_dir, syncs_always=settings.durability == "disk"), _RunningStore()
+    store, running = EmbeddedStore(settings.data_dir, syncs_always=settings.durability.level == "disk"), _RunningStore()
     try:
         store.claim()
         store.start(running.give_up)

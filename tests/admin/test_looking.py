@@ -212,7 +212,7 @@ class TestDoctor:
 
         found = await self.read_findings(admin)
 
-        assert "no replica has confirmed" in found["trouble", "TOKEN_SERVICE_DURABILITY=replica"]
+        assert "0 of 1 replicas have confirmed" in found["trouble", "TOKEN_SERVICE_DURABILITY=replica"]
 
     @pytest.mark.parametrize("is_kept", [False, True])
     async def test_a_disk_is_asked_for_where_the_answer_depends_on_it(

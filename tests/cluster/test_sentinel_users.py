@@ -12,6 +12,7 @@ import redis
 
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup
+from service.redis_client.durability import REPLICA
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
@@ -59,7 +60,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
 
 async def confirm_something(url: str) -> None:
     """Confirm a write as TOKEN_SERVICE_DURABILITY=replica does."""
-    connection = StoreClient(parse_redis_url(url), durability="replica")
+    connection = StoreClient(parse_redis_url(url), durability=REPLICA)
     async with connection.durable("0a3") as scripts:
         await scripts.leave_fence()
     await connection.close()
@@ -77,6 +78,7 @@ async def test_a_sentinel_that_asks_for_a_password_is_told_that_of_the_url(
         url = watched.url.replace("//", f"//{user}{PASSWORD}@")
         async with worker_at(url) as worker:
             assert await find_obstacle(worker.redis) is None
+        await confirm_something(url)
         bearer = BearerLookup(url)
         assert await bearer.lookup(make_access_token("0a3").text) is None
         await bearer.close()

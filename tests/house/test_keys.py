@@ -9,6 +9,7 @@ import redis
 from service.config.wiring import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.durability import DISK
 from service.registry.seed_file.reader import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
@@ -98,7 +99,7 @@ async def test_every_key_stands_in_the_table_and_every_row_is_true(
     table = read_table()
     seen = set[Row]()
     broken = BreakingConnection(make_settings(), calls=1)
-    durable = StoreClient(make_redis_url(make_settings()), durability="disk")
+    durable = StoreClient(make_redis_url(make_settings()), durability=DISK)
     async for operation in every_kind_of_key(worker, http, broken, durable):
         for key, found_type, left_ms in look_at_every_key(store):
             rows = [row for row in table if row.fits(key)]

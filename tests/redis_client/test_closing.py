@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.durability import REPLICA
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from tests.conftest import MakeSettings
@@ -43,7 +44,7 @@ async def test_a_connection_closed_while_it_is_made_leaves_no_socket_open(
     before, tasks = count_open_files(), asyncio.all_tasks()
     left_open = []
     for turns in range(TURNS):
-        connection = StoreClient(parse_redis_url(url), durability="replica")
+        connection = StoreClient(parse_redis_url(url), durability=REPLICA)
         task = asyncio.ensure_future(work(connection))
         for _ in range(turns):
             await asyncio.sleep(0)

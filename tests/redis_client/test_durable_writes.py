@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from service.redis_client.durability import REPLICA
 from service.redis_client.durable_writes import MAX_LEASED, ConfirmationPool
 from service.redis_client.options import ConnectionOptions
 from service.redis_client.topology import ClusterTopology, SingleServerTopology
@@ -22,7 +23,7 @@ async def test_a_master_whose_connections_are_all_lent_holds_up_no_other() -> No
     async with scripted_cluster(2) as cluster:
         url = parse_redis_url(cluster.url)
         topology = ClusterTopology(ConnectionOptions(url, "requests"))
-        pool = ConfirmationPool(url, topology, "replica")
+        pool = ConfirmationPool(url, topology, REPLICA)
         stuck, fine = [await topology.find(key_of(cluster.make_token(node)).decode()) for node in cluster.nodes]
         lease = await asyncio.gather(*(pool.acquire(stuck) for _ in range(MAX_LEASED)))
         waiting = [asyncio.ensure_future(pool.acquire(stuck)) for _ in range(MAX_LEASED)]
@@ -49,7 +50,7 @@ async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypa
         master = await topology.find("key")
         await master.reads.get_connection()
         resolve(monkeypatch, "redis.example", "127.0.0.2")
-        pool = ConfirmationPool(url, topology, "replica")
+        pool = ConfirmationPool(url, topology, REPLICA)
 
         lease = await pool.acquire(master)
 

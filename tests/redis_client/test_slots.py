@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable, start_budget
-from service.redis_client.durability import Durability
+from service.redis_client.durability import DISK, MEMORY, Durability
 from service.redis_client.durable_writes import MAX_LEASED
 from service.redis_client.slots import RETRY_DELAY_SECONDS, SlotIsMoving, get_slot, list_unsettled, parse_own_slots
 from service.redis_client.url import parse_redis_url
@@ -49,7 +49,7 @@ class MovingCluster:
         self.refusals += 1
 
     @asynccontextmanager
-    async def connect(self, durability: Durability = "memory") -> AsyncIterator[StoreClient]:
+    async def connect(self, durability: Durability = MEMORY) -> AsyncIterator[StoreClient]:
         url = parse_redis_url(self.cluster.url)
         connection = StoreClient(url, durability=durability, on_moving_slot=self.refuse)
         await connection.read("GET", self.key)
@@ -147,7 +147,7 @@ async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(
         async with connection.durable(key.partition("{")[2].partition("}")[0]) as scripts:
             return await scripts.run(DERIVES, [key], ARGUMENTS)
 
-    async with moving.connect("disk") as connection:
+    async with moving.connect(DISK) as connection:
         waiting = [asyncio.create_task(change(connection, moving.key)) for _ in range(2 * MAX_LEASED)]
         await until(lambda: moving.refusals > MAX_LEASED)
         served = asyncio.create_task(change(connection, other))

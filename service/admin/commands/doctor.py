@@ -70,7 +70,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
         "Redis", "noeviction, append-only file, memory limit", checks.look_at_servers(memory, persistence, statistics)
     )
     durability = choose_durability(context.settings)
-    if durability != "memory":
+    if durability.level != "memory":
         findings.append(await _look_at_durability(context, durability))
     findings += [finding async for finding in _look_at_slots(context)]
     findings.append(await _look_at_clock(context))

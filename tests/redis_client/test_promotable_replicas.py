@@ -1,0 +1,142 @@
+"""The replicas that Sentinels could promote, of which each must confirm a durable write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+
+import pytest
+
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.sentinels import SURVEY_SECONDS, Sentinels
+from service.redis_client.staggered import ASK_SECONDS
+from service.redis_client.url import parse_redis_url
+from tests.redis_client.scripted_cluster import array
+from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
+from tests.redis_client.settled_time import SettledTime
+
+pytestmark = pytest.mark.clause("decided-durability", "decided-redis-sentinel")
+
+MASTER = ("127.0.0.1", 7000)
+REPLICAS = ("slave", "slave")
+SLOWER_THAN_THE_PAUSE = 0.4
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[list[ScriptedRedis]]:
+    """Three Sentinels that name the same master with two replicas."""
+    async with AsyncExitStack() as stack:
+        sentinels = [await stack.enter_async_context(scripted_redis()) for _ in range(3)]
+        for sentinel in sentinels:
+            report(sentinel)
+        yield sentinels
+
+
+def report(
+    sentinel: ScriptedRedis,
+    replicas: Sequence[str] = REPLICAS,
+    master: str = "master",
+    priority: int = 100,
+    port: int = 7000,
+) -> None:
+    """Let the Sentinel report these flags of the master and its replicas."""
+    masters = array(describe(master, port, 100))
+    slaves = array(*(describe(flags, 7001 + number, priority) for number, flags in enumerate(replicas)))
+    sentinel.answer = lambda command: masters if command[1].upper() == b"MASTERS" else slaves
+
+
+def describe(flags: str, port: int, priority: int) -> bytes:
+    name = "tokens" if flags.startswith("master") else f"127.0.0.1:{port}"
+    fields = {"name": name, "ip": "127.0.0.1", "port": str(port), "flags": flags, "slave-priority": str(priority)}
+    return array(*(bulk(word.encode()) for field in fields.items() for word in field))
+
+
+async def count(settled_time: SettledTime, scripted: Sequence[ScriptedRedis], seconds: float = ASK_SECONDS) -> int:
+    nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
+    sentinels = Sentinels(parse_redis_url(f"redis+sentinel://{nodes}/tokens"))
+    try:
+        return await settled_time.run(sentinels.count_promotable(MASTER), 2 * seconds)
+    finally:
+        await sentinels.close()
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        ([REPLICAS] * 3, 2),
+        ([()] * 3, 1),
+        ([("slave", "slave,s_down")] * 3, 1),
+        ([("slave,o_down,s_down", "slave,s_down")] * 3, 1),
+        ([("slave", "slave,disconnected")] * 3, 2),
+        ([("slave", "slave,s_down"), ("slave", "slave,s_down"), REPLICAS], 2),
+        ([("slave",), ("slave",), REPLICAS], 2),
+    ],
+)
+async def test_a_replica_counts_until_all_report_it_down(
+    settled_time: SettledTime, scripted: list[ScriptedRedis], reports: list[Sequence[str]], expected: int
+) -> None:
+    for sentinel, replicas in zip(scripted, reports, strict=True):
+        report(sentinel, replicas)
+
+    assert await count(settled_time, scripted) == expected
+
+
+async def test_a_replica_that_is_never_promoted_does_not_count(
+    settled_time: SettledTime, scripted: list[ScriptedRedis]
+) -> None:
+    for sentinel in scripted:
+        report(sentinel, ("slave", "slave", "slave"), priority=0)
+
+    assert await count(settled_time, scripted) == 1
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(
+    ("flags", "port"), [("master,failover_in_progress", 7000), ("master", 7001)], ids=["failover", "two masters"]
+)
+async def test_nothing_is_confirmed_during_a_switch(
+    settled_time: SettledTime, scripted: list[ScriptedRedis], number: int, flags: str, port: int
+) -> None:
+    report(scripted[number], master=flags, port=port)
+
+    with pytest.raises(StoreUnavailable, match="changing the master"):
+        await count(settled_time, scripted)
+
+
+async def test_nothing_is_confirmed_for_another_master(
+    settled_time: SettledTime, scripted: list[ScriptedRedis]
+) -> None:
+    for sentinel in scripted:
+        report(sentinel, port=7001)
+
+    with pytest.raises(StoreUnavailable, match="another master"):
+        await count(settled_time, scripted)
+
+
+async def test_more_than_half_of_the_sentinels_must_report(
+    settled_time: SettledTime, scripted: list[ScriptedRedis]
+) -> None:
+    scripted[0].mute()
+    assert await count(settled_time, scripted) == 2
+
+    report(scripted[1], master="master,s_down")
+    with pytest.raises(StoreUnavailable, match="1 of 3 Sentinels"):
+        await count(settled_time, scripted)
+
+
+async def test_slow_sentinels_are_waited_for(settled_time: SettledTime, scripted: list[ScriptedRedis]) -> None:
+    for sentinel in scripted:
+        sentinel.delay = lambda _: SLOWER_THAN_THE_PAUSE
+
+    assert await count(settled_time, scripted) == 2
+
+
+async def test_sentinels_are_asked_once_a_second(settled_time: SettledTime, scripted: list[ScriptedRedis]) -> None:
+    nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
+    sentinels = Sentinels(parse_redis_url(f"redis+sentinel://{nodes}/tokens"))
+    for _ in range(20):
+        assert await settled_time.run(sentinels.count_promotable(MASTER), ASK_SECONDS) == 2
+        await settled_time.let_pass(SURVEY_SECONDS / 10)
+
+    assert {sentinel.count("SENTINEL", "MASTERS") for sentinel in scripted} == {2}
+    await sentinels.close()
