@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx2
 
-from tests.cluster.nodes import Shard, Watched
+from tests.cluster.nodes import MASTER_NAME, Shard, Watched
 from tests.support.clients_and_users import assert_error
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import run_loop_once
@@ -29,6 +29,16 @@ async def advance_until_done(
                 assert_error(answer, 503, "temporarily_unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
             await run_loop_once()
+
+
+def order_switch(shard: Shard, *how: str) -> None:
+    """Order a planned failover. `how` are the options of CLUSTER FAILOVER."""
+    if isinstance(shard, Watched):
+        with shard.sentinels[0].connect() as sentinel:
+            sentinel.sentinel_failover(MASTER_NAME)
+    else:
+        with shard.replica.connect() as replica:
+            replica.execute_command("CLUSTER", "FAILOVER", *how)
 
 
 def wait_for_promotion(shard: Shard) -> None:

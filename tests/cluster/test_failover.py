@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from service.app import build_app
-from service.config.settings import load_settings
 from service.protocol.user import identify_user
-from service.worker import Worker
 from tests.cluster.failovers import advance_until_done
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
-from tests.conftest import SECRET_KEY, SEED, http_client_for, make_code, running_lifespan
+from tests.cluster.workers import service_at, shard_of_alice
+from tests.conftest import make_code
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -27,26 +24,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster"), replicas=1) as cluster:
         yield cluster
-
-
-@asynccontextmanager
-async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
-    settings = {
-        "REDIS_URL": url,
-        "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
-        "TOKEN_SERVICE_SEED_FILE": str(SEED),
-        "TOKEN_SERVICE_DURABILITY": durability,
-        "LOG_LEVEL": "warning",
-    }
-    worker = Worker(load_settings(settings), lambda: 0)
-    app = build_app(worker)
-    async with running_lifespan(app), http_client_for(app) as http:
-        yield worker, http
-
-
-def shard_of_alice(cluster: Cluster) -> Shard:
-    identity = identify_user(ALICE.realm, ALICE.username)
-    return cluster.shards[cluster.node_of(f"family:{{{identity.shard}}}:x")]
 
 
 async def put_back(cluster: Cluster, shard: Shard) -> None:

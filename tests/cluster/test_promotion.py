@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.cluster.nodes import Watched, running_sentinel
-from tests.cluster.test_failover import service_at
+from tests.cluster.workers import service_at
 from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, assert_error, tokens_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer

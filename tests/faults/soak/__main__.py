@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.faults.soak.checker import Durability, Promise
 from tests.faults.soak.clock import read_clock
-from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
+from tests.faults.soak.replicated import running_three_and_three, running_watched_servers
 from tests.faults.soak.run import Soak
 from tests.faults.soak.servers import Servers, running_single_server
 
@@ -31,7 +31,7 @@ FAULTS_OF_A_ROUND: Final = 6
 DURABILITIES: Final[tuple[Durability, ...]] = ("memory", "replica", "disk")
 TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractContextManager[Servers]]]] = {
     "single": running_single_server,
-    "sentinel": running_watched_pair,
+    "sentinel": running_watched_servers,
     "cluster": running_three_and_three,
 }
 

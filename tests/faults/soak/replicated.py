@@ -1,4 +1,4 @@
-"""Grounds where a replica takes a dead master's place: a Redis Cluster, and a pair under Sentinels."""
+"""Grounds where a replica takes a master's place: a Redis Cluster, and a master with two replicas under Sentinels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from redis.crc import key_slot
 
 from service.protocol.user import identify_user
 from service.store.keys import REGISTRY_SHARD
+from tests.cluster.failovers import order_switch
 from tests.cluster.moving import find_own_slots, move_atomically, moves_atomically, moving_slot
 from tests.cluster.nodes import Cluster, Shard, running_cluster, running_sentinel
 from tests.faults.deployment import KEEPS_DATA
@@ -40,7 +41,7 @@ class _Nodes(Protocol):
 
 
 class Replicated(Servers):
-    """Shards with a replica each."""
+    """Shards with one replica or more."""
 
     def __init__(
         self,
@@ -57,12 +58,21 @@ class Replicated(Servers):
     def faults(self) -> Mapping[str, Inject]:
         return {
             **super().faults,
+            "switch_master": self.switch_master,
             "kill_master": self.kill_master,
             "freeze_master": self.freeze_master,
             "lose_writes": self.lose_writes,
             "kill_replica": self.kill_replica,
             "flush_scripts": self.flush_scripts,
         }
+
+    def switch_master(self, rng: random.Random) -> Fault:
+        """A planned failover, for which an operator asks."""
+        place, started = self._pick_copied_shard(rng)
+        shard = self._shards[place]
+        order_switch(shard)
+        shard.wait_for_promotion()
+        return self._failed_over("switch_master", place, started, read_clock())
 
     def kill_master(self, rng: random.Random) -> Fault:
         """kill -9; its replica takes over, and some time after that it comes back as a replica."""
@@ -206,9 +216,9 @@ def _tag_of(username: str) -> str:
 
 
 @contextmanager
-def running_watched_pair(folder: Path, variables: Mapping[str, str]) -> Iterator[Replicated]:
-    """A master and a replica under three Sentinels."""
-    with running_sentinel(folder, sentinels=3, options=KEEPS_DATA) as watched:
+def running_watched_servers(folder: Path, variables: Mapping[str, str]) -> Iterator[Replicated]:
+    """A master and two replicas under three Sentinels."""
+    with running_sentinel(folder, replicas=2, sentinels=3, options=KEEPS_DATA) as watched:
         servers = Replicated(folder, watched, [watched], variables)
         with servers.running_instances():
             yield servers

@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.soak.checker import Durability, Promise
 from tests.faults.soak.load import Load, Session
-from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
+from tests.faults.soak.replicated import running_three_and_three, running_watched_servers
 from tests.faults.soak.run import Soak
 from tests.faults.soak.servers import Servers, running_single_server
 from tests.support.loop_time import LoopTime
@@ -26,7 +26,7 @@ VARIABLES = {"TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
 WAITS_FOR_REPLICA = VARIABLES | {"TOKEN_SERVICE_DURABILITY": "replica"}
 KINDS = {"login", "exchange", "refresh", "revoke", "verify", "introspect"}
 MIN_ALIVE = 6
-FAILOVERS = ("kill_master", "freeze_master", "lose_writes")
+FAILOVERS = ("switch_master", "kill_master", "freeze_master", "lose_writes")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_no_invariant_breaks_while_masters_of_a_cluster_die_and_freeze_and_slots
 @pytest.mark.clause("decided-redis-sentinel", "decided-durability", "decided-i7-revocation-is-final")
 @pytest.mark.clause("decided-i10-outage-is-not-theft")
 def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_path: Path) -> None:
-    with running_watched_pair(tmp_path, WAITS_FOR_REPLICA) as servers:
+    with running_watched_servers(tmp_path, WAITS_FOR_REPLICA) as servers:
         report = soak_on(servers, "replica", FAILOVERS * 3).report
 
         assert report.violations == []
@@ -98,7 +98,7 @@ def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_pa
 @pytest.mark.long
 def test_a_service_that_waits_for_no_replica_is_found_out(tmp_path: Path) -> None:
     """Otherwise those above would prove nothing: what they promise is broken here, and no more than that."""
-    with running_watched_pair(tmp_path, VARIABLES) as servers:
+    with running_watched_servers(tmp_path, VARIABLES) as servers:
         tries = (soak_on(servers, "replica", ["lose_writes"] * 4).report for _ in range(5))
         guilty = next(report for report in tries if report.violations)
         innocent = soak_on(servers, "memory", ["lose_writes"] * 4).report

@@ -1,0 +1,157 @@
+"""No revocation that was answered is undone when a master is replaced: by plan, after a freeze, or after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from tests.cluster.failovers import order_switch
+from tests.cluster.nodes import MASTER_NAME, Shard, Watched, running_cluster, running_sentinel
+from tests.cluster.workers import service_at, shard_of_alice
+from tests.faults.deployment import KEEPS_DATA
+from tests.faults.soak.clock import rest
+from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, tokens_of
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until_true, wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.clause("decided-durability", "decided-i7-revocation-is-final")]
+
+LANES = 8
+ANSWERED_BEFORE, ANSWERED = 100, 1_000
+FREEZES = (1.0, 1.9, 2.2, 2.5, 4.0)
+"""Seconds. A server counts as down after 1.5 s."""
+DOWN_AFTER_MS = 1_500
+RNG = random.Random(0)
+
+Event = Callable[[Shard], None]
+
+
+def freeze(seconds: float) -> Event:
+    def inject(shard: Shard) -> None:
+        with shard.master.frozen():
+            rest(RNG, seconds, seconds)
+
+    return inject
+
+
+def kill(shard: Shard) -> None:
+    killed = shard.master
+    shard.kill_master()
+    shard.wait_for_promotion()
+    shard.restart(killed)
+
+
+def switch(*how: str) -> Event:
+    def inject(shard: Shard) -> None:
+        order_switch(shard, *how)
+        shard.wait_for_promotion()
+
+    return inject
+
+
+def follow(shard: Shard) -> None:
+    """Wait until exactly one server is a master that all others follow, and note which."""
+
+    def is_settled() -> bool:
+        with suppress(redis.RedisError, AssertionError):
+            parts = {server.port: read_part(server.connect) for server in shard.servers}
+            masters = [port for port, (role, _) in parts.items() if role == "master"]
+            if len(masters) == 1 and all(part in (("master", 0), ("slave", masters[0])) for part in parts.values()):
+                servers = sorted(shard.servers, key=lambda server: server.port != masters[0])
+                shard.master, shard.replicas = servers[0], servers[1:]
+                return not isinstance(shard, Watched) or is_named_by_all(shard)
+        return False
+
+    wait_until(is_settled, "one master")
+    shard.wait_until_copied()
+
+
+def read_part(connect: Callable[[], redis.Redis]) -> tuple[str, int]:
+    with connect() as client:
+        told = client.info("replication")
+        return told["role"], told.get("master_port", 0)
+
+
+def is_named_by_all(watched: Watched) -> bool:
+    for sentinel in watched.sentinels:
+        with sentinel.connect() as client:
+            told = client.sentinel_masters()[MASTER_NAME]
+            if told["port"] != watched.master.port or "failover_in_progress" in told["flags"]:
+                return False
+    return True
+
+
+async def revoke_through(http: httpx2.AsyncClient, shard: Shard, event: Event) -> list[str]:
+    """Return the access tokens whose revocation was answered before, during and after the event."""
+    answered: list[str] = []
+    is_over = False
+
+    async def log_in_and_revoke() -> None:
+        while not is_over or len(answered) < ANSWERED:
+            login = await PHONE_APP.log_in(http, ALICE)
+            if login.status_code == 200:
+                tokens = tokens_of(login)
+                revoked = (await PHONE_APP.revoke(http, tokens["refresh_token"])).status_code == 200
+                answered.extend([tokens["access_token"]] * revoked)
+
+    def inject() -> None:
+        wait_until(lambda: len(answered) >= ANSWERED_BEFORE, "revocations before the event")
+        event(shard)
+        follow(shard)
+
+    lanes = [asyncio.create_task(log_in_and_revoke()) for _ in range(LANES)]
+    await asyncio.to_thread(inject)
+    is_over = True
+    await asyncio.gather(*lanes)
+    return answered
+
+
+async def find_undone(shard: Shard, url: str, durability: str, events: Sequence[Event], time: LoopTime) -> list[int]:
+    """Return the number of undone revocations for each event."""
+    undone = []
+    with time.running_at(1):
+        async with service_at(url, durability) as (worker, http):
+            for event in events:
+                answered = await revoke_through(http, shard, event)
+                assert len(set(answered)) >= ANSWERED
+                alive = await worker.redis.read_many([("EXISTS", access_key_of(token)) for token in answered])
+                undone.append(sum(alive))
+                await until_true(lambda: is_answered(http), "revocations after the event")
+    return undone
+
+
+async def is_answered(http: httpx2.AsyncClient) -> bool:
+    login = await PHONE_APP.log_in(http, ALICE)
+    return (
+        login.status_code == 200 and (await PHONE_APP.revoke(http, tokens_of(login)["access_token"])).status_code == 200
+    )
+
+
+@pytest.mark.clause("decided-redis-sentinel")
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_sentinel_undoes_no_answered_revocation(tmp_path: Path, loop_time: LoopTime, replicas: int) -> None:
+    events = [switch(), *map(freeze, FREEZES), kill]
+    with running_sentinel(
+        tmp_path, replicas=replicas, sentinels=3, down_after_ms=DOWN_AFTER_MS, options=KEEPS_DATA
+    ) as watched:
+        undone = await find_undone(watched, watched.url, "replica", events, loop_time)
+
+    assert undone == [0] * len(events)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_cluster_undoes_no_answered_revocation(tmp_path: Path, loop_time: LoopTime, replicas: int) -> None:
+    events = [switch(), switch("TAKEOVER"), *map(freeze, FREEZES), kill]
+    with running_cluster(tmp_path, replicas=replicas, timeout_ms=DOWN_AFTER_MS, options=KEEPS_DATA) as cluster:
+        shard = shard_of_alice(cluster)
+        undone = await find_undone(shard, cluster.url, f"replica:{replicas}", events, loop_time)
+
+    assert undone == [0] * len(events)
