@@ -242,6 +242,15 @@ async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str, pau
 
 
 @pytest.mark.clause("decided-durability")
+async def test_as_many_replicas_as_named_must_confirm(master: RedisServer, replica: RedisServer) -> None:
+    for durability, status in (("replica:1", 200), ("replica:2", 503)):
+        async with service_on(master, durability) as (worker, http):
+            answer = await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)
+
+            assert answer.status_code == status
+
+
+@pytest.mark.clause("decided-durability")
 async def test_a_server_that_writes_no_file_confirms_nothing_of_a_disk(master: RedisServer) -> None:
     async with service_on(master, "memory") as (worker, _):
         code = await make_code(worker)
