@@ -21,7 +21,7 @@ from tests.conftest import MakeSettings
 from tests.faults.deployment import start_sessions
 from tests.redis_client.listener import Memory
 from tests.redis_client.lookups import lookup_at, remember
-from tests.redis_client.moving_masters import put_token, sentinel_of, url_of
+from tests.redis_client.moving_masters import name, put_token, say_master, sentinel_of, url_of
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, scripted_redis
 from tests.redis_client.settled_time import SettledTime
@@ -259,4 +259,24 @@ async def test_the_sentinels_are_watched_once_for_all(settled_time: SettledTime,
         await settled_time.let_pass_until(lambda: sentinel.count("SENTINEL") > heard, WATCH_SECONDS)
 
         assert sentinel.accepted == 1
+        await router.close()
+
+
+@pytest.mark.clause("decided-redis-sentinel")
+@pytest.mark.parametrize("is_read", [True, False], ids=["reads", "writes"])
+async def test_each_connection_follows_the_sentinels(
+    settled_time: SettledTime, servers: list[RedisServer], is_read: bool
+) -> None:
+    """The old master may be a master still, by its own word."""
+    async with sentinel_of(servers[0]) as sentinel:
+        router = make_router(url_of(sentinel))
+        command = ("CONFIG", "GET", "port")
+        before: dict[bytes, bytes] = await router.get().ask("key", command, is_read=is_read)
+        name(sentinel, say_master(servers[1]))
+        await settled_time.let_pass(2 * WATCH_SECONDS)
+        after: dict[bytes, bytes] = await settled_time.run(
+            router.get().ask("key", command, is_read=is_read), WATCH_SECONDS
+        )
+
+        assert [told[b"port"] for told in (before, after)] == [str(server.port).encode() for server in servers[:2]]
         await router.close()
