@@ -13,7 +13,7 @@ import pytest
 from service.protocol.user import identify_user
 from tests.cluster.failovers import advance_until_done
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
-from tests.cluster.workers import service_at, shard_of_alice
+from tests.cluster.workers import service_at, shard_of
 from tests.conftest import make_code
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
 from tests.support.loop_time import LoopTime
@@ -48,7 +48,7 @@ async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_p
     cluster: Cluster, loop_time: LoopTime, number: signal.Signals
 ) -> None:
     """A frozen master keeps its connections open and is silent. Only the map tells that it was replaced."""
-    shard = shard_of_alice(cluster)
+    shard = shard_of(cluster, ALICE.username)
     async with service_at(cluster.url, "replica") as (worker, http):
         kept, revoked = [
             tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)) for _ in range(2)

@@ -13,7 +13,6 @@ from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.cluster.nodes import Cluster, Shard
 from tests.conftest import SECRET_KEY, SEED, http_client_for, running_lifespan
-from tests.support.clients_and_users import ALICE
 
 
 @asynccontextmanager
@@ -38,6 +37,6 @@ async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tupl
         yield worker, http
 
 
-def shard_of_alice(cluster: Cluster) -> Shard:
-    identity = identify_user(ALICE.realm, ALICE.username)
+def shard_of(cluster: Cluster, username: str) -> Shard:
+    identity = identify_user("main", username)
     return cluster.shards[cluster.node_of(f"family:{{{identity.shard}}}:x")]
