@@ -1,9 +1,11 @@
-"""A connection to Redis that fails after a number of calls, as if its process died or Redis went away."""
+"""Connections to Redis that fail or do something between calls, and a Redis that loses its last writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import redis
 
 from service.config.settings import Settings
 from service.redis_client.connection import Command
@@ -50,3 +52,48 @@ class BreakingConnection(StoreClient):
         if self._left == 0:
             raise StoreUnavailable("broken by the test")
         self._left -= 1
+
+
+class InterposedConnection(StoreClient):
+    """A store client that awaits `before` with the number of each script, from 0 on, before it runs the script."""
+
+    def __init__(self, settings: Settings, before: Callable[[int], Awaitable[object]]) -> None:
+        assert settings.redis_url is not None
+        super().__init__(parse_redis_url(settings.redis_url))
+        self.scripts_run = 0
+        self._before = before
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+        await self._before(self.scripts_run)
+        self.scripts_run += 1
+        return await super().run(script, keys, arguments)
+
+
+class Rollback:
+    """Copies of all keys of a shard in earlier states, to return to one as a failover does that loses writes."""
+
+    def __init__(self, store: redis.Redis, shard: str) -> None:
+        self._store = store
+        self._shard = shard
+        self._states = 0
+
+    def forget(self) -> None:
+        """Delete everything of the shard but its users, and the saved states."""
+        for key in map(str, self._store.scan_iter(f"*{{{self._shard}}}*", count=1000)):
+            if self._store.ttl(key) >= 0 or key.startswith("state "):
+                self._store.delete(key)
+
+    def save(self) -> None:
+        for key in self._list_keys():
+            self._store.copy(key, f"state {self._states}:{key}")
+        self._states += 1
+
+    def return_to(self, state: int) -> None:
+        for key in self._list_keys():
+            self._store.delete(key)
+        for copy in map(str, self._store.scan_iter(f"state {state}:*", count=1000)):
+            self._store.copy(copy, copy.partition(":")[2])
+
+    def _list_keys(self) -> list[str]:
+        keys = map(str, self._store.scan_iter(f"*{{{self._shard}}}*", count=1000))
+        return [key for key in keys if not key.startswith("state ")]
