@@ -16,72 +16,67 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 
 
-class BreakingConnection(StoreClient):
-    """A store client that allows `calls` calls and refuses all further ones.
-
-    Calls of the lock are always allowed, since a lock that is not released is held for long.
-    """
-
-    def __init__(self, settings: Settings, *, calls: int) -> None:
-        assert settings.redis_url is not None
-        super().__init__(parse_redis_url(settings.redis_url))
-        self._left = calls
-
-    async def read(self, *command: str | int) -> Any:
-        self._count()
-        return await super().read(*command)
-
-    async def write(self, *command: str | bytes | int) -> Any:
-        self._count()
-        return await super().write(*command)
-
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        if not script.name.endswith("_lock"):
-            self._count()
-        return await super().run(script, keys, arguments)
-
-    async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
-        self._count()
-        return await super().read_many(commands, master)
-
-    async def write_many(self, commands: Sequence[Command]) -> list[Any]:
-        self._count()
-        return await super().write_many(commands)
-
-    def _count(self) -> None:
-        if self._left == 0:
-            raise StoreUnavailable("broken by the test")
-        self._left -= 1
-
-
 class InterposedConnection(StoreClient):
-    """A store client that awaits `before` with the number of each script, from 0 on, before it runs the script."""
+    """A store client that awaits `before` with the number of each call, from 0 on, before it makes the call.
+
+    Calls of the lock do not count, since a lock that is not released is held for long.
+    """
 
     def __init__(self, settings: Settings, before: Callable[[int], Awaitable[object]]) -> None:
         assert settings.redis_url is not None
         super().__init__(parse_redis_url(settings.redis_url))
-        self.scripts_run = 0
+        self.calls = 0
         self._before = before
 
+    async def read(self, *command: str | int) -> Any:
+        await self._count()
+        return await super().read(*command)
+
+    async def write(self, *command: str | bytes | int) -> Any:
+        await self._count()
+        return await super().write(*command)
+
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        await self._before(self.scripts_run)
-        self.scripts_run += 1
+        if not script.name.endswith("_lock"):
+            await self._count()
         return await super().run(script, keys, arguments)
+
+    async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
+        await self._count()
+        return await super().read_many(commands, master)
+
+    async def write_many(self, commands: Sequence[Command]) -> list[Any]:
+        await self._count()
+        return await super().write_many(commands)
+
+    async def _count(self) -> None:
+        number = self.calls
+        self.calls += 1
+        await self._before(number)
+
+
+class BreakingConnection(InterposedConnection):
+    """A store client that allows `calls` calls and refuses all further ones.
+
+    So it behaves as if its process died or Redis went away.
+    """
+
+    def __init__(self, settings: Settings, *, calls: int) -> None:
+        async def refuse(number: int) -> None:
+            if number >= calls:
+                raise StoreUnavailable("broken by the test")
+
+        super().__init__(settings, refuse)
 
 
 class Rollback:
-    """Copies of all keys of a shard in earlier states, to return to one as a failover does that loses writes."""
+    """Copies of all keys in earlier states, to return to one as a failover does that loses writes."""
 
-    def __init__(self, store: redis.Redis, shard: str) -> None:
+    def __init__(self, store: redis.Redis) -> None:
         self._store = store
-        self._shard = shard
         self._states = 0
-
-    def forget(self) -> None:
-        """Delete everything of the shard but its users, and the saved states."""
-        for key in map(str, self._store.scan_iter(f"*{{{self._shard}}}*", count=1000)):
-            if self._store.ttl(key) >= 0 or key.startswith("state "):
-                self._store.delete(key)
+        for key in map(str, store.scan_iter("state *", count=1000)):
+            store.delete(key)
 
     def save(self) -> None:
         for key in self._list_keys():
@@ -95,5 +90,10 @@ class Rollback:
             self._store.copy(copy, copy.partition(":")[2])
 
     def _list_keys(self) -> list[str]:
-        keys = map(str, self._store.scan_iter(f"*{{{self._shard}}}*", count=1000))
-        return [key for key in keys if not key.startswith("state ")]
+        return [key for key in map(str, self._store.scan_iter(count=1000)) if not key.startswith("state ")]
+
+
+def replace_master(store: redis.Redis) -> None:
+    """Let the server begin another history of writes, as a promoted replica does."""
+    store.replicaof("127.0.0.1", "1")
+    store.replicaof("NO", "ONE")
