@@ -66,9 +66,9 @@ class RegistryLock(RedisLock):
         self._check_masters = await watch_masters(self._redis)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        await super().__aexit__(kind, *rest)
-        if kind is None:
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
+        if error[0] is None:
             await self._check_masters()
 
     async def renew(self) -> None:
