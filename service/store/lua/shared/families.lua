@@ -128,6 +128,7 @@ end
 
 -- Returns true if each word of `wanted` is in `allowed`.
 local function covers(allowed, wanted)
+  if allowed == wanted then return true end
   allowed = ' ' .. allowed .. ' '
   for word in string.gmatch(wanted, '%S+') do
     if not string.find(allowed, ' ' .. word .. ' ', 1, true) then return false end
