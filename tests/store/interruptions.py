@@ -83,11 +83,13 @@ class Rollback:
             self._store.copy(key, f"state {self._states}:{key}")
         self._states += 1
 
-    def return_to(self, state: int) -> None:
-        for key in self._list_keys():
+    def return_to(self, state: int, *, is_lost: Callable[[str], bool] = lambda _: True) -> None:
+        """Return the keys to the state of which the changes are lost."""
+        for key in filter(is_lost, self._list_keys()):
             self._store.delete(key)
         for copy in map(str, self._store.scan_iter(f"state {state}:*", count=1000)):
-            self._store.copy(copy, copy.partition(":")[2])
+            if is_lost(key := copy.partition(":")[2]):
+                self._store.copy(copy, key)
 
     def _list_keys(self) -> list[str]:
         return [key for key in map(str, self._store.scan_iter(count=1000)) if not key.startswith("state ")]

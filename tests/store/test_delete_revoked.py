@@ -100,6 +100,18 @@ async def test_the_one_to_keep_stays_until_everything_else_is_gone(sessions: Ses
     assert sessions.live(kept) == [False]
 
 
+@pytest.mark.clause("decided-revoke-all-many-sessions", "decided-revoke-all-issued-before")
+async def test_the_smallest_step_passes_what_stays(sessions: Sessions, clock: Clock) -> None:
+    """The key begins with `until` and the kept member, which expires first."""
+    kept = await sessions.start()
+    clock.advance(10)
+    (other,) = await set_aside(sessions, 1)
+
+    assert await delete(sessions, 1, kept, until_ms=sessions.now_ms()) == "finished"
+    assert (sessions.live(kept), sessions.live(other)) == ([True], [False])
+    assert set(sessions.store.zrange(REVOKED, 0, -1)) == {"until", kept.member}
+
+
 async def test_what_came_later_is_not_touched(sessions: Sessions) -> None:
     await set_aside(sessions, 2)
     later = await sessions.start()

@@ -84,7 +84,6 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
         ended = await context.session_scan.end_sessions(
             [client_id], lambda _: False, after_batch=check_masters, reason="console"
         )
-    await check_masters()
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
     output.done(f"All sessions with {client_id} have ended, codes included: {ended}.", client_id=client_id, ended=ended)
 
