@@ -16,43 +16,53 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 
 
+async def _do_nothing(_: int) -> None:
+    pass
+
+
 class InterposedConnection(StoreClient):
-    """A store client that awaits `before` with the number of each call, from 0 on, before it makes the call.
+    """A store client that awaits `before` and `after` with the number of each call, from 0 on.
 
     Calls of the lock do not count, since a lock that is not released is held for long.
     """
 
-    def __init__(self, settings: Settings, before: Callable[[int], Awaitable[object]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        before: Callable[[int], Awaitable[object]] = _do_nothing,
+        *,
+        after: Callable[[int], Awaitable[object]] = _do_nothing,
+    ) -> None:
         assert settings.redis_url is not None
         super().__init__(parse_redis_url(settings.redis_url))
         self.calls = 0
         self._before = before
+        self._after = after
 
     async def read(self, *command: str | int) -> Any:
-        await self._count()
-        return await super().read(*command)
+        return await self._call(super().read, *command)
 
     async def write(self, *command: str | bytes | int) -> Any:
-        await self._count()
-        return await super().write(*command)
+        return await self._call(super().write, *command)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        if not script.name.endswith("_lock"):
-            await self._count()
-        return await super().run(script, keys, arguments)
+        if script.name.endswith("_lock"):
+            return await super().run(script, keys, arguments)
+        return list(await self._call(super().run, script, keys, arguments))
 
     async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
-        await self._count()
-        return await super().read_many(commands, master)
+        return list(await self._call(super().read_many, commands, master))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
-        await self._count()
-        return await super().write_many(commands)
+        return list(await self._call(super().write_many, commands))
 
-    async def _count(self) -> None:
+    async def _call(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         number = self.calls
         self.calls += 1
         await self._before(number)
+        answer = await call(*arguments)
+        await self._after(number)
+        return answer
 
 
 class BreakingConnection(InterposedConnection):

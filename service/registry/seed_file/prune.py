@@ -72,7 +72,7 @@ class Pruning:
         await self._registry.put_user_seeds([(identity, mark_removal(digests)) for identity, digests in seeded])
         await self._registry.add_pending_users(identities)
         await self._registry.delete_users(identities)
-        await self._pending_revocations.run_user_revocations(lock, identities)
+        await self._pending_revocations.run_user_revocations(lock)
         await self._registry.forget_user_seeds(identities)
 
     async def _judge_entry(self, name: str, stored: str) -> Batch:
