@@ -31,6 +31,6 @@ def convert_old_family(field: dict[str, str]) -> dict[str, str]:
         "h": f"{field['h']} {expires_in_ms} {access_in_ms} {field['f']} {stale_below} {stale_in_ms}",
         **{name: field[name] for name in ("c", "u", "r", "k", "n") if name in field},
         **({"g": provider} if has_provider else {}),
-        **({"p": " ".join(map(convert_entry, replayed))} if replayed else {}),
+        **{f"p{number}": convert_entry(text) for number, text in enumerate(replayed)},
         **{name: convert_entry(text) if name.startswith("a") else text for name, text in entries.items()},
     }

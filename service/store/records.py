@@ -23,6 +23,7 @@ from service.store.old_families import convert_old_family
 _MAX_VERSION_CHARACTERS: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")
 _SPENT_FIELD: Final = re.compile(r"s\d+")
+_REPLAY_FIELD: Final = re.compile(r"p(\d+)")
 _DIGEST_WIDTH: Final = 22
 _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
 
@@ -165,6 +166,7 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             _parse_access_entry(text, created_ms) for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)
         )
         spent = (_parse_spent_entry(text) for name, text in field.items() if _SPENT_FIELD.fullmatch(name))
+        replayed = sorted((int(match[1]), match[0]) for match in map(_REPLAY_FIELD.fullmatch, field) if match)
         return FamilyRecord(
             head=head,
             created_ms=created_ms,
@@ -173,7 +175,7 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             subject=subject,
             client_id=field["c"],
             username=field["u"],
-            scope=field["r"],
+            scope=_parse_scope_field(field["r"]),
             grant_type=_GRANT_TYPES[grant_type],
             secret_used=secret_used == "1",
             sid=sid,
@@ -182,7 +184,7 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             floor=floor,
             access=tuple(sorted(access, key=lambda entry: entry.generation)),
             spent=tuple(sorted(spent)),
-            replayed=tuple(_parse_access_entry(text, created_ms) for text in field.get("p", "").split()),
+            replayed=tuple(_parse_access_entry(field[name], created_ms) for _, name in replayed),
             streak=field.get("k", ""),
             replays=field.get("n", ""),
         )
@@ -234,6 +236,11 @@ def _check_version(found: str, kind: str) -> None:
         raise StoreUnavailable(
             f"{kind} has a record of version {found[:_MAX_VERSION_CHARACTERS]!r}; this code knows version {VERSION}"
         )
+
+
+def _parse_scope_field(text: str) -> str:
+    """Return the scope. The words realm and role are left out of a long one."""
+    return text if text.startswith("realm:") else "realm:" + text.replace(" ", " role:")
 
 
 def _parse_access_entry(text: str, created_ms: int) -> AccessEntry:

@@ -5,6 +5,9 @@ index to the key `revoked`, from which the records are deleted. Each step is one
 deleted keys and the access tokens of the last family, so that other requests of the shard do not wait long. If a
 revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
+Each deletion gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
+script deletes nothing, and the revokeAll begins again.
+
 If the mark lies in the past, younger records survive. Their entries return from the key `revoked` to the index.
 
 Clauses: SPEC §3, §4.4, §7.5
@@ -16,6 +19,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.lock import Run
 from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient
@@ -26,6 +30,8 @@ from service.store.scripts import load_script
 MAX_KEYS: Final = 300
 MIN_MARK_LIFETIME_MS: Final = 60_000
 USERS_AT_ONCE: Final = 32
+MAX_MARKS: Final = 3
+"""The number of times that a revokeAll begins. One failover loses one mark, so the third is lost only in a fault."""
 
 _MARK: Final = load_script("mark_revoked")
 _DELETE: Final = load_script("delete_revoked")
@@ -58,15 +64,27 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
+        for _ in range(MAX_MARKS):
+            if await self._mark_and_delete(shard, subject, until_ms, kept_member, reason):
+                return
+        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; what is live is unknown")
+
+    async def _mark_and_delete(
+        self, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
+    ) -> bool:
+        """Return False if Redis has lost the mark, so that something may be live."""
         async with self._redis.durable(shard) as scripts:
             verdict = "resumed"
             while verdict == "resumed":
-                verdict = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
-                await self._delete(scripts.run, shard, subject, until_ms, kept_member, reason)
+                verdict, marked_ms = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
+                if not await self._delete(scripts.run, shard, subject, marked_ms, kept_member, reason):
+                    return False
         if kept_member:
             async with self._redis.durable(shard) as scripts:
-                await self._delete(scripts.run, shard, subject, until_ms, "", reason)
+                is_done = await self._delete(scripts.run, shard, subject, marked_ms, "", reason)
                 await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
+                return is_done
+        return True
 
     async def revoke_all_of(
         self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
@@ -107,16 +125,20 @@ class Revocations:
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 
-    async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
+    async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> tuple[str, int]:
+        """Return the verdict and the time of the mark."""
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
         arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS, self._redis.clock_offset_ms()]
-        return str((await run(_MARK, keys, arguments))[0])
+        verdict, marked_ms = await run(_MARK, keys, arguments)
+        return str(verdict), int(marked_ms)
 
     async def _delete(
-        self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
-    ) -> None:
+        self, run: Run, shard: str, subject: str, marked_ms: int, kept_member: str, reason: EndReason
+    ) -> bool:
+        """Delete what the mark covers. Returns False if Redis has lost the mark."""
         keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
-        arguments: list[str | int] = [self._max_keys, kept_member, until_ms, reason, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [self._max_keys, kept_member, marked_ms, reason, self._redis.clock_offset_ms()]
         verdict = "more"
         while verdict == "more":
             verdict = str((await run(_DELETE, keys, arguments))[0])
+        return verdict == "finished"

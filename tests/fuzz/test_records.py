@@ -31,8 +31,8 @@ OLD_FAMILY = (
 )
 """The fields of a hash that version 0.2.0 wrote, as text that can be bent."""
 FAMILY = (
-    b"v=2 1700000000000 8000000000000 p 1 1 subject|h=2 8000000000000 8000000000000 1 2 8000000000000 7:0:4688 p|"
-    b"c=shop|u=alice|r=realm:main role:enduser|g=\n\n|p=" + b"r" * 22 + b"8000000000000:1|k=1:1|n=1:1|"
+    b"v=2 1700000000000 8000000000000 p 1 1 subject|h=2 8000000000000 8000000000000 1 2 8000000000000 7:0:4688 p3:3|"
+    b"c=shop|u=alice|r=main enduser|g=\n\n|p3=" + b"r" * 22 + b"8000000000000:1|k=1:1|n=1:1|"
     b"a1=" + b"a" * 22 + b"1000:1|s3=0:0:1700000000500"
 )
 """The fields of a hash, as text that can be bent."""
@@ -93,6 +93,7 @@ pieces = st.one_of(data, st.just(b"\n"), json_values.map(msgspec.json.encode))
     "records.parse_browser_session",
     "records._parse_optional",
     "records._parse_access_entry",
+    "records._parse_scope_field",
     "records._parse_spent_entry",
     "session_scan._parse_code",
     "session_scan._parse_family",

@@ -156,6 +156,8 @@ async def delete_revoked(comparing: ComparingClient) -> None:
     await objects.must_start()
     await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
     await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
+    lost: list[str | int] = [2, "", await comparing.read_clock_ms() + 5_000, "revoke_all", comparing.offset_ms]
+    await comparing.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], lost)
 
 
 async def reserve_attempt(comparing: ComparingClient) -> None:

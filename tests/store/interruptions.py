@@ -1,9 +1,11 @@
-"""A connection to Redis that fails after a number of calls, as if its process died or Redis went away."""
+"""Connections to Redis that fail or do something between calls, and a Redis that loses its last writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import redis
 
 from service.config.settings import Settings
 from service.redis_client.connection import Command
@@ -14,39 +16,96 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 
 
-class BreakingConnection(StoreClient):
+async def _do_nothing(_: int) -> None:
+    pass
+
+
+class InterposedConnection(StoreClient):
+    """A store client that awaits `before` and `after` with the number of each call, from 0 on.
+
+    Calls of the lock do not count, since a lock that is not released is held for long.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        before: Callable[[int], Awaitable[object]] = _do_nothing,
+        *,
+        after: Callable[[int], Awaitable[object]] = _do_nothing,
+    ) -> None:
+        assert settings.redis_url is not None
+        super().__init__(parse_redis_url(settings.redis_url))
+        self.calls = 0
+        self._before = before
+        self._after = after
+
+    async def read(self, *command: str | int) -> Any:
+        return await self._call(super().read, *command)
+
+    async def write(self, *command: str | bytes | int) -> Any:
+        return await self._call(super().write, *command)
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+        if script.name.endswith("_lock"):
+            return await super().run(script, keys, arguments)
+        return list(await self._call(super().run, script, keys, arguments))
+
+    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
+        return list(await self._call(super().read_many, commands, master))
+
+    async def write_many(self, commands: Sequence[Command]) -> list[Any]:
+        return list(await self._call(super().write_many, commands))
+
+    async def _call(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        number = self.calls
+        self.calls += 1
+        await self._before(number)
+        answer = await call(*arguments)
+        await self._after(number)
+        return answer
+
+
+class BreakingConnection(InterposedConnection):
     """A store client that allows `calls` calls and refuses all further ones.
 
-    Calls of the lock are always allowed, since a lock that is not released is held for long.
+    So it behaves as if its process died or Redis went away.
     """
 
     def __init__(self, settings: Settings, *, calls: int) -> None:
-        assert settings.redis_url is not None
-        super().__init__(parse_redis_url(settings.redis_url))
-        self._left = calls
+        async def refuse(number: int) -> None:
+            if number >= calls:
+                raise StoreUnavailable("broken by the test")
 
-    async def read(self, *command: str | int) -> Any:
-        self._count()
-        return await super().read(*command)
+        super().__init__(settings, refuse)
 
-    async def write(self, *command: str | bytes | int) -> Any:
-        self._count()
-        return await super().write(*command)
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        if not script.name.endswith("_lock"):
-            self._count()
-        return await super().run(script, keys, arguments)
+class Rollback:
+    """Copies of all keys in earlier states, to return to one as a failover does that loses writes."""
 
-    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
-        self._count()
-        return await super().read_many(commands, master)
+    def __init__(self, store: redis.Redis) -> None:
+        self._store = store
+        self._states = 0
+        for key in map(str, store.scan_iter("state *", count=1000)):
+            store.delete(key)
 
-    async def write_many(self, commands: Sequence[Command]) -> list[Any]:
-        self._count()
-        return await super().write_many(commands)
+    def save(self) -> None:
+        for key in self._list_keys():
+            self._store.copy(key, f"state {self._states}:{key}")
+        self._states += 1
 
-    def _count(self) -> None:
-        if self._left == 0:
-            raise StoreUnavailable("broken by the test")
-        self._left -= 1
+    def return_to(self, state: int, *, is_lost: Callable[[str], bool] = lambda _: True) -> None:
+        """Return the keys to the state of which the changes are lost."""
+        for key in filter(is_lost, self._list_keys()):
+            self._store.delete(key)
+        for copy in map(str, self._store.scan_iter(f"state {state}:*", count=1000)):
+            if is_lost(key := copy.partition(":")[2]):
+                self._store.copy(copy, key)
+
+    def _list_keys(self) -> list[str]:
+        return [key for key in map(str, self._store.scan_iter(count=1000)) if not key.startswith("state ")]
+
+
+def replace_master(store: redis.Redis) -> None:
+    """Let the server begin another history of writes, as a promoted replica does."""
+    store.replicaof("127.0.0.1", "1")
+    store.replicaof("NO", "ONE")

@@ -14,12 +14,18 @@ IDENTITY = identify_user("main", ALICE.username)
 INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key))
 
 
-async def delete(sessions: Sessions, most_keys: int, kept: Session | None = None, *, until_ms: int = 0) -> str:
+async def delete(
+    sessions: Sessions, most_keys: int, kept: Session | None = None, *, marked_ms: int = 0, until_ms: int = 0
+) -> str:
+    """Run one step. Unless the step is of the mark `marked_ms`, a mark is set first: for `until_ms`, or for now."""
+    is_marked = marked_ms or not sessions.store.set(MARK, until_ms or sessions.now_ms(), px=10_000_000, nx=True)
+    if until_ms and not is_marked:
+        sessions.store.zadd(REVOKED, {"until": 0})
     connection = sessions.worker.redis
     arguments: list[str | int] = [
         most_keys,
         kept.member if kept else "",
-        until_ms,
+        marked_ms,
         "revoke_all",
         connection.clock_offset_ms(),
     ]
@@ -48,7 +54,7 @@ async def test_a_step_deletes_families_access_tokens_codes_browser_sessions_and_
     assert sessions.live(session) == [False]
     assert not sessions.code_is_there(code)
     left = set(sessions.store.scan_iter()) - before
-    assert {ended_key(IDENTITY.shard, session.first.family_digest)} == left
+    assert {ended_key(IDENTITY.shard, session.first.family_digest), MARK} == left
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-many-sessions")
@@ -59,7 +65,7 @@ async def test_browser_sessions_and_consents_count_toward_the_bound_of_a_step(se
     sessions.store.rename(INDEX, REVOKED)
 
     assert [await delete(sessions, 3) for _ in range(3)] == ["more", "more", "finished"]
-    assert before == set(sessions.store.scan_iter())
+    assert {*before, MARK} == set(sessions.store.scan_iter())
 
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
@@ -92,6 +98,18 @@ async def test_the_one_to_keep_stays_until_everything_else_is_gone(sessions: Ses
     assert [kept.member] == sessions.store.zrange(REVOKED, 0, -1)
     assert await delete(sessions, 3) == "finished"
     assert sessions.live(kept) == [False]
+
+
+@pytest.mark.clause("decided-revoke-all-many-sessions", "decided-revoke-all-issued-before")
+async def test_the_smallest_step_passes_what_stays(sessions: Sessions, clock: Clock) -> None:
+    """The key begins with `until` and the kept member, which expires first."""
+    kept = await sessions.start()
+    clock.advance(10)
+    (other,) = await set_aside(sessions, 1)
+
+    assert await delete(sessions, 1, kept, until_ms=sessions.now_ms()) == "finished"
+    assert (sessions.live(kept), sessions.live(other)) == ([True], [False])
+    assert set(sessions.store.zrange(REVOKED, 0, -1)) == {"until", kept.member}
 
 
 async def test_what_came_later_is_not_touched(sessions: Sessions) -> None:
@@ -187,10 +205,10 @@ async def test_what_ended_meanwhile_does_not_come_back_into_the_index(sessions: 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers")
 async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_before_the_mark(
-    sessions: Sessions, pages: Pages
+    sessions: Sessions, pages: Pages, clock: Clock
 ) -> None:
     page, session = await pages.open(), await sessions.start()
-    sessions.set_mark(session, sessions.parsed(session).created_ms - 1_000_000)
+    clock.offset_ms -= 1_000_000
     sessions.store.rename(INDEX, REVOKED)
 
     assert await delete(sessions, 500) == "finished"
@@ -207,3 +225,16 @@ async def test_what_was_set_aside_for_a_later_mark_goes_too(sessions: Sessions) 
     await delete(sessions, 500, until_ms=created_ms - 1_000)
 
     assert sessions.live(session) == [False]
+
+
+@pytest.mark.clause("decided-revoke-all-survives-lost-mark")
+@pytest.mark.parametrize("earlier_ms", [0, 1])
+async def test_without_its_mark_a_step_deletes_nothing(sessions: Sessions, earlier_ms: int) -> None:
+    """There is no mark, or an earlier one."""
+    (session,) = await set_aside(sessions, 1)
+    if earlier_ms:
+        sessions.set_mark(session, sessions.now_ms() - 1)
+
+    assert await delete(sessions, 500, marked_ms=sessions.now_ms() + 1_000) == "lost"
+    assert sessions.live(session) == [True]
+    assert sessions.store.zrange(REVOKED, 0, -1) == [session.member]

@@ -21,14 +21,15 @@ def write_as_0_2_0(sessions: Sessions, session: Session, *, provider: str = "\n\
     field = sessions.record(session)
     _, created_ms, _, grant_type, secret_used, _, subject = field["v"].split()
     head, expires_ms, access_ms, floor, stale_below, stale_ms, *rest = field["h"].split()
-    merged = next((text for text in rest if text != "p"), "")
+    merged = next((text for text in rest if not text.startswith("p")), "")
+    replayed = {name: text for name, text in field.items() if re.fullmatch(r"p\d+", name)}
 
     def old_entry(text: str) -> str:
         ms, generation = text[22:].split(":")
         return f"{text[:22]}{int(created_ms) + int(ms):013d}{int(generation):08x}"
 
     old = {
-        **field,
+        **{name: text for name, text in field.items() if name not in replayed},
         "v": "2",
         "h": head,
         "t": f"{created_ms} {expires_ms} {access_ms}",
@@ -37,7 +38,7 @@ def write_as_0_2_0(sessions: Sessions, session: Session, *, provider: str = "\n\
         "m": merged,
         "g": f"{grant_type}\n{secret_used}\n{provider}",
         "o": f"{stale_below}:{int(access_ms) + int(stale_ms)}",
-        "p": "".join(old_entry(text) for text in field.get("p", "").split()),
+        "p": "".join(old_entry(replayed[name]) for name in sorted(replayed)),
         **{name: old_entry(text) for name, text in field.items() if re.fullmatch(r"a\d+", name)},
     }
     ttl_ms = sessions.pttl(session.key)

@@ -57,7 +57,7 @@ async def test_a_replay_in_time_gets_the_head_and_moves_nothing(sessions: Sessio
 
     assert Spent("repeated", 4, 600_000, ENDUSER, ALICE.username, 1, 1) == outcome
     changed = {name for name in after if before.get(name) != after[name]}
-    assert changed == {"h", "p", "k", "n"}
+    assert changed == {"h", "p0", "k", "n"}
     assert sessions.elapsed.leaves(sessions.pttl(session.key), ttl_ms)
     assert index == sessions.index(session)
     assert sessions.live(session) == [True] * 5

@@ -1,22 +1,24 @@
 -- Runs one bounded step of a revokeAll: deletes the records whose members mark_revoked moved to the key `revoked`.
--- These are families with their access tokens, codes, consents and browser sessions. With until_ms only records
--- created at or before it, or before a later mark, are deleted; the members of newer records return to the index.
+-- These are families with their access tokens, codes, consents and browser sessions. If the key has the member `until`,
+-- only records that the mark covers are deleted; the members of younger records return to the index. If a failover has
+-- lost the mark of this revokeAll, the verdict is `lost`, and the caller must mark again.
 -- KEYS     revoked_key mark_key index_key
 -- DERIVED  families, access tokens, codes, consents, browser sessions named by the members, tombstones
--- ARGV     most_keys kept_member (not deleted; may be empty) until_ms (0: no limit) reason clock_offset_ms
--- RETURNS  more | finished
+-- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason clock_offset_ms
+-- RETURNS  more | finished | lost
 -- CLAUSES  SPEC §3, §4.4
 local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
-local most_keys, kept_member, until_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local most_keys, kept_member, marked_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local reason, clock_offset_ms = ARGV[4], tonumber(ARGV[5])
 
+-- Another call may have set a later mark. The records that it covers are deleted as well.
+local covered_ms = tonumber(redis.call('GET', mark_key) or '0')
+if covered_ms < marked_ms then return { 'lost' } end
+-- A mark for now covers all that was set aside with it, even a record that looks younger because the clock was set back.
+local has_younger = redis.call('ZSCORE', revoked_key, 'until')
+if not has_younger then covered_ms = math.huge end
 local families = open_families()
 local now_ms = read_clock(clock_offset_ms)
--- Without until_ms every record is deleted, even one younger than the mark: it may only look younger, because the clock
--- was set back before the mark was set.
-local covered_ms = math.huge
--- An earlier call may have set a later mark than until_ms. The records that it covers are deleted as well.
-if until_ms > 0 then covered_ms = math.max(until_ms, tonumber(redis.call('GET', mark_key) or '0')) end
 
 -- Returns how many keys were deleted in addition to the family's own, or nil if the family may stay.
 local function end_covered_family(digest)
@@ -29,16 +31,16 @@ end
 local function end_covered(kind, digest)
   if kind == 'family' then return end_covered_family(digest) end
   local names = { code = key_of('code', digest), consent = key_of('consent', digest), browser = key_of('browser', digest) }
-  local text = covered_ms < math.huge and redis.call('GET', names[kind])
+  local text = has_younger and redis.call('GET', names[kind])
   if text and tonumber(read_lines(text, 'a ' .. kind)[2]) > covered_ms then return nil end
   redis.call('DEL', names[kind])
   return 0
 end
 
 local steps, returned = 0, false
-for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
+for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys + 1)) do
   if steps >= most_keys then break end
-  if member ~= kept_member then
+  if member ~= kept_member and member ~= 'until' then
     local deleted = end_covered(string.match(member, '^(%l+):(.+)$'))
     local expires_ms = not deleted and redis.call('ZSCORE', revoked_key, member)
     redis.call('ZREM', revoked_key, member)
@@ -54,5 +56,7 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
 end
 if returned then open_index().trim(index_key, now_ms) end
 local kept = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
-if redis.call('ZCARD', revoked_key) > (kept and 1 or 0) then return { 'more' } end
+local left = redis.call('ZCARD', revoked_key) - (kept and 1 or 0) - (has_younger and 1 or 0)
+if left > 0 then return { 'more' } end
+if has_younger and not kept then redis.call('DEL', revoked_key) end
 return { 'finished' }

@@ -2,10 +2,11 @@
 -- or before the mark as revoked. The index is renamed to the key `revoked`, so that the deletion never meets members
 -- that are added later. If an interrupted revokeAll left members in that key, the index stays and the verdict is
 -- `resumed`. The caller then deletes those members and calls this script again. The kept member, which is deleted last
--- of all, does not count as left; it is moved back to the index before the index is renamed.
+-- of all, does not count as left; it is moved back to the index before the index is renamed. A mark for an earlier time
+-- adds the member `until` to the key, because the other members may be younger than the mark.
 -- KEYS     mark_key index_key revoked_key
 -- ARGV     kept_member until_ms (0 for now) least_lifetime_ms clock_offset_ms
--- RETURNS  marked | resumed
+-- RETURNS  marked marked_ms | resumed marked_ms
 -- CLAUSES  SPEC §3, §4.4
 local mark_key, index_key, revoked_key = KEYS[1], KEYS[2], KEYS[3]
 local kept_member, until_ms = ARGV[1], tonumber(ARGV[2])
@@ -20,15 +21,20 @@ local lifetime_ms = math.max(
 -- lowers the present mark. A mark for a future time counts as a mark for now.
 local earlier_ms = tonumber(redis.call('GET', mark_key) or '0')
 local marked_ms = math.max(now_ms, earlier_ms + 1)
-if until_ms > 0 and until_ms < now_ms then marked_ms = math.max(until_ms, earlier_ms) end
+local is_earlier = until_ms > 0 and until_ms < now_ms
+if is_earlier then marked_ms = math.max(until_ms, earlier_ms) end
 local kept_until_ms = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
-local remainder = redis.call('ZCARD', revoked_key) - (kept_until_ms and 1 or 0)
+local has_younger = redis.call('ZSCORE', revoked_key, 'until')
+local remainder = redis.call('ZCARD', revoked_key) - (kept_until_ms and 1 or 0) - (has_younger and 1 or 0)
 -- The deletion comes first: a full Redis accepts it, and then also the small writes after it.
 redis.call('DEL', mark_key)
 if remainder == 0 then
   if kept_until_ms then redis.call('ZADD', index_key, 'NX', kept_until_ms, kept_member) end
-  if redis.call('EXISTS', index_key) == 1 then redis.call('RENAME', index_key, revoked_key) end
+  if redis.call('EXISTS', index_key) == 1 then
+    redis.call('RENAME', index_key, revoked_key)
+    if is_earlier then redis.call('ZADD', revoked_key, 0, 'until') end
+  end
   redis.call('PEXPIRE', revoked_key, lifetime_ms)
 end
 redis.call('SET', mark_key, string.format('%d', marked_ms), 'PX', lifetime_ms)
-return { remainder == 0 and 'marked' or 'resumed' }
+return { remainder == 0 and 'marked' or 'resumed', marked_ms }

@@ -47,14 +47,18 @@ if family.is_old then open_old_families().rewrite(family_key) end
 if is_replay then
   local spent = open_spent_generations()
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
-  local live = spent.list_replayed(family, whole.field.p or '', now_ms)
-  live[#live + 1] = format_entry(family, access_digest, expires_ms, generation)
+  local names, entries = spent.name_replays(family), {}
+  for i, name in ipairs(names) do entries[i] = whole.field[name] end
+  local replays = spent.open_replays(family, names, entries, now_ms)
+  local entry = format_entry(family, access_digest, expires_ms, generation)
+  local name = replays.add(entry)
   -- A replay displaces only tokens of earlier replays, so one token of a replay may exceed ACCESS_TOKENS_PER_FAMILY.
-  while #live > 1 and spent.are_too_many(live, whole.field) do spent.delete_oldest(live) end
-  family.expires_ms, family.has_replays = uncapped_ms, true
+  while replays.count() > 1 and replays.are_too_many(whole.field) do replays.delete_oldest() end
+  family.expires_ms, family.replays = uncapped_ms, replays.format_range()
   local streak, streak_length = spent.count_streak(whole.field.k or '', generation)
-  local replays, times = spent.count_replay(whole, generation)
-  redis.call('HSET', family_key, 'h', format_state(family), 'p', table.concat(live, ' '), 'k', streak, 'n', replays)
+  local counts, times = spent.count_replay(whole, generation)
+  if #replays.gone > 0 then redis.call('HDEL', family_key, unpack(replays.gone)) end
+  redis.call('HSET', family_key, 'h', format_state(family), name, entry, 'k', streak, 'n', counts)
   return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak_length, times }
 end
 
@@ -92,21 +96,18 @@ if needed > 0 then
   family.stale_below = generation + 1
   family.stale_from_ms = math.max(family.access_until_ms, spent_ms + grace_ms)
 end
-if family.has_replays then
+if family.replays ~= '' then
   local spent = open_spent_generations()
-  local live = spent.list_replayed(family, redis.call('HGET', family_key, 'p') or '', now_ms)
+  local names = spent.name_replays(family)
+  local replays = spent.open_replays(family, names, redis.call('HMGET', family_key, unpack(names)), now_ms)
   -- Each generation from the floor on has at most one entry. This upper bound makes it rare to read all fields.
-  if generation - family.floor + 1 + #live > ACCESS_TOKENS_PER_FAMILY then
+  if generation - family.floor + 1 + replays.count() > ACCESS_TOKENS_PER_FAMILY then
     local field = open_families().read_whole(family_key).field
     field[changed[1]] = changed[2]
-    while #live > 0 and spent.are_too_many(live, field) do spent.delete_oldest(live) end
+    while replays.count() > 0 and replays.are_too_many(field) do replays.delete_oldest() end
   end
-  family.has_replays = #live > 0
-  if family.has_replays then
-    changed[#changed + 1], changed[#changed + 2] = 'p', table.concat(live, ' ')
-  else
-    redis.call('HDEL', family_key, 'p')
-  end
+  if #replays.gone > 0 then redis.call('HDEL', family_key, unpack(replays.gone)) end
+  family.replays = replays.format_range()
 end
 redis.call('HSET', family_key, 'h', format_state(family), unpack(changed))
 if must_keep then keep_family(family_key, family, family_digest, now_ms) end

@@ -19,8 +19,10 @@ local function parse_family(fixed, state, client_id, username, scope)
     secret_used = secret_used, has_provider = has_provider == '1', provider = NO_PROVIDER, subject = subject,
     head = head + 0, expires_ms = created_ms + expires_in_ms, access_until_ms = created_ms + access_in_ms,
     floor = floor + 0, stale_below = stale_below + 0, stale_from_ms = created_ms + access_in_ms + stale_in_ms,
-    merged = rest ~= '' and string.match(rest, '%d+:%d+:%d+') or '', has_replays = string.find(rest, 'p', 1, true),
-    client_id = client_id, username = username, scope = scope,
+    merged = rest ~= '' and string.match(rest, '%d+:%d+:%d+') or '',
+    replays = rest ~= '' and string.match(rest, 'p(%d+:%d+)') or '',
+    client_id = client_id, username = username,
+    scope = string.sub(scope, 1, 6) == 'realm:' and scope or 'realm:' .. string.gsub(scope, ' ', ' role:'),
   }
 end
 
@@ -37,7 +39,7 @@ local function format_state(family)
   local state = string.format('%d %d %d %d %d %d', family.head, family.expires_ms - created_ms,
     family.access_until_ms - created_ms, family.floor, family.stale_below, family.stale_from_ms - family.access_until_ms)
   if family.merged ~= '' then state = state .. ' ' .. family.merged end
-  if family.has_replays then state = state .. ' p' end
+  if family.replays ~= '' then state = state .. ' p' .. family.replays end
   return state
 end
 
@@ -110,14 +112,14 @@ end
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
-  family.head, family.floor, family.merged = 1, 0, ''
+  family.head, family.floor, family.merged, family.replays = 1, 0, '', ''
   family.access_until_ms, family.kept_until_ms = 0, 0
   local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
   local family_key = key_of('family', family_digest)
   family.stale_below, family.stale_from_ms = 1, expires_ms
   extend_lifetime(family, refresh_ttl_ms, max_age_ms)
   redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
-    'c', family.client_id, 'u', family.username, 'r', family.scope,
+    'c', family.client_id, 'u', family.username, 'r', shorten_scope(family.scope),
     access_field_of(0), format_entry(family, access_digest, now_ms, 0))
   if family.provider ~= NO_PROVIDER then redis.call('HSET', family_key, 'g', family.provider) end
   keep_family(family_key, family, family_digest, now_ms)
@@ -126,6 +128,7 @@ end
 
 -- Returns true if each word of `wanted` is in `allowed`.
 local function covers(allowed, wanted)
+  if allowed == wanted then return true end
   allowed = ' ' .. allowed .. ' '
   for word in string.gmatch(wanted, '%S+') do
     if not string.find(allowed, ' ' .. word .. ' ', 1, true) then return false end
@@ -155,9 +158,8 @@ local function open_families()
   function families.end_whole(family, family_digest, reason, now_ms, replay)
     local keys = {}
     for name, entry in pairs(family.field) do
-      if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+      if string.find(name, '^[ap]%d') then keys[#keys + 1] = access_key_of(entry) end
     end
-    for entry in string.gmatch(family.field.p or '', '%S+') do keys[#keys + 1] = access_key_of(entry) end
     if #keys > 0 then redis.call('DEL', unpack(keys)) end
     forget_member(family.subject, 'family:' .. family_digest)
     local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')

@@ -23,12 +23,12 @@ local function open_old_families()
         has_provider and 1 or 0, field.s),
       h = string.format('%s %s %s %s %s %d', field.h, expires_in_ms, access_in_ms, field.f, stale_below,
         stale_in_ms - access_in_ms)
-        .. (field.m ~= '' and ' ' .. field.m or '') .. (field.p ~= '' and ' p' or ''),
-      c = field.c, u = field.u, r = field.r, k = field.k, n = field.n, g = has_provider and provider or nil,
+        .. (field.m ~= '' and ' ' .. field.m or '') .. (field.p ~= '' and ' p0:' .. #field.p / 43 - 1 or ''),
+      c = field.c, u = field.u, r = shorten_scope(field.r), k = field.k, n = field.n, g = has_provider and provider or nil,
     }
-    local replayed = {}
-    for at = 1, #field.p, 43 do replayed[#replayed + 1] = convert_entry(string.sub(field.p, at, at + 42)) end
-    if #replayed > 0 then converted.p = table.concat(replayed, ' ') end
+    for at = 1, #field.p, 43 do
+      converted['p' .. (at - 1) / 43] = convert_entry(string.sub(field.p, at, at + 42))
+    end
     for name, value in pairs(field) do
       if string.find(name, '^a%d') then converted[name] = convert_entry(value) end
       if string.find(name, '^s%d') then converted[name] = value end
@@ -38,12 +38,10 @@ local function open_old_families()
 
   -- Writes the family as this version does. A full Redis refuses it, because the deletion does not come first.
   function old_families.rewrite(family_key)
-    local changed, gone = {}, { 't', 's', 'f', 'm', 'o' }
+    local changed, gone = {}, { 't', 's', 'f', 'm', 'o', 'p' }
     local converted = old_families.convert(read_fields(family_key))
     for name, value in pairs(converted) do changed[#changed + 1], changed[#changed + 2] = name, value end
-    for _, name in ipairs({ 'p', 'g' }) do
-      if not converted[name] then gone[#gone + 1] = name end
-    end
+    if not converted.g then gone[#gone + 1] = 'g' end
     redis.call('HSET', family_key, unpack(changed))
     redis.call('HDEL', family_key, unpack(gone))
   end

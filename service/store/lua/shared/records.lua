@@ -18,7 +18,7 @@
 --               since the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
 --               secret; "1" if there is a field g
 --   h           what every refresh changes, "head expires access_until floor stale_below stale_from", and
---               after spaces merged and p if they are there:
+--               after spaces merged and replays if they are there:
 --               head          the generation of the one live refresh token
 --               expires       the end of the family unless it is refreshed (ms since the grant)
 --               access_until  the end of its last access token (ms since the grant)
@@ -28,23 +28,25 @@
 --                             one may be deleted
 --               merged        "slice:first:width" of the latest of the fields s0 to s64, with the width of its slice in
 --                             ms. Absent if there are none
---               p             present if there is a field p
---   c u r       client_id, username, scope
+--               replays       "p" and "first:last", the numbers of the fields p0, p1, … that there are
+--   c u r       client_id, username, scope. A scope of more than 64 characters is without the words realm and role,
+--               "main enduser …"
 --   g           sid, upstream_subject and audience in lines, if one of them is not empty
 --   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), and "ms:generation":
 --               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
 --               Generation n is in the field of n modulo 100
 --   s0 to s64   "first:last:ms": the time (since 1970) of generations below the floor, as long as it is within the grace.
 --               Generations that were spent in one slice of time share a field and the latest time
---   p           access tokens issued to replays, separated by spaces: digest and "ms:generation", the expiry (since the
+--   p0 p1 …     access tokens issued to replays, the oldest first: digest and "ms:generation", the expiry (since the
 --               grant) and the replayed generation
 --   k           streak: "generation:count": the last replayed generation, and how many generations in a row were
 --               replayed
 --   n           replays: "generation:count generation:count …": how often each generation was replayed (at most
 --               REPLAYS_COUNTED), with the last replayed generation last
--- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. In a usual
--- session no field is longer than 64 characters. Beyond that Redis keeps the hash in an encoding that needs three times
--- the memory, until the family ends. Version 0.2.0 had other fields (see old_families.lua).
+-- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. No field is
+-- longer than 64 characters, unless the name of the user or the client is, or the session is refreshed a hundred times
+-- within the grace. Beyond that Redis keeps the hash in an encoding that needs three times the memory, until the family
+-- ends. Version 0.2.0 had other fields (see old_families.lua).
 --
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
 --   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid,
@@ -91,6 +93,11 @@ local function read_fields(key)
   local names_and_values, field = redis.call('HGETALL', key), {}
   for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
   return field
+end
+
+-- Returns the scope as the field r has it: without the words realm and role, "main enduser …", if it is too long.
+local function shorten_scope(scope)
+  return #scope > 64 and string.gsub(string.sub(scope, 7), ' role:', ' ') or scope
 end
 
 -- Returns the time (ms) of the mark that a revokeAll set, or 0. A record created at or before the mark is revoked.

@@ -5,7 +5,7 @@ local GRACE_SLICES = 64
 -- Opens the functions for spent generations, for replays, and for fields that are not needed any more.
 local function open_spent_generations()
   local REPLAYS_COUNTED = 6
-  local REPLAYED_GENERATIONS = 64
+  local REPLAYED_GENERATIONS = 6
   local spent = {}
 
   -- Returns when this generation was spent, or nil if the record no longer has the time. From the floor on, the time is
@@ -63,28 +63,54 @@ local function open_spent_generations()
     return table.concat(kept, ' '), count
   end
 
-  -- Returns the entries of the access tokens that were issued to replays and have not expired.
-  function spent.list_replayed(family, replayed, now_ms)
-    local live = {}
-    for entry in string.gmatch(replayed, '%S+') do
-      if parse_entry(family, entry) > now_ms then live[#live + 1] = entry end
-    end
-    return live
+  -- Returns the names of the fields p0, p1, … that the family has, the oldest first.
+  function spent.name_replays(family)
+    local names, first, last = {}, string.match(family.replays, '(%d+):(%d+)')
+    for number = tonumber(first or 1), tonumber(last or 0) do names[#names + 1] = 'p' .. number end
+    return names
   end
 
-  -- Returns true if the family has too many access tokens: those of replays in `live`, and those of other refreshes in
-  -- `field`. Redis is asked which of the latter still exist only if their number can matter.
-  function spent.are_too_many(live, field)
-    local keys = {}
-    for name, entry in pairs(field) do
-      if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
-    end
-    return #live + #keys > ACCESS_TOKENS_PER_FAMILY
-      and #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
-  end
+  -- Opens the access tokens that were issued to replays, from the names and the entries of their fields. The oldest are
+  -- left out as long as they have expired. The caller deletes the fields that are `gone`.
+  function spent.open_replays(family, names, entries, now_ms)
+    local replays = { gone = {} }
 
-  -- Deletes the oldest access token that was issued to a replay.
-  function spent.delete_oldest(live) redis.call('DEL', access_key_of(table.remove(live, 1))) end
+    local function drop_oldest()
+      replays.gone[#replays.gone + 1] = table.remove(names, 1)
+      return table.remove(entries, 1)
+    end
+
+    while entries[1] and parse_entry(family, entries[1]) <= now_ms do drop_oldest() end
+
+    function replays.count() return #names end
+
+    function replays.delete_oldest() redis.call('DEL', access_key_of(drop_oldest())) end
+
+    -- Returns the name of the entry's field.
+    function replays.add(entry)
+      local name = 'p' .. (names[1] and string.sub(names[#names], 2) + 1 or 0)
+      names[#names + 1], entries[#entries + 1] = name, entry
+      return name
+    end
+
+    -- Returns true if the family has too many access tokens: those of replays, and those of other refreshes in `field`.
+    -- Redis is asked which of them still exist only if their number can matter.
+    function replays.are_too_many(field)
+      local keys = {}
+      for _, entry in ipairs(entries) do keys[#keys + 1] = access_key_of(entry) end
+      for name, entry in pairs(field) do
+        if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+      end
+      return #keys > ACCESS_TOKENS_PER_FAMILY and redis.call('EXISTS', unpack(keys)) > ACCESS_TOKENS_PER_FAMILY
+    end
+
+    -- Returns the numbers of the first and the last field, or an empty text if there are none.
+    function replays.format_range()
+      return names[1] and string.sub(names[1], 2) .. ':' .. string.sub(names[#names], 2) or ''
+    end
+
+    return replays
+  end
 
   -- Deletes the fields of all slices, because a changed grace gives slices another width. The caller writes one field for
   -- all of them, with the latest time. Returns the first generation of that field; generations that neither the old nor

@@ -1,0 +1,146 @@
+"""A revokeAll whose mark or deletions a failover loses, and sessions that are younger than every mark."""
+
+import asyncio
+
+import pytest
+
+from service.protocol.user import identify_user
+from service.redis_client.deadline import StoreUnavailable
+from service.store.keys import index_key, mark_key, revoked_key
+from service.store.revocations import Revocations
+from tests.conftest import MakeSettings
+from tests.store.interruptions import BreakingConnection, InterposedConnection, Rollback
+from tests.store.sessions import Session, Sessions
+from tests.support.clients_and_users import ALICE
+
+IDENTITY = identify_user("main", ALICE.username)
+KEYS = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]
+KEYS_PER_STEP = 2
+CONTENDERS = 20
+ROUNDS = 5
+
+
+class LossyRevocation:
+    """A revokeAll of a few sessions, in small steps, during which Redis returns to an earlier state."""
+
+    def __init__(self, sessions: Sessions, make_settings: MakeSettings) -> None:
+        self._sessions = sessions
+        self._settings = make_settings()
+
+    async def run(
+        self, *, lost_at: int = -1, returns_to: int = -1, stays_lost: bool = False, has_time: bool = False
+    ) -> int:
+        """Return to the state before script `returns_to` when script `lost_at` is about to run.
+
+        With `has_time` the revokeAll is for the time just after the logins. Returns the number of scripts.
+        """
+        self._sessions.store.delete(*KEYS)
+        rollback = Rollback(self._sessions.store)
+        self.kept, *_ = self.started = [await self._sessions.start() for _ in range(4)]
+        until_ms = self._sessions.now_ms() if has_time else 0
+
+        async def before(number: int) -> None:
+            rollback.save()
+            if number == lost_at or (stays_lost and number > lost_at):
+                rollback.return_to(returns_to)
+
+        connection = InterposedConnection(self._settings, before)
+        connection.clock_offset_ms = lambda: 1_000
+        try:
+            async with asyncio.timeout(20):
+                await Revocations(connection, max_keys=KEYS_PER_STEP).revoke_all(
+                    IDENTITY.shard,
+                    IDENTITY.subject,
+                    until_ms=until_ms,
+                    kept_family=self.kept.first.family_digest,
+                )
+        finally:
+            await connection.close()
+        return connection.calls
+
+    @property
+    def live(self) -> list[Session]:
+        return [session for session in self.started if any(self._sessions.live(session))]
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-survives-lost-mark")
+@pytest.mark.parametrize("has_time", [False, True])
+async def test_a_lost_mark_or_deletion_is_made_again(
+    sessions: Sessions, make_settings: MakeSettings, has_time: bool
+) -> None:
+    """Redis returns to the state before each of the scripts, when each later one is about to run."""
+    revocation = LossyRevocation(sessions, make_settings)
+    scripts = await revocation.run(has_time=has_time)
+    assert scripts >= 5
+    for lost_at in range(1, scripts):
+        for returns_to in range(lost_at):
+            await revocation.run(lost_at=lost_at, returns_to=returns_to, has_time=has_time)
+
+            assert revocation.live == [], (lost_at, returns_to)
+            assert not sessions.store.exists(*KEYS[:2])
+
+
+@pytest.mark.clause("decided-revoke-all-survives-lost-mark", "decided-revoke-all-presented-token-last")
+async def test_a_mark_that_is_lost_again_and_again_is_an_outage(
+    sessions: Sessions, make_settings: MakeSettings
+) -> None:
+    revocation = LossyRevocation(sessions, make_settings)
+    with pytest.raises(StoreUnavailable):
+        await revocation.run(lost_at=1, returns_to=0, stays_lost=True)
+
+    assert revocation.kept in revocation.live
+
+
+@pytest.mark.clause("decided-revoke-all-younger-than-mark-lives")
+async def test_a_session_younger_than_every_mark_stays(sessions: Sessions, make_settings: MakeSettings) -> None:
+    """Before its last step the kept session is revoked, the user logs in, and an operator revokes older sessions."""
+    kept, younger = await sessions.start(), []
+    hour_ago_ms = sessions.now_ms() - 3_600_000
+
+    async def before(number: int) -> None:
+        if number == 2:
+            await sessions.families.end(
+                IDENTITY.shard, kept.first.family_digest, client_id="phone-app", reason="revoked"
+            )
+            younger.append(await sessions.start())
+            operator = BreakingConnection(make_settings(), calls=1)
+            with pytest.raises(StoreUnavailable):
+                await Revocations(operator).revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=hour_ago_ms)
+            await operator.close()
+
+    connection = InterposedConnection(make_settings(), before)
+    await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
+    await connection.close()
+
+    assert connection.calls == 3
+    assert (sessions.live(kept), sessions.live(younger[0])) == ([False], [True])
+    assert (await sessions.spend(younger[0], 1)).verdict == "rotated"
+    assert set(sessions.index(younger[0])) == {younger[0].member}
+
+
+@pytest.mark.clause("decided-revoke-all-younger-than-mark-lives", "decided-i7-revocation-is-final")
+async def test_the_mark_decides_amid_many_revocations_and_logins(sessions: Sessions) -> None:
+    """A few contenders revoke all, with steps of one key; the others log in and revoke all before an hour ago."""
+    hour_ago_ms = sessions.now_ms() - 3_600_000
+    revocations = Revocations(sessions.worker.redis, max_keys=1)
+    for _ in range(ROUNDS):
+        started = [await sessions.start() for _ in range(CONTENDERS)]
+
+        async def contend(number: int, started: list[Session]) -> None:
+            if number % 5 == 0:
+                kept = started[number].first.family_digest
+                await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept)
+                return
+            for _ in range(3):
+                started.append(await sessions.start())
+                await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=hour_ago_ms)
+
+        await asyncio.gather(*(contend(number, started) for number in range(CONTENDERS)))
+        marked_ms = int(str(sessions.store.get(KEYS[2])))
+        created_ms = [was_created_ms(sessions, each) for each in started]
+        assert [each > marked_ms for each in created_ms] == [sessions.live(each)[0] for each in started]
+
+
+def was_created_ms(sessions: Sessions, session: Session) -> int:
+    tombstone = sessions.tombstone(session)
+    return int(tombstone["created_ms"]) if tombstone else sessions.parsed(session).created_ms
