@@ -86,6 +86,7 @@ H2C = PREFACE + _frame(4, 0, 0, b"") + SMUGGLED
 
 UPGRADES = [
     Case("GET /public/x", WEBSOCKET),
+    Case("GET /public/x", WEBSOCKET, SMUGGLED),
     Case("GET /public/x", ("Connection: keep-alive, Upgrade", "Upgrade: WebSocket", *HANDSHAKE)),
     Case("GET /public/x HTTP/1.0", WEBSOCKET),
     Case("HEAD /public/x", WEBSOCKET),

@@ -190,11 +190,15 @@ def main() -> int:
     wrong = 0
     with RecordingAPI(arguments.api).running() as api:
         for case in CASES:
-            for token in {None, arguments.token}:
+            for token in dict.fromkeys([None, arguments.token]):
                 api.received.clear()
-                send_http1(arguments.gateway, case.as_http1(token))
-                send_http2(arguments.gateway, case.as_http2(token))
                 say(f"{'with' if token else 'without'} a token: {case}")
+                try:
+                    send_http1(arguments.gateway, case.as_http1(token))
+                    send_http2(arguments.gateway, case.as_http2(token))
+                except TimeoutError:
+                    say("    WRONG; the connection does not end")
+                    wrong += 1
                 for received in api.received:
                     faults = faults_of(received, websocket=arguments.websocket)
                     wrong += bool(faults)
