@@ -202,6 +202,8 @@ def main() -> int:
                 for received in api.received:
                     faults = faults_of(received, websocket=arguments.websocket)
                     wrong += bool(faults)
+                    if not faults and received.target == "/public/last":
+                        continue
                     say("   ", "; ".join(["WRONG", *faults]) if faults else "ok", str(received))
     say(f"{wrong} requests that the gateway must not forward in this form")
     return min(wrong, 1)

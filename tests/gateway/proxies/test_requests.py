@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,8 +19,8 @@ from examples.try_gateway import Received, RecordingAPI, faults_of, send_http1, 
 from tests.gateway.proxies.conftest import ProxyDeployment
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Reply
-from tests.support.servers import free_port
-from tests.support.waiting import wait_until
+from tests.support.servers import CHECKOUT, free_port
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.clause("decided-gateway-one-reading")
 
@@ -118,6 +120,13 @@ def with_upper_escapes(target: str) -> str:
     return re.sub("%[0-9a-f]{2}", lambda escape: escape[0].upper(), target)
 
 
+def offers_websocket(case: Case, name: str) -> bool:
+    headers = [header.lower().split(":", 1) for header in case.headers if ":" in header]
+    offered = [value.strip() for header, value in headers if header == "upgrade"]
+    # nginx before 1.23 reads the first of several headers.
+    return (offered[:1] if name == "nginx" else offered) == ["websocket"]
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_api_receives_what_was_judged(
     api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str, partner: str, case: Case
@@ -170,6 +179,7 @@ def test_a_gateway_with_websockets_judges_alike(
         api.received.clear()
         send_http1(gateway.port, case.as_http1(token))
         assert faults_at(api, gateway, websocket=True) == []
+        assert offers_websocket(case, name) or not any(one.values_of("upgrade") for one in api.received)
 
 
 @pytest.mark.clause("decided-gateway-no-upgrade")
@@ -226,3 +236,19 @@ def test_a_websocket_is_opened_with_a_token_only(
     assert arrived.header("upgrade") == "websocket"
     assert (arrived.header("connection") or "").lower() == "upgrade"
     assert arrived.header("x-auth-user") == "alice@example.com"
+
+
+@pytest.mark.parametrize("name", ["nginx"], indirect=True)
+def test_the_command_tells_what_an_api_received(start_gateway: StartGateway, name: str, enduser: str) -> None:
+    with RecordingAPI(free_port()).running() as api:
+        gateway = start_gateway(name, api.port)
+    command = [sys.executable, "-m", "examples.try_gateway", "--token", enduser]
+    ports = ["--gateway", str(gateway.port), "--api", str(api.port)]
+
+    told = subprocess.run([*command, *ports], cwd=CHECKOUT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
+
+    wrong = [line for line in told.stdout.splitlines() if "WRONG" in line]
+    assert (told.returncode, told.stderr) == (1, "")
+    assert wrong
+    assert all("WRONG; X-Auth-Foo comes from the caller GET" in line for line in wrong)
+    assert "    ok GET /public/%20x" in told.stdout
