@@ -95,8 +95,13 @@ def _read_request(stream: BufferedIOBase) -> Received | None:
 
 
 def _read_body(stream: BufferedIOBase, received: Received) -> bytes:
+    """Raise ValueError if the connection ends within the body."""
     if not received.values_of("transfer-encoding"):
-        return stream.read(int((received.values_of("content-length") or ["0"])[0]))
+        length = int((received.values_of("content-length") or ["0"])[0])
+        body = stream.read(length)
+        if len(body) < length:
+            raise ValueError("the body is incomplete")
+        return body
     body = b""
     while size := int(stream.readline().partition(b";")[0], 16):
         body += stream.read(size)
