@@ -150,7 +150,12 @@ FROM_HEADER = "    set_real_ip_from 127.0.0.1;\n    real_ip_header X-Caller;\n"
 
 @pytest.mark.parametrize(
     ("slow", "same"),
-    [("192.0.2.1", "192.0.2.1"), ("2001:db8::1:{:x}", "2001:db8::2"), ("2001:db8:0:7:{:x}::", "2001:db8:0:7::5:6")],
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.1"),
+        ("2001:db8::1:{:x}", "2001:db8::2"),
+        ("2001:db8:0:7:{:x}::", "2001:db8:0:7::5:6"),
+    ],
 )
 def test_one_address_that_sends_slowly_does_not_keep_the_others_out(
     tmp_path: Path, answering_instance: SimulatedInstance, slow: str, same: str
