@@ -28,11 +28,13 @@ DEPLOYMENT = CHECKOUT / "deployment"
 
 
 @contextmanager
-def running_nginx(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
+def running_nginx(folder: Path, *ports: int, http_lines: str = "") -> Iterator[httpx2.Client]:
     """Run nginx in front of instances on these ports, which it tries in this order."""
     nginx_program = get_program("nginx")
     stack = _make_stack(folder)
     write_nginx_configuration(stack)
+    configuration = folder / "nginx.conf"
+    configuration.write_text(configuration.read_text().replace("http {\n", "http {\n" + http_lines))
     lines = (f"server 127.0.0.1:{port} fail_timeout=1s;\n" for port in ports)
     (folder / "instances.conf").write_text("".join(lines))
     with running("nginx", nginx_command(nginx_program, stack), {}, signal.SIGQUIT, 20) as nginx:
@@ -43,7 +45,7 @@ def running_nginx(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
 
 
 @contextmanager
-def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
+def running_haproxy(folder: Path, *ports: int, first_rule: str = "") -> Iterator[httpx2.Client]:
     """Run HAProxy in front of instances on these ports, which it tries in turn."""
     haproxy = get_program("haproxy")
     stack = _make_stack(folder)
@@ -53,6 +55,7 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
         "bind :443 ": f"bind 127.0.0.1:{stack.https_port} ",
         "scheme https ": f"prefix https://localhost:{stack.https_port} ",
         "log /dev/log local0\n": "log stderr format raw local0\n",
+        "    http-request set-var(txn.path) path\n\n": first_rule + "    http-request set-var(txn.path) path\n\n",
         "timeout check 3s\n": f"timeout check {MAX_WAIT_SECONDS:g}s\n",  # a test delays a check
     }
     for shipped, replacement in changes.items():

@@ -20,6 +20,7 @@ import pytest
 import redis
 import yaml
 
+from examples.try_gateway import IDENTITY
 from service import __version__
 from service.config.settings import load_settings, unknown_variables
 from service.routes import make_routes
@@ -266,6 +267,10 @@ def test_the_protected_api_has_the_middlewares_that_are_tried(protected_api: lis
             address = spec["forwardAuth"]["address"]
             assert address.startswith("http://token-service.token-service.svc/")
             spec["forwardAuth"]["address"] = address.replace("token-service.token-service.svc", "127.0.0.1:8000")
+    # Traefik's own ping, which the example asks, fails while a pod ends.
+    removed = specs.pop("without-identity")["headers"]["customRequestHeaders"]
+    assert {name.lower(): value for name, value in removed.items()} == dict.fromkeys(IDENTITY, "")
+    del tried["middlewares"]["without-identity"]
     assert specs == tried["middlewares"]
 
     for ingress in (one for one in protected_api if one["kind"] == "Ingress"):
@@ -273,5 +278,5 @@ def test_the_protected_api_has_the_middlewares_that_are_tried(protected_api: lis
         (rule,) = ingress["spec"]["rules"]
         (path,) = rule["http"]["paths"]
         named = ingress["metadata"]["annotations"]["traefik.ingress.kubernetes.io/router.middlewares"]
-        assert router["rule"] == f"PathPrefix(`{path['path']}`)"
+        assert router["rule"].startswith(f"PathPrefix(`{path['path']}`) && !PathRegexp(")
         assert named == ",".join(f"api-{name}@kubernetescrd" for name in router["middlewares"])

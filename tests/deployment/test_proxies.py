@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import socket
 import ssl
 import threading
@@ -12,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.deployment.proxies import running_haproxy, running_nginx
+from tests.deployment.proxies import DEPLOYMENT, running_haproxy, running_nginx
 from tests.support.clients_and_users import REVOKE
 from tests.support.servers import free_port
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
@@ -143,22 +145,61 @@ def test_where_no_instance_is_left_clients_are_told_to_come_again(running_proxy:
     assert "no-store" in response.headers["Cache-Control"]
 
 
+# nginx takes this header for the address of the caller, so that a test may choose it.
+FROM_HEADER = "    set_real_ip_from 127.0.0.1;\n    real_ip_header X-Caller;\n"
+
+
+@pytest.mark.parametrize(
+    ("slow", "same"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.1"),
+        ("2001:db8::1:{:x}", "2001:db8::2"),
+        ("2001:db8:0:7:{:x}::", "2001:db8:0:7::5:6"),
+    ],
+)
 def test_one_address_that_sends_slowly_does_not_keep_the_others_out(
-    tmp_path: Path, answering_instance: SimulatedInstance
+    tmp_path: Path, answering_instance: SimulatedInstance, slow: str, same: str
 ) -> None:
-    with running_nginx(tmp_path, answering_instance.port) as client, ExitStack() as slow_connections:
+    """An IPv6 network of 64 bits is one address."""
+    with (
+        running_nginx(tmp_path, answering_instance.port, http_lines=FROM_HEADER) as client,
+        ExitStack() as slow_connections,
+    ):
         trust = ssl.create_default_context(cafile=str(tmp_path / "tls" / "certificate.pem"))
-        head = f"POST {REVOKE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n".encode()
-        for _ in range(200):
-            plain = socket.create_connection(("127.0.0.1", client.base_url.port), source_address=("127.0.0.2", 0))
+        callers = map(slow.format, itertools.count(1))
+
+        def connect_slowly() -> None:
+            plain = socket.create_connection(("127.0.0.1", client.base_url.port))
             connection = slow_connections.enter_context(trust.wrap_socket(plain, server_hostname="localhost"))
-            connection.sendall(head)
-        transport = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
-        with httpx2.Client(base_url=client.base_url, transport=transport) as same_address:
-            wait_until(
-                lambda: same_address.post(REVOKE, data={"token": "x"}).status_code == 503, "the limit to be reached"
+            head = (
+                f"POST {REVOKE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nX-Caller: {next(callers)}\r\n\r\n"
             )
-        assert client.post(REVOKE, data={"token": "x"}).status_code == 200
+            connection.sendall(head.encode())
+
+        def status_for(caller: str) -> int:
+            return client.post(REVOKE, data={"token": "x"}, headers={"X-Caller": caller}).status_code
+
+        def is_refused() -> bool:
+            connect_slowly()
+            return status_for(same) == 503
+
+        for _ in range(200):
+            connect_slowly()
+        wait_until(is_refused, "the limit to be reached")
+        for other in ("192.0.2.2", "2001:db8:0:1::1", "::ffff:192.0.2.3", "2001:db8:0:8::"):
+            assert status_for(other) == 200
+
+
+def test_haproxy_counts_an_ipv6_network_as_one_address(tmp_path: Path, answering_instance: SimulatedInstance) -> None:
+    shipped = (DEPLOYMENT / "haproxy.cfg").read_text()
+    (converter,) = re.findall(r"tcp-request connection track-sc0 src,(\S+)", shipped)
+    counted_as = f"lf-string %[req.hdr(x-caller),{converter}] if {{ req.hdr(x-caller) -m found }}"
+    tell = f"    http-request return status 200 content-type text/plain {counted_as}\n"
+    with running_haproxy(tmp_path, answering_instance.port, first_rule=tell) as client:
+        callers = ("192.0.2.1", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::9")
+        counted = [client.get("/", headers={"X-Caller": caller}).text for caller in callers]
+    assert counted == ["192.0.2.1", "2001:db8:1:2::", "2001:db8:1:2::"]
 
 
 @before_instances

@@ -30,22 +30,7 @@ AWAY = {
 }
 
 
-def spellings(name: str) -> list[str]:
-    """Names that Go, CGI, WSGI or PHP take for this one."""
-    return [
-        name,
-        name.lower(),
-        name.upper(),
-        name.replace("-", "_"),
-        name.replace("-", "_").upper(),
-        name.replace("-", "_", 1),
-        "_".join(name.rsplit("-", 1)),
-        name.replace("-", "."),
-        name.replace("-", ".", 1),
-    ]
-
-
-FORGERIES: Headers = [(spelling, FORGED) for name in IDENTITY for spelling in spellings(name)]
+FORGERIES: Headers = [(name, FORGED) for name in IDENTITY]
 
 
 def identity_of(arrived: Arrived) -> dict[str, str]:
@@ -203,45 +188,7 @@ def test_the_caller_cannot_choose_the_scope_that_is_asked_for(
     assert gateway.get("/reports/2026?scope=role:enduser", enduser).status == 403
 
 
-ROUNDABOUT = [
-    "//reports/x",
-    "/./reports/x",
-    "/x/../reports/x",
-    "/x/%2e%2e/reports/x",
-    "/x/..%2freports/x",
-    "/x%2f..%2freports/x",
-    "/reports%2fx",
-    "/%72eports/x",
-    "/repor%74s/x",
-    "/reports%5cx",
-    "/public/../reports/x",
-    "/public/%2e%2e/reports/x",
-    "/public%2f../reports/x",
-    "/public/..%5creports/x",
-    "/public/..\\reports/x",
-]
-
-
-@pytest.mark.parametrize("target", ROUNDABOUT)
-def test_no_other_spelling_of_a_path_asks_for_less(
-    gateway: Gateway, deployment: ProxyDeployment, enduser: str, target: str
-) -> None:
-    """Refused, redirected, or asked for the scope: but an API that cleans paths up must not get it."""
-    answer = gateway.get(target, enduser)
-
-    assert answer.status in (301, 307, 308, 400, 403, 404)
-    assert not deployment.api.arrived
-
-
 # What the API must not be told.
-
-
-def test_no_forged_identity_arrives_beside_a_token(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
-    assert gateway.get("/things", enduser, FORGERIES).status == 200
-
-    identity = identity_of(deployment.api.arrived[-1])
-    assert len(identity) == len(IDENTITY)
-    assert FORGED not in identity.values()
 
 
 def test_no_forged_identity_arrives_on_a_path_that_needs_no_token(
@@ -293,14 +240,6 @@ def test_no_forged_identity_arrives_behind_the_body(
     assert not arrived.trailers or gateway.name == "haproxy"
 
 
-@pytest.mark.parametrize("spelled", ["X-Auth-User ", "X-Auth-User\t"], ids=["space", "tab"])
-def test_a_name_with_a_space_is_refused(
-    gateway: Gateway, deployment: ProxyDeployment, enduser: str, spelled: str
-) -> None:
-    assert gateway.get("/things", enduser, [(spelled, FORGED)]).status == 400
-    assert not deployment.api.arrived
-
-
 def test_where_the_caller_comes_from_is_not_the_callers_word(
     gateway: Gateway, deployment: ProxyDeployment, enduser: str
 ) -> None:
@@ -314,42 +253,6 @@ def test_where_the_caller_comes_from_is_not_the_callers_word(
         if name.lower().replace("_", "-") == "x-forwarded-for"
     ]
     assert "192.0.2.1" not in ",".join(told).split(",")
-
-
-# WebSocket.
-
-
-def test_a_websocket_is_opened_with_a_token_only(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
-    handshake = [
-        ("Connection", "Upgrade, X-Auth-User"),
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ]
-    opened = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",  # belongs to that key
-    }
-
-    with deployment.api.answering(lambda _: Reply(101, opened)):
-        assert gateway.get("/things", headers=handshake).status == 401
-        assert not deployment.api.arrived
-        assert gateway.get("/things", enduser, handshake).status == 101
-
-    (arrived,) = deployment.api.arrived
-    assert (arrived.header("upgrade") or "").lower() == "websocket"
-    assert (arrived.header("connection") or "").lower() == "upgrade"
-    assert len(identity_of(arrived)) == len(IDENTITY)
-
-
-def test_no_other_protocol_is_switched_to(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
-    headers = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
-
-    assert gateway.get("/things", enduser, headers).status == 200
-
-    (arrived,) = deployment.api.arrived
-    assert not arrived.header("upgrade")
 
 
 # Requests to the service.

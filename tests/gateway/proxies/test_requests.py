@@ -1,0 +1,254 @@
+"""An API behind any example gateway receives only what was judged, however it reads a request."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from examples.gateway_requests import BODY, CASES, CHUNKED, UPGRADES, Case
+from examples.try_gateway import Received, RecordingAPI, faults_of, send_http1, send_http2
+from tests.gateway.proxies.conftest import ProxyDeployment
+from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
+from tests.gateway.proxies.recorder import Reply
+from tests.support.servers import CHECKOUT, free_port
+from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+
+pytestmark = pytest.mark.clause("decided-gateway-one-reading")
+
+StartGateway = Callable[..., Gateway]
+# Traefik cannot see whether a request has a body, so its example has no lines for WebSockets.
+SWITCHED_ON = tuple(name for name in COMMANDS if name != "traefik")
+# These forward the caller's spelling of a path. The others normalize it.
+REFUSES = ("nginx", "haproxy", "caddy")
+SPEAK_HTTP2 = ("caddy", "traefik")
+OTHERS = [case for case in CASES if case not in UPGRADES]
+# Stock nginx can delete headers by their whole names only.
+KEEPS_UNKNOWN_NAMES = ("nginx",)
+
+
+class StockUvicorn:
+    """An API on uvicorn without a library for WebSockets, which ends a request that offers an upgrade at its head."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.received: list[Received] = []
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        self.received.append(Received(scope["method"], target.decode("latin-1"), headers, body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    @contextmanager
+    def running(self) -> Iterator[StockUvicorn]:
+        config = uvicorn.Config(
+            self._answer,
+            port=self.port,
+            interface="asgi3",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_level="error",
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        wait_until(lambda: server.started, "uvicorn to start")
+        yield self
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[RecordingAPI]:
+    with RecordingAPI(free_port()).running() as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def h2c_api() -> Iterator[RecordingAPI]:
+    with RecordingAPI(free_port(), takes_h2c=True).running() as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def stock_uvicorn() -> Iterator[StockUvicorn]:
+    with StockUvicorn().running() as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def start_gateway(deployment: ProxyDeployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartGateway]:
+    """Return a function that starts a gateway before an API. A gateway that runs is used again."""
+    with ExitStack() as running:
+
+        @functools.cache
+        def start(name: str, api_port: int, *, websocket: bool = False) -> Gateway:
+            folder = tmp_path_factory.mktemp(name)
+            ports = (deployment.service.port, api_port, deployment.application.port)
+            return running.enter_context(running_gateway(name, folder, *ports, websocket=websocket))
+
+        yield start
+
+
+def faults_at(api: RecordingAPI | StockUvicorn, gateway: Gateway, *, websocket: bool = False) -> list[str]:
+    return [
+        f"{received}: {fault}"
+        for received in api.received
+        for fault in faults_of(received, websocket=websocket)
+        if not (gateway.name in KEEPS_UNKNOWN_NAMES and fault == "X-Auth-Foo comes from the caller")
+    ]
+
+
+def with_upper_escapes(target: str) -> str:
+    """Traefik writes the digits of an escape in upper case."""
+    return re.sub("%[0-9a-f]{2}", lambda escape: escape[0].upper(), target)
+
+
+def offers_websocket(case: Case, name: str) -> bool:
+    headers = [header.lower().split(":", 1) for header in case.headers if ":" in header]
+    offered = [value.strip() for header, value in headers if header == "upgrade"]
+    # nginx before 1.23 reads the first of several headers.
+    return (offered[:1] if name == "nginx" else offered) == ["websocket"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_api_receives_what_was_judged(
+    api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str, partner: str, case: Case
+) -> None:
+    gateway = start_gateway(name, api.port)
+    for token in (None, enduser):
+        api.received.clear()
+        status = send_http1(gateway.port, case.as_http1(token))
+        assert faults_at(api, gateway) == []
+        if case.ambiguous:
+            assert case.request_line[1] not in [received.target for received in api.received]
+            # Caddy escapes "#" and forwards it.
+            assert status == 400 or name not in REFUSES or len(api.received) > 1
+    if case.passes:
+        api.received.clear()
+        send_http1(gateway.port, case.as_http1(partner))
+        method, target, _ = case.request_line
+        received = [(one.method, with_upper_escapes(one.target)) for one in api.received]
+        assert received == [(method, with_upper_escapes(target)), ("GET", "/public/last")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", SPEAK_HTTP2, indirect=True)
+def test_http2_without_tls_is_judged_alike(
+    api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str, case: Case
+) -> None:
+    for websocket in {False, name in SWITCHED_ON}:
+        gateway = start_gateway(name, api.port, websocket=websocket)
+        for token in (None, enduser):
+            api.received.clear()
+            send_http2(gateway.port, case.as_http2(token))
+            assert faults_at(api, gateway, websocket=websocket) == []
+
+
+def test_only_two_gateways_speak_http2_without_tls(api: RecordingAPI, start_gateway: StartGateway, name: str) -> None:
+    gateway = start_gateway(name, api.port)
+    api.received.clear()
+    send_http2(gateway.port, Case("GET /public/x").as_http2(None))
+    assert len(api.received) == (name in SPEAK_HTTP2)
+
+
+@pytest.mark.clause("decided-gateway-no-upgrade")
+@pytest.mark.parametrize("case", [*UPGRADES, *(pytest.param(case, marks=pytest.mark.long) for case in OTHERS)], ids=str)
+@pytest.mark.parametrize("name", SWITCHED_ON, indirect=True)
+def test_a_gateway_with_websockets_judges_alike(
+    api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str, case: Case
+) -> None:
+    gateway = start_gateway(name, api.port, websocket=True)
+    for token in (None, enduser):
+        api.received.clear()
+        send_http1(gateway.port, case.as_http1(token))
+        assert faults_at(api, gateway, websocket=True) == []
+        assert offers_websocket(case, name) or not any(one.values_of("upgrade") for one in api.received)
+
+
+@pytest.mark.clause("decided-gateway-no-upgrade")
+@pytest.mark.parametrize("case", UPGRADES, ids=str)
+def test_no_caller_opens_a_tunnel_to_an_api_that_takes_h2c(
+    h2c_api: RecordingAPI, start_gateway: StartGateway, name: str, case: Case
+) -> None:
+    for websocket in {False, name in SWITCHED_ON}:
+        gateway = start_gateway(name, h2c_api.port, websocket=websocket)
+        h2c_api.received.clear()
+        send_http1(gateway.port, case.as_http1(None))
+        assert faults_at(h2c_api, gateway, websocket=websocket) == []
+
+
+@pytest.mark.clause("decided-gateway-no-upgrade")
+@pytest.mark.parametrize("case", UPGRADES, ids=str)
+def test_no_body_is_executed_by_a_stock_uvicorn(
+    stock_uvicorn: StockUvicorn, start_gateway: StartGateway, name: str, case: Case
+) -> None:
+    for websocket in {False, name in SWITCHED_ON}:
+        gateway = start_gateway(name, stock_uvicorn.port, websocket=websocket)
+        stock_uvicorn.received.clear()
+        send_http1(gateway.port, case.as_http1(None))
+        assert faults_at(stock_uvicorn, gateway, websocket=websocket) == []
+        bodies = [received.body for received in stock_uvicorn.received if received.target == "/public/x"]
+        assert bodies in ([], [BODY if case.body in (BODY, CHUNKED) else b""])
+
+
+@pytest.mark.clause("decided-gateway-no-upgrade")
+@pytest.mark.parametrize("name", SWITCHED_ON, indirect=True)
+def test_a_websocket_is_opened_with_a_token_only(
+    deployment: ProxyDeployment, start_gateway: StartGateway, name: str, enduser: str
+) -> None:
+    gateway = start_gateway(name, deployment.api.port, websocket=True)
+    deployment.api.arrived.clear()
+    handshake = [
+        ("Connection", "Upgrade, X-Auth-User"),
+        ("Upgrade", "WebSocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ]
+    opened = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",  # belongs to that key
+    }
+
+    with deployment.api.answering(lambda _: Reply(101, opened)):
+        assert gateway.get("/things", headers=handshake).status == 401
+        assert not deployment.api.arrived
+        assert gateway.get("/things", enduser, handshake).status == 101
+
+    (arrived,) = deployment.api.arrived
+    assert arrived.header("upgrade") == "websocket"
+    assert (arrived.header("connection") or "").lower() == "upgrade"
+    assert arrived.header("x-auth-user") == "alice@example.com"
+
+
+@pytest.mark.parametrize("name", ["nginx"], indirect=True)
+def test_the_command_tells_what_an_api_received(start_gateway: StartGateway, name: str, enduser: str) -> None:
+    with RecordingAPI(free_port()).running() as api:
+        gateway = start_gateway(name, api.port)
+    command = [sys.executable, "-m", "examples.try_gateway", "--token", enduser]
+    ports = ["--gateway", str(gateway.port), "--api", str(api.port)]
+
+    told = subprocess.run([*command, *ports], cwd=CHECKOUT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
+
+    wrong = [line for line in told.stdout.splitlines() if "WRONG" in line]
+    assert (told.returncode, told.stderr) == (1, "")
+    assert wrong
+    assert all("WRONG; X-Auth-Foo comes from the caller GET" in line for line in wrong)
+    assert "    ok GET /public/%20x" in told.stdout
