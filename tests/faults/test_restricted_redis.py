@@ -61,4 +61,4 @@ async def test_a_user_who_may_not_track_is_served_without_memory(
             assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 401, "invalid_client")
         finally:
             deployment.store.set(phone_app, str(record))
-    assert "nothing is remembered for requests" in caplog.text
+    assert "nothing is remembered for reads" in caplog.text

@@ -79,11 +79,12 @@ async def until_other_status(ask: Callable[[], Awaitable[httpx2.Response]], stat
 
 
 async def until_reachable(worker: Worker) -> None:
-    """Wait until the test's own connection to Redis is up again. The service under test has another one."""
+    """Wait until the test's own connections to Redis are up again. The service under test has others."""
     deadline = read_real_clock() + MAX_WAIT_SECONDS
     while True:
         try:
             await worker.families.read_clock_ms()
+            await worker.redis.write("PEXPIRE", "a key that does not exist", 1)
             return
         except StoreUnavailable:
             assert read_real_clock() < deadline, f"Redis is away for {MAX_WAIT_SECONDS:g} s"
