@@ -6,7 +6,8 @@ connection of their own, and WAIT follows the last of them. As long as that conn
 made all of these changes.
 
 Every replica that could be promoted must confirm. During a failover the old master serves its other replicas for about
-a second after one was promoted. The promoted one no longer follows it, so a change that it lacks is not confirmed.
+a second after one was promoted. The promoted one no longer follows it, so a change that it lacks is not confirmed. WAIT
+only counts, so INFO tells who confirmed.
 
 With `disk` only the server's configuration is checked. The command WAITAOF (Redis 7.2, Valkey) is not used:
 Valkey 9.1 with `appendfsync everysec` was seen to confirm changes that no fsync had written.
@@ -15,6 +16,7 @@ Valkey 9.1 with `appendfsync everysec` was seen to confirm changes that no fsync
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -46,6 +48,13 @@ MAX_LEASED: Final = 64
 An unreachable replica must not use up all connections that Redis and the worker may have. It must not delay other
 masters either.
 """
+
+
+LOOK_MS: Final = 50
+"""The interval at which it is looked whether the replicas that could be promoted are among those that confirmed."""
+
+_OFFSET: Final = re.compile(rb"master_repl_offset:([0-9]+)")
+_REPLICA: Final = re.compile(rb"slave[0-9]+:ip=([^,]*),port=([0-9]+),state=online,offset=([0-9]+)")
 
 
 class Idle(NamedTuple):
@@ -182,17 +191,22 @@ class DurableWork:
         if durability.level == "disk":
             await self._check_disk(connection)
             return
-        started = read_clock()
-        promotable = await self._pool.topology.count_promotable(self._lease.node)
-        replicas = max(durability.min_replicas, promotable)
-        seconds = remaining_seconds() - (read_clock() - started) - RESERVE_SECONDS
-        milliseconds = max(1, round(seconds * 1000))
-        confirmed = await connection.call("WAIT", replicas, milliseconds)
-        if confirmed < replicas:
-            raise StoreUnavailable(
-                f"{confirmed} of {replicas} replicas have confirmed the change within {milliseconds} ms; it is made, "
-                "and may be lost"
-            )
+        deadline = read_clock() + remaining_seconds() - RESERVE_SECONDS
+        promotable = await self._pool.topology.list_promotable(self._lease.node)
+        needed, written = max(durability.min_replicas, len(promotable)), 0
+        if promotable:
+            written = _read_offset(await connection.call("INFO", "replication"))
+        confirmed = await connection.call("WAIT", needed, _milliseconds_until(deadline))
+        while confirmed >= needed:
+            if not promotable or promotable <= _list_confirmed(await connection.call("INFO", "replication"), written):
+                return
+            # Another replica was faster than one that could be promoted.
+            if read_clock() > deadline:
+                break
+            confirmed = max(needed, await connection.call("WAIT", confirmed + 1, LOOK_MS))
+        raise StoreUnavailable(
+            f"{confirmed} replicas have confirmed the change, and {needed} had to; it is made, and may be lost"
+        )
 
     def end(self) -> None:
         if self._lease is not None:
@@ -224,3 +238,18 @@ class DurableWork:
         assert self._lease is not None
         lease, self._lease = self._lease, None
         self._pool.release(lease)
+
+
+def _milliseconds_until(deadline: float) -> int:
+    return max(1, round((deadline - read_clock()) * 1000))
+
+
+def _read_offset(info: bytes) -> int:
+    found = _OFFSET.search(info)
+    assert found is not None
+    return int(found[1])
+
+
+def _list_confirmed(info: bytes, written: int) -> set[str]:
+    """Return the addresses (`ip:port`) of the replicas that have all changes up to this offset."""
+    return {(ip + b":" + port).decode() for ip, port, offset in _REPLICA.findall(info) if int(offset) >= written}

@@ -49,10 +49,11 @@ class Master:
     def choose(self, *, is_read: bool) -> ManagedConnection:
         return self.reads if is_read else self.writes
 
-    def disconnect(self, why: str) -> None:
-        """Close both connections, or end the pauses before their next attempts."""
+    def follow(self, node: Node) -> None:
+        """Close each connection to another server than this one, or end the pause before its next attempt."""
         for connection in self._list_connections():
-            connection.disconnect(why)
+            if connection.node != node:
+                connection.disconnect("the Sentinels name another master")
 
     def skip_pause(self) -> None:
         """End the pauses before the next attempts to connect, if there are any."""

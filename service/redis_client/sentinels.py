@@ -24,15 +24,19 @@ from .url import Node, RedisUrl
 
 _DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")
 
-SURVEY_SECONDS: Final = 1.0
-"""The time for which the Sentinels' reports about replicas are used."""
+SURVEY_SECONDS: Final = 0.1
+"""The time for which the Sentinels' reports about replicas are used. A Sentinel says for longer that it is beginning a
+failover, before it promotes a replica."""
+
+SURVEY_PAUSE_SECONDS: Final = 0.1
+"""If more than half of the Sentinels have answered, the others are waited for no longer than this."""
+
+MAX_DOWN_AFTERS: Final = 10
+"""Sentinel promotes no replica that has not followed its master for longer than so many `down-after-milliseconds`."""
 
 
 class _Report(NamedTuple):
-    """The report of one Sentinel.
-
-    `promotable` has the names of the replicas that it could promote, if it was asked for them.
-    """
+    """The report of one Sentinel. `promotable` has the addresses of the replicas that it could promote, if asked."""
 
     master: Node
     is_failing_over: bool
@@ -44,7 +48,7 @@ class _Survey(NamedTuple):
 
     taken: float
     master: Node
-    promotable: int
+    promotable: frozenset[str]
 
 
 class Sentinels:
@@ -82,11 +86,11 @@ class Sentinels:
         self._nodes.insert(0, node)
         return report.master
 
-    async def count_promotable(self, master: Node | None) -> int:
-        """Return the number of replicas that some Sentinel could promote, or 1 if there is none.
+    async def list_promotable(self, master: Node | None) -> frozenset[str]:
+        """Return the addresses (`ip:port`) of the replicas that some Sentinel could promote.
 
-        All Sentinels are asked, at most once a second. Raises StoreUnavailable unless more than half of them answer,
-        all of these name this master, and none of them is carrying out a failover.
+        All Sentinels are asked, at most ten times a second. Raises StoreUnavailable unless more than half of them
+        answer, all of these name this master, and none of them is carrying out a failover.
         """
         seen = self._seen
         if seen is None or seen.master != master or read_clock() > seen.taken + SURVEY_SECONDS:
@@ -96,24 +100,28 @@ class Sentinels:
             seen = await asyncio.shield(self._surveying)
         if seen.master != master:
             raise StoreUnavailable("the Sentinels name another master")
-        return max(1, seen.promotable)
+        return seen.promotable
 
     async def _survey(self) -> _Survey:
         started = read_clock()
         asked = [asyncio.create_task(self._ask(node, with_replicas=True)) for node in self._clients]
         reports: list[_Report] = []
-        for seconds in (ASK_PAUSE_SECONDS, ASK_SECONDS):
+        for seconds in (SURVEY_PAUSE_SECONDS, ASK_SECONDS):
             if 2 * len(reports) <= len(asked):
                 done, _ = await asyncio.wait(asked, timeout=seconds)
                 reports = [each.result()[1] for each in done if not each.exception()]
         for each in asked:
             each.cancel()
         if 2 * len(reports) <= len(asked):
-            raise StoreUnavailable(f"{len(reports)} of {len(asked)} Sentinels report on the replicas")
+            errors = {
+                str(each.exception()) for each in asked if each.done() and not each.cancelled() and each.exception()
+            }
+            reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels report on the replicas", *errors])
+            raise StoreUnavailable(reason)
         if len({report.master for report in reports}) > 1 or any(report.is_failing_over for report in reports):
             raise StoreUnavailable("the Sentinels are changing the master")
-        promotable = set().union(*(report.promotable for report in reports))
-        self._seen = _Survey(started, reports[0].master, len(promotable))
+        promotable = frozenset().union(*(report.promotable for report in reports))
+        self._seen = _Survey(started, reports[0].master, promotable)
         return self._seen
 
     async def close(self) -> None:
@@ -159,16 +167,18 @@ class Sentinels:
         return _Report(
             (master["ip"], int(master["port"])),
             "failover_in_progress" in master["flags"],
-            {each["name"] for each in replicas if _is_promotable(each)},
+            {each["name"] for each in replicas if _is_promotable(each, master)},
         )
 
 
-def _is_promotable(replica: Mapping[str, Any]) -> bool:
-    """Return False for a replica that is down, or that is never promoted because of its priority.
+def _is_promotable(replica: Mapping[str, Any], master: Mapping[str, Any]) -> bool:
+    """Return False for a replica that is down, did not follow its master for long, or is never promoted.
 
-    One that is disconnected only, or does not follow the master now, may be promoted a moment later.
+    One that is disconnected only may be promoted a moment later.
     """
-    return not (replica["is_sdown"] or replica["is_odown"] or replica["slave-priority"] == 0)
+    is_down = replica["is_sdown"] or replica["is_odown"]
+    is_stale = replica["master-link-down-time"] > MAX_DOWN_AFTERS * master["down-after-milliseconds"]
+    return not (is_down or is_stale or replica["slave-priority"] == 0)
 
 
 def _make_client(url: RedisUrl, node: Node, *, username: str | None = None, password: str | None = None) -> Redis:

@@ -63,9 +63,9 @@ class SharedRouter:
         return self._router.now_ms()
 
     async def close(self) -> None:
-        """Close the connections. A later use would open new ones."""
-        router, self._router = self._router, None
-        if router is not None and self._loop is asyncio.get_running_loop():
+        """Close the connections of this event loop. A later use would open new ones."""
+        if self._router is not None and self._loop is asyncio.get_running_loop():
+            router, self._router = self._router, None
             await router.close()
 
     def _make_router(self, thread: int) -> Router:

@@ -56,8 +56,8 @@ class Topology(Protocol):
     async def list_masters(self) -> Collection[Master]:
         """Return all masters. Raises StoreUnavailable if they are unknown."""
 
-    async def count_promotable(self, node: Node | None) -> int:
-        """Return the number of replicas of the master at this address that could be promoted, or 1 if it is unknown.
+    async def list_promotable(self, node: Node | None) -> frozenset[str]:
+        """Return the addresses of the replicas of this master that could be promoted, as far as they are known.
 
         Raises StoreUnavailable during a failover.
         """
@@ -90,8 +90,8 @@ class _SingleMaster:
     async def list_masters(self) -> Collection[Master]:
         return (self._master,)
 
-    async def count_promotable(self, node: Node | None) -> int:
-        return 1
+    async def list_promotable(self, node: Node | None) -> frozenset[str]:
+        return frozenset()
 
     async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
         raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
@@ -126,8 +126,8 @@ class SentinelTopology(_SingleMaster):
         super().__init__(Master(options, self._sentinels.get_master, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
 
-    async def count_promotable(self, node: Node | None) -> int:
-        return await self._sentinels.count_promotable(node)
+    async def list_promotable(self, node: Node | None) -> frozenset[str]:
+        return await self._sentinels.list_promotable(node)
 
     async def close(self) -> None:
         """Close all connections, those to the Sentinels last.
@@ -148,8 +148,7 @@ class SentinelTopology(_SingleMaster):
                 except Exception as error:
                     log.debug("the Sentinels gave no master: %s", error)
                 else:
-                    if node != self._master.node:
-                        self._master.disconnect("the Sentinels name another master")
+                    self._master.follow(node)
         finally:
             await self._sentinels.close()
 
@@ -215,8 +214,8 @@ class ClusterTopology:
     async def list_masters(self) -> Collection[Master]:
         return {master for master in self._by_slot.value or await self._by_slot.get() if master is not None}
 
-    async def count_promotable(self, node: Node | None) -> int:
-        return 1
+    async def list_promotable(self, node: Node | None) -> frozenset[str]:
+        return frozenset()
 
     async def find(self, key: str) -> Master:
         by_slot = self._by_slot.value or await self._by_slot.get()

@@ -27,13 +27,8 @@ from service.registry.seed_file.audit import list_update_events
 from service.registry.seed_file.console_changes import note_client_change, note_user_change
 from service.store.registry import RegistryStore
 
-
-class _Notes(list[Callable[[], Awaitable[None]]]):
-    """The notes to make in the digests of the seed after the record was written, and the users whose sessions end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ended: list[UserIdentity] = []
+_Notes = list[Callable[[], Awaitable[None]]]
+"""The notes to make in the digests of the seed after the record was written."""
 
 
 class ChangeRefused(Exception):
@@ -169,7 +164,6 @@ class RegistryEditor:
         async with self._changing("user_deleted", username=identity.username, realm=identity.realm) as notes:
             user = await self._get_user(identity)
             await self._registry.add_pending_users([identity])
-            notes.ended.append(identity)
             await self._registry.delete_users([identity])
             notes.append(partial(note_user_change, self._registry, identity, user, None))
 
@@ -181,9 +175,9 @@ class RegistryEditor:
         as the record has changed, so that a change cannot be hidden by interrupting what follows. The notes, which are
         yielded as an empty list, are made next.
         """
-        notes = _Notes()
         async with self._registry.make_lock(self._on_wait) as lock:
             try:
+                notes: _Notes = []
                 yield notes
                 fields |= {"actor": self._actor, "reason": "console"}
                 for event in events:
@@ -191,7 +185,7 @@ class RegistryEditor:
                 for note in notes:
                     await note()
             finally:
-                await self._pending_revocations.run_all(lock, notes.ended)
+                await self._pending_revocations.run_all(lock)
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)
@@ -241,6 +235,5 @@ class RegistryEditor:
         """Write the user. `old` is the record until now, or None."""
         if ends_sessions:
             await self._registry.add_pending_users([new.identity])
-            notes.ended.append(new.identity)
         await self._registry.put_users([new])
         notes.append(partial(note_user_change, self._registry, new.identity, old, new))

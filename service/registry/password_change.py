@@ -16,7 +16,7 @@ import msgspec
 from service.observability.audit import record_event
 from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import User
-from service.redis_client.lock import LockHeld, RedisLock
+from service.redis_client.lock import LockHeld
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.console_changes import note_user_change
 from service.store.registry import RegistryStore
@@ -42,11 +42,11 @@ class PasswordChange:
         lock = self._registry.make_lock(wait_seconds=self.lock_wait_seconds)
         try:
             async with lock:
-                return await self._make(checked, password_hash, address, lock)
+                return await self._make(checked, password_hash, address)
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None
 
-    async def _make(self, checked: User, password_hash: str, address: str, lock: RedisLock) -> User | None:
+    async def _make(self, checked: User, password_hash: str, address: str) -> User | None:
         identity = checked.identity
         # This read comes before the pending revocation, so that a change which loses the race ends no sessions.
         present = await self._registry.find_user(identity)
@@ -59,5 +59,5 @@ class PasswordChange:
             # Recorded now, so that an interruption of the revocation cannot hide the change.
             record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
             await note_user_change(self._registry, identity, checked, new)
-            await self._pending_revocations.run_revocation_of(identity, lock)
+            await self._pending_revocations.run_revocation_of(identity)
         return changed

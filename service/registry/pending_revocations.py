@@ -1,8 +1,7 @@
 """The end of sessions that are no longer allowed after a change of a client, a realm or a user.
 
 A pending revocation is recorded in Redis before the change or in the same script. The process that makes the change
-then runs it. If that process is interrupted, the next holder of the registry's lock runs it. No record of one is
-cleared if Redis may have lost the revocation: the lock is renewed first.
+then runs it. If that process is interrupted, the next holder of the registry's lock runs it.
 
 Clauses: SPEC §3
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,33 +42,27 @@ class PendingRevocations:
     _session_scan: SessionScan
     scan_delay_seconds: float = SCAN_DELAY_SECONDS
 
-    async def run_all(self, lock: RedisLock, users: Iterable[UserIdentity] = ()) -> None:
-        """Run all pending revocations, including those that another process recorded. The caller holds the lock.
-
-        The sessions of `users` end even if Redis has lost the record of their pending revocation.
-        """
-        await self.run_user_revocations(lock, users)
+    async def run_all(self, lock: RedisLock) -> None:
+        """Run all pending revocations, including those that another process recorded. The caller holds the lock."""
+        await self.run_user_revocations(lock)
         await self.run_session_scans(lock)
 
-    async def run_revocation_of(self, identity: UserIdentity, lock: RedisLock) -> None:
+    async def run_revocation_of(self, identity: UserIdentity) -> None:
         """End all sessions of one user with a pending revocation. The caller holds the lock."""
         await self._revocations.revoke_all(identity.shard, identity.subject, reason="withdrawn")
-        await lock.renew()
         await self._registry.clear_pending_users([(identity.shard, identity.subject)])
 
-    async def run_user_revocations(self, lock: RedisLock, users: Iterable[UserIdentity] = ()) -> None:
-        """End all sessions of `users` and of each user with a pending revocation, also of an interrupted run."""
-        given = {(identity.shard, identity.subject) for identity in users}
-        pending = list(given.union(await self._registry.list_pending_users()))
+    async def run_user_revocations(self, lock: RedisLock) -> None:
+        """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""
+        pending = await self._registry.list_pending_users()
         left = []
         for start in range(0, len(pending), REVOCATIONS_AT_ONCE):
             some = pending[start : start + REVOCATIONS_AT_ONCE]
             unreached = await self._revocations.revoke_all_of(some, reason="withdrawn")
-            await lock.renew()
             await self._registry.clear_pending_users([each for each in some if each not in unreached])
+            await lock.renew()
             left += unreached
         await self._revocations.revoke_all_left(left, reason="withdrawn")
-        await lock.renew()
         await self._registry.clear_pending_users(left)
 
     async def run_session_scans(self, lock: RedisLock) -> None:

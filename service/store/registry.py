@@ -18,7 +18,6 @@ from service.redis_client.connection import Command
 from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
 from service.store.keys import registry_key, user_key, user_seed_key
-from service.store.master_watch import watch_masters
 from service.store.records import read_json, reading
 from service.store.scripts import load_script
 
@@ -48,32 +47,6 @@ class RecordKind(NamedTuple, Generic[Name, Record]):
     kind: str
     command: Callable[[Name], KeyCommand]
     parse: Callable[[Any], Record]
-
-
-class RegistryLock(RedisLock):
-    """The lock of the registry.
-
-    Its renewal and the end of its block raise StoreUnavailable if Redis may have lost writes since it was taken. An
-    exception of the block comes first.
-    """
-
-    def __init__(self, redis: StoreClient, on_wait: Callable[[], object], wait_seconds: float | None) -> None:
-        super().__init__(redis.run, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
-        self._redis = redis
-
-    async def __aenter__(self) -> RegistryLock:
-        await super().__aenter__()
-        self._check_masters = await watch_masters(self._redis)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await super().__aexit__(*error)
-        if error[0] is None:
-            await self._check_masters()
-
-    async def renew(self) -> None:
-        await super().renew()
-        await self._check_masters()
 
 
 def _make_revision() -> str:
@@ -340,13 +313,13 @@ class RegistryStore:
 
     def make_lock(
         self, on_wait: Callable[[], object] = lambda: None, *, wait_seconds: float | None = None
-    ) -> RegistryLock:
+    ) -> RedisLock:
         """Return the lock to hold while applying a seed or changing a record.
 
         The lock expires after LOCK_SECONDS unless it is renewed. If another holder keeps it for `wait_seconds`, taking
         it raises LockHeld. If `wait_seconds` is None, taking it waits without a limit.
         """
-        return RegistryLock(self._redis, on_wait, wait_seconds)
+        return RedisLock(self._redis.run, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import httpx2
 import pytest
-import redis
 
-from service.admin.context import AdminContext, open_context
 from service.admin.formatting import format_time
-from service.store.families import Families
-from service.store.registry import RegistryStore
-from service.store.reports.session_scan import SessionScan
-from service.store.revocations import Revocations
-from tests.admin.conftest import Admin, type_in
+from tests.admin.conftest import Admin
 from tests.admin.lookups import is_live
 from tests.conftest import Clock
-from tests.store.interruptions import InterposedConnection, replace_master
-from tests.store.sessions import DEFAULT_LIFETIMES
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP
 
 
@@ -93,31 +83,3 @@ async def test_what_cannot_be_done_is_told_and_ends_nothing(
 
 def test_times_are_written_as_they_are_read() -> None:
     assert format_time(1_795_250_000_999) == "2026-11-21T08:33:20Z"
-
-
-@pytest.mark.clause("decided-lost-change-is-not-reported")
-@pytest.mark.parametrize(
-    "words", [("--client", "phone-app"), ("--everything",), ("--issued-before", "2001-01-01T00:00:00Z")]
-)
-async def test_it_fails_if_a_master_is_replaced_meanwhile(
-    admin: Admin, http: httpx2.AsyncClient, store: redis.Redis, environment: dict[str, str], words: tuple[str, ...]
-) -> None:
-    async def replace(number: int) -> None:
-        if number == 2:
-            replace_master(store)
-
-    def make_context() -> AdminContext:
-        context = open_context()
-        context.redis = connection = InterposedConnection(context.settings, replace)
-        context.registry, context.revocations = RegistryStore(connection), Revocations(connection)
-        context.session_scan = SessionScan(connection, Families(connection, DEFAULT_LIFETIMES))
-        return context
-
-    for person in (ALICE, BOB):
-        assert (await PHONE_APP.log_in(http, person)).status_code == 200
-    words = ("revoke-all", *words, "--yes")
-    lost = await asyncio.to_thread(type_in, *words, environment=environment, make_context=make_context)
-
-    assert (lost.status, lost.output) == (1, "")
-    assert "a master was replaced or restarted meanwhile, so changes may be lost; repeat this" in lost.aside
-    assert (await admin(*words)).status == 0

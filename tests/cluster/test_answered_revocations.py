@@ -111,12 +111,17 @@ async def find_undone(shard: Shard, url: str, durability: str, events: Sequence[
 
 
 @pytest.mark.clause("decided-redis-sentinel")
-@pytest.mark.parametrize("replicas", [1, 2])
-async def test_sentinel_undoes_no_answered_revocation(tmp_path: Path, loop_time: LoopTime, replicas: int) -> None:
+@pytest.mark.parametrize(("replicas", "lowest_priority"), [(1, 100), (2, 100), (2, 0)], ids=["1", "2", "1 of 2"])
+async def test_sentinel_undoes_no_answered_revocation(
+    tmp_path: Path, loop_time: LoopTime, replicas: int, lowest_priority: int
+) -> None:
+    """A replica of priority 0 is never promoted, but its confirmation counts for WAIT."""
     events = [switch(), *map(freeze, FREEZES), kill]
     with running_sentinel(
         tmp_path, replicas=replicas, sentinels=3, down_after_ms=DOWN_AFTER_MS, options=KEEPS_DATA
     ) as watched:
+        with watched.replicas[-1].connect() as replica:
+            replica.config_set("replica-priority", lowest_priority)
         undone = await find_undone(watched, watched.url, "replica", events, loop_time)
 
     assert undone == [0] * len(events)

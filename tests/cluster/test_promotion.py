@@ -8,12 +8,14 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import redis
 
-from tests.cluster.nodes import Watched, running_sentinel
+from tests.cluster.nodes import MASTER_NAME, Watched, running_sentinel
 from tests.cluster.workers import service_at
 from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, assert_error, tokens_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clause("decided-durability", "decided-redis-sentinel", "decided-i7-revocation-is-final")
 
@@ -31,12 +33,27 @@ def knows(server: RedisServer, access_token: str) -> bool:
         return bool(client.exists(access_key_of(access_token)))
 
 
+def set_priority(watched: Watched, priority: int) -> None:
+    """Set the priority of the second replica, and wait until all Sentinels know it."""
+    with watched.replicas[1].connect() as client:
+        client.config_set("replica-priority", priority)
+    for sentinel in watched.sentinels:
+        with sentinel.connect() as client:
+            wait_until(lambda client=client: priority in read_priorities(client), "the Sentinels to know the priority")
+
+
+def read_priorities(sentinel: redis.Redis) -> set[int]:
+    return {each["slave-priority"] for each in sentinel.sentinel_slaves(MASTER_NAME)}
+
+
 async def log_in(http: httpx2.AsyncClient) -> str:
     return str(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
 
 
-async def test_one_of_two_replicas_confirms_nothing(watched: Watched, loop_time: LoopTime) -> None:
+@pytest.mark.parametrize("priority", [100, 0], ids=["could be promoted", "is never promoted"])
+async def test_one_of_two_replicas_confirms_nothing(watched: Watched, loop_time: LoopTime, priority: int) -> None:
     """Sentinel promotes a replica a second before it names the new master. The other replica follows the old one."""
+    set_priority(watched, priority)
     async with service_at(watched.url, "replica") as (_, http):
         tokens = [await log_in(http) for _ in range(CONTENDERS)]
         watched.wait_until_copied()

@@ -69,7 +69,8 @@ async def test_threads_cannot_share_a_lookup(redis_server: RedisServer, store: r
         async def look_up_often() -> None:
             for _ in range(LOOKUPS):
                 with pytest.raises(RuntimeError, match="each event loop"):
-                    await lookup.lookup(make_access_token("0a3").text)
+                    async with lookup:
+                        await lookup.lookup(make_access_token("0a3").text)
 
         assert await lookup.lookup(make_access_token("0a3").text) is None
         await asyncio.gather(*(asyncio.to_thread(asyncio.run, look_up_often()) for _ in range(THREADS)))

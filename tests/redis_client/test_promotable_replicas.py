@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from typing import Any, cast
 
 import pytest
 
@@ -38,16 +39,19 @@ def report(
     master: str = "master",
     priority: int = 100,
     port: int = 7000,
+    link_down_ms: int = 0,
 ) -> None:
     """Let the Sentinel report these flags of the master and its replicas."""
-    masters = array(describe(master, port, 100))
-    slaves = array(*(describe(flags, 7001 + number, priority) for number, flags in enumerate(replicas)))
+    masters = array(describe(master, port, 100, 0))
+    slaves = array(*(describe(flags, 7001 + number, priority, link_down_ms) for number, flags in enumerate(replicas)))
     sentinel.answer = lambda command: masters if command[1].upper() == b"MASTERS" else slaves
 
 
-def describe(flags: str, port: int, priority: int) -> bytes:
+def describe(flags: str, port: int, priority: int, link_down_ms: int) -> bytes:
     name = "tokens" if flags.startswith("master") else f"127.0.0.1:{port}"
-    fields = {"name": name, "ip": "127.0.0.1", "port": str(port), "flags": flags, "slave-priority": str(priority)}
+    numbers = {"slave-priority": priority, "master-link-down-time": link_down_ms, "down-after-milliseconds": 1000}
+    fields = {"name": name, "ip": "127.0.0.1", "port": str(port), "flags": flags}
+    fields |= {field: str(number) for field, number in numbers.items()}
     return array(*(bulk(word.encode()) for field in fields.items() for word in field))
 
 
@@ -55,7 +59,7 @@ async def count(settled_time: SettledTime, scripted: Sequence[ScriptedRedis], se
     nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
     sentinels = Sentinels(parse_redis_url(f"redis+sentinel://{nodes}/tokens"))
     try:
-        return await settled_time.run(sentinels.count_promotable(MASTER), 2 * seconds)
+        return len(await settled_time.run(sentinels.list_promotable(MASTER), 2 * seconds))
     finally:
         await sentinels.close()
 
@@ -64,9 +68,9 @@ async def count(settled_time: SettledTime, scripted: Sequence[ScriptedRedis], se
     ("reports", "expected"),
     [
         ([REPLICAS] * 3, 2),
-        ([()] * 3, 1),
+        ([()] * 3, 0),
         ([("slave", "slave,s_down")] * 3, 1),
-        ([("slave,o_down,s_down", "slave,s_down")] * 3, 1),
+        ([("slave,o_down,s_down", "slave,s_down")] * 3, 0),
         ([("slave", "slave,disconnected")] * 3, 2),
         ([("slave", "slave,s_down"), ("slave", "slave,s_down"), REPLICAS], 2),
         ([("slave",), ("slave",), REPLICAS], 2),
@@ -81,13 +85,17 @@ async def test_a_replica_counts_until_all_report_it_down(
     assert await count(settled_time, scripted) == expected
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "expected"), [("priority", 0, 0), ("link_down_ms", 10_001, 0), ("link_down_ms", 10_000, 2)]
+)
 async def test_a_replica_that_is_never_promoted_does_not_count(
-    settled_time: SettledTime, scripted: list[ScriptedRedis]
+    settled_time: SettledTime, scripted: list[ScriptedRedis], field: str, value: int, expected: int
 ) -> None:
+    """Sentinel promotes no replica that has not followed its master for ten times `down-after-milliseconds`."""
     for sentinel in scripted:
-        report(sentinel, ("slave", "slave", "slave"), priority=0)
+        report(sentinel, **cast("dict[str, Any]", {field: value}))
 
-    assert await count(settled_time, scripted) == 1
+    assert await count(settled_time, scripted) == expected
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -131,12 +139,12 @@ async def test_slow_sentinels_are_waited_for(settled_time: SettledTime, scripted
     assert await count(settled_time, scripted) == 2
 
 
-async def test_sentinels_are_asked_once_a_second(settled_time: SettledTime, scripted: list[ScriptedRedis]) -> None:
+async def test_sentinels_are_asked_ten_times_a_second(settled_time: SettledTime, scripted: list[ScriptedRedis]) -> None:
     nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
     sentinels = Sentinels(parse_redis_url(f"redis+sentinel://{nodes}/tokens"))
     for _ in range(20):
-        assert await settled_time.run(sentinels.count_promotable(MASTER), ASK_SECONDS) == 2
-        await settled_time.let_pass(SURVEY_SECONDS / 10)
+        assert len(await settled_time.run(sentinels.list_promotable(MASTER), ASK_SECONDS)) == 2
+        await settled_time.let_pass(SURVEY_SECONDS / 10, step=SURVEY_SECONDS / 10)
 
     assert {sentinel.count("SENTINEL", "MASTERS") for sentinel in scripted} == {2}
     await sentinels.close()

@@ -16,28 +16,17 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 
 
-async def _do_nothing(_: int) -> None:
-    pass
-
-
 class InterposedConnection(StoreClient):
-    """A store client that awaits `before` and `after` with the number of each call, from 0 on.
+    """A store client that awaits `before` with the number of each call, from 0 on.
 
     Calls of the lock do not count, since a lock that is not released is held for long.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        before: Callable[[int], Awaitable[object]] = _do_nothing,
-        *,
-        after: Callable[[int], Awaitable[object]] = _do_nothing,
-    ) -> None:
+    def __init__(self, settings: Settings, before: Callable[[int], Awaitable[object]]) -> None:
         assert settings.redis_url is not None
         super().__init__(parse_redis_url(settings.redis_url))
         self.calls = 0
         self._before = before
-        self._after = after
 
     async def read(self, *command: str | int) -> Any:
         return await self._call(super().read, *command)
@@ -60,9 +49,7 @@ class InterposedConnection(StoreClient):
         number = self.calls
         self.calls += 1
         await self._before(number)
-        answer = await call(*arguments)
-        await self._after(number)
-        return answer
+        return await call(*arguments)
 
 
 class BreakingConnection(InterposedConnection):
@@ -93,19 +80,11 @@ class Rollback:
             self._store.copy(key, f"state {self._states}:{key}")
         self._states += 1
 
-    def return_to(self, state: int, *, is_lost: Callable[[str], bool] = lambda _: True) -> None:
-        """Return the keys to the state of which the changes are lost."""
-        for key in filter(is_lost, self._list_keys()):
+    def return_to(self, state: int) -> None:
+        for key in self._list_keys():
             self._store.delete(key)
         for copy in map(str, self._store.scan_iter(f"state {state}:*", count=1000)):
-            if is_lost(key := copy.partition(":")[2]):
-                self._store.copy(copy, key)
+            self._store.copy(copy, copy.partition(":")[2])
 
     def _list_keys(self) -> list[str]:
         return [key for key in map(str, self._store.scan_iter(count=1000)) if not key.startswith("state ")]
-
-
-def replace_master(store: redis.Redis) -> None:
-    """Let the server begin another history of writes, as a promoted replica does."""
-    store.replicaof("127.0.0.1", "1")
-    store.replicaof("NO", "ONE")

@@ -9,7 +9,10 @@ from service.protocol.scope import MAIN_REALM, ROLES
 from service.store.families import Spent
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
+from tests.support.clients_and_users import access_key_of
 
+MAX_ACCESS_TOKENS = 100
+OTHER_FIELDS = 20
 MAX_FIELD_LENGTH = 64
 """The limit in characters up to which Redis keeps a hash in its compact form."""
 COMPACT = ("listpack", "ziplist")
@@ -94,3 +97,14 @@ async def test_a_replay_leaves_the_fields_of_earlier_ones(sessions: Sessions, cl
 
     assert sessions.parsed(session).replayed == kept[1:]
     assert len(kept) == 3
+
+
+@pytest.mark.clause("decided-i3-constant-memory")
+async def test_replays_whose_tokens_are_revoked_do_not_add_up(sessions: Sessions, store: redis.Redis) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    for _ in range(3 * MAX_ACCESS_TOKENS):
+        assert (await sessions.spend(session, 1)).verdict == "repeated"
+        store.delete(access_key_of(session.access_tokens[-1].text))
+
+    assert store.hlen(session.key) < MAX_ACCESS_TOKENS + OTHER_FIELDS

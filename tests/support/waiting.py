@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import httpx2
 
 from service.redis_client.deadline import StoreUnavailable
+from service.store.reports.readiness import find_obstacle
 
 if TYPE_CHECKING:
     from service.worker import Worker
@@ -80,15 +81,14 @@ async def until_other_status(ask: Callable[[], Awaitable[httpx2.Response]], stat
 
 async def until_reachable(worker: Worker) -> None:
     """Wait until the test's own connections to Redis are up again. The service under test has others."""
-    deadline = read_real_clock() + MAX_WAIT_SECONDS
-    while True:
-        try:
-            await worker.families.read_clock_ms()
-            await worker.redis.write("PEXPIRE", "a key that does not exist", 1)
-            return
-        except StoreUnavailable:
-            assert read_real_clock() < deadline, f"Redis is away for {MAX_WAIT_SECONDS:g} s"
-            await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+    await until_true(lambda: _is_reachable(worker), "Redis to be reachable")
+
+
+async def _is_reachable(worker: Worker) -> bool:
+    try:
+        return await find_obstacle(worker.redis) is None
+    except StoreUnavailable:
+        return False
 
 
 async def run_loop_once() -> None:

@@ -7,9 +7,8 @@ seed while the others wait.
 
 Entries are compared with the records batch by batch. Users whose sessions must end are noted in Redis before or with
 the record, as pending revocations. The process that applies a seed now or next runs them. The digests of an entry are
-replaced in two steps, before and after its record. So the next run repeats a write that was interrupted. The lock is
-renewed before the second step, so the next run also repeats a write that Redis may have lost. A dry run compares in the
-same way and writes nothing.
+replaced in two steps, before and after its record. So the next run repeats a write that was interrupted. A dry run
+compares in the same way and writes nothing.
 
 Clauses: SPEC §2.3, §3
 """
@@ -233,15 +232,12 @@ class Seeding:
         )
 
     async def _write_realm(
-        self, name: str, new: IdentityProvider, comparison: Comparison, is_narrowed: bool, lock: RedisLock
+        self, name: str, new: IdentityProvider, comparison: Comparison, is_narrowed: bool, _: RedisLock
     ) -> None:
         await self._registry.put_seed(f"realm:{name}", comparison.mark_pending(comparison.changed, is_missing=True))
         if is_narrowed:
             await self._registry.add_pending_realm(name)
         await self._registry.put_realm(name, new)
-        if is_narrowed:  # again, since a failover between the two commands loses the first note, but not the record
-            await self._registry.add_pending_realm(name)
-        await lock.renew()
         await self._registry.put_seed(f"realm:{name}", comparison.applied)
 
     async def _judge_client(self, entry: ClientEntry, judgement: ApplyOptions) -> Batch:
@@ -267,7 +263,7 @@ class Seeding:
         return Batch(1, (planned,), partial(self._write_client, name, old, new, pending, comparison.applied))
 
     async def _write_client(
-        self, name: str, old: Client | None, new: Client, pending: str, applied: str, lock: RedisLock
+        self, name: str, old: Client | None, new: Client, pending: str, applied: str, _: RedisLock
     ) -> None:
         await self._registry.put_seed(name, pending)
         await self._registry.put_client(
@@ -276,7 +272,6 @@ class Seeding:
             new_origins=list_origins(new.redirect_uris),
             narrowing=find_narrowing(old, new) if old else None,
         )
-        await lock.renew()
         await self._registry.put_seed(name, applied)
 
     async def _compare(self, name: str, entry: RealmEntry | ClientEntry) -> Comparison:

@@ -87,16 +87,14 @@ class Pruning:
         planned = (Planned("realm", rest, "remove", realm, None, True),) if realm else ()
         return Batch(0, planned, partial(self._remove_realm, name, rest, pending))
 
-    async def _remove_client(self, name: str, client: Client | None, pending: str, lock: RedisLock) -> None:
+    async def _remove_client(self, name: str, client: Client | None, pending: str, _: RedisLock) -> None:
         if client is not None:
             await self._registry.put_seed(name, pending)
             await self._registry.delete_client(client, origins=list_origins(client.redirect_uris))
-        await lock.renew()
         await self._registry.forget_seed(name)
 
-    async def _remove_realm(self, name: str, realm: str, pending: str, lock: RedisLock) -> None:
+    async def _remove_realm(self, name: str, realm: str, pending: str, _: RedisLock) -> None:
         await self._registry.put_seed(name, pending)
         await self._registry.add_pending_realm(realm)
         await self._registry.delete_realm(realm)
-        await lock.renew()
         await self._registry.forget_seed(name)

@@ -165,6 +165,6 @@ class UserSeeding:
         narrowed = [plan.user.identity for plan in plans if plan.planned.ends_sessions]
         await self._registry.add_pending_users(narrowed)
         await self._registry.put_users([plan.user for plan in plans])
-        await self._pending_revocations.run_user_revocations(lock, narrowed)
+        await self._pending_revocations.run_user_revocations(lock)
         applied = [(plan.user.identity, plan.applied) for plan in plans]
         await self._registry.put_user_seeds([*applied, *remembered])

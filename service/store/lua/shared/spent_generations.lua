@@ -58,7 +58,7 @@ local function open_spent_generations()
       end
     end
     local count = math.min(known + 1, REPLAYS_COUNTED)
-    if #kept >= REPLAYED_GENERATIONS then table.remove(kept, 1) end
+    while #kept >= REPLAYED_GENERATIONS do table.remove(kept, 1) end
     kept[#kept + 1] = string.format('%d:%d', generation, count)
     return table.concat(kept, ' '), count
   end
@@ -96,6 +96,7 @@ local function open_spent_generations()
     -- Returns true if the family has too many access tokens: those of replays, and those of other refreshes in `field`.
     -- Redis is asked which of them still exist only if their number can matter.
     function replays.are_too_many(field)
+      if #names > ACCESS_TOKENS_PER_FAMILY then return true end
       local keys = {}
       for _, entry in ipairs(entries) do keys[#keys + 1] = access_key_of(entry) end
       for name, entry in pairs(field) do
