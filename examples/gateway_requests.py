@@ -50,7 +50,9 @@ class Case:
     def as_http2(self, token: str | None) -> bytes:
         """A connection with this request as its only stream."""
         method, target, _ = self.request_line
-        fields = [(":method", method), (":path", target), (":scheme", "http"), (":authority", "api.example")]
+        fields = [(":method", method), (":authority", "api.example")]
+        if method != "CONNECT" or any(header.startswith(":") for header in self.headers):
+            fields += [(":path", target), (":scheme", "http")]
         for header in (*self.headers, *_bearer(token)):
             name, _, value = header.partition(": ")
             fields.append((name.lower(), value.strip()))
@@ -84,7 +86,19 @@ LENGTH = f"Content-Length: {len(BODY)}"
 # A caller writes HTTP/2 behind a request that switches to it.
 H2C = PREFACE + _frame(4, 0, 0, b"") + SMUGGLED
 
+# A 2xx to CONNECT makes a gateway a tunnel. Some HTTP parsers end the request at its head.
+CONNECTS = [
+    *(Case(f"CONNECT {target}") for target in ("api.example:80", "/public/x", "/reports/x", "*")),
+    Case("CONNECT /public/x", body=SMUGGLED),
+    Case("CONNECT /public/x", (LENGTH,), BODY),
+    Case("CONNECT /public/x", ("Transfer-Encoding: chunked",), CHUNKED),
+    Case("CONNECT api.example:80", ("Host: api.example:80",), SMUGGLED),
+    Case("CONNECT http://api.example:80/public/x", ("Host: api.example:80",), SMUGGLED),
+    Case("CONNECT http://api.example:80/public/x", ("Host: api.example:80", LENGTH), BODY),
+]
+
 UPGRADES = [
+    *CONNECTS,
     Case("GET /public/x", WEBSOCKET),
     Case("GET /public/x", WEBSOCKET, SMUGGLED),
     Case("GET /public/x", ("Connection: keep-alive, Upgrade", "Upgrade: WebSocket", *HANDSHAKE)),
@@ -129,6 +143,8 @@ LEGAL_PATHS = [
     "/public/a;v=1,2/b:c@d!$&'()*+~_-",
     "/public/%22%3C%3E%5B%5D%5E%60%7B%7C%7D",
     "/reports/%E2%82%AC?%2e%2e",
+    "/public/" + "a" * 4_000,
+    "/public/" + "%C3%A9" * 600,
 ]
 # Refused, or forwarded in another spelling, which is the one that was judged.
 AMBIGUOUS_PATHS = [
@@ -144,6 +160,11 @@ AMBIGUOUS_PATHS = [
     "/public/..;/reports/x",
     "/public/..;a=b/reports/x",
     "/public/..%3b/reports/x",
+    "/public/..%3f/reports/x",
+    "/public/..%23x/reports",
+    "/public/.%09./reports/x",
+    "/public/.%0a./reports/x",
+    "/re%09ports/x",
     "/public/./../reports/x",
     "/x/../reports/x",
     "/./reports/x",
@@ -229,13 +250,18 @@ METHODS = [
     *(Case(f"{method} /public/x", passes=True) for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND")),
     *(Case(f"{method} /reports/x") for method in ("get", "Get", "HEAD", "OPTIONS", "TRACE", "FOO", "G\xc9T", "GE(T")),
     *(Case(f"{method} *") for method in ("OPTIONS", "GET")),
-    *(Case(f"CONNECT {target}") for target in ("api.example:80", "/public/x", "/reports/x", "*")),
     *(Case(f"GET /reports/x HTTP/{version}") for version in ("1.0", "0.9", "1.2", "2.0", "11", "1.1 ", "1.1\t")),
     Case("GET  /reports/x"),
     Case("GET\t/reports/x"),
     Case("GET /reports/x /public/x"),
     Case("GET /public/x /reports/x"),
     Case(" GET /reports/x"),
+]
+
+# The Host equals the authority, which some servers end at another character.
+AUTHORITIES = [
+    Case(f"GET http://{authority}/public/x", (f"Host: {authority}",))
+    for authority in ("api.example?", "a\\reports\\x", "a%2freports%2fx", "[", "@", "")
 ]
 
 HEADERS = [
@@ -292,6 +318,7 @@ CASES = [
     *(Case(f"GET {target}", ambiguous=True) for target in AMBIGUOUS_PATHS),
     *(Case(f"GET {target}") for target in OTHER_PATHS),
     *METHODS,
+    *AUTHORITIES,
     *HEADERS,
     *FRAMINGS,
 ]

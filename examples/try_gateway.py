@@ -115,7 +115,8 @@ def readings_of(target: str) -> list[str]:
     """Return the path as an API may read it: raw, decoded, normalised."""
     raw = re.sub("^(?i:[a-z][a-z0-9+.-]*)://[^/?#]*", "", target).partition("?")[0] or "/"
     decoded = unquote(raw, "latin-1")
-    slashes = re.sub(r"[/\\]+", "/", decoded.partition("#")[0])
+    # Parsers of URLs drop tabs and line ends.
+    slashes = re.sub(r"[/\\]+", "/", re.sub("[\t\r\n]", "", re.split("[?#]", decoded)[0]))
     without_parameters = re.sub(r"/(\.\.?);[^/]*", r"/\1", slashes)
     is_folder = re.search(r"/\.{0,2}$", without_parameters)
     return [raw, decoded, posixpath.normpath(without_parameters).rstrip("/") + ("/" if is_folder else "")]
@@ -134,6 +135,10 @@ def faults_of(received: Received, *, websocket: bool = False) -> list[str]:
             faults.append(f"{path} needs a token")
         elif path.startswith("/reports/") and "role:partner" not in scope:
             faults.append(f"{path} needs role:partner")
+    if not received.target.startswith("/") and received.target != "*":
+        faults.append("the target names a host, which servers may read in two ways")
+    if received.method == "CONNECT":
+        faults.append("CONNECT opens a tunnel")
     if received.values_of("authorization"):
         faults.append("the API could use the token elsewhere")
     lengths = received.values_of("content-length")

@@ -50,7 +50,7 @@ masters either.
 """
 
 
-LOOK_MS: Final = 50
+LOOK_MS: Final = 10
 """The interval at which it is looked whether the replicas that could be promoted are among those that confirmed."""
 
 _OFFSET: Final = re.compile(rb"master_repl_offset:([0-9]+)")
@@ -197,16 +197,17 @@ class DurableWork:
         if promotable:
             written = _read_offset(await connection.call("INFO", "replication"))
         confirmed = await connection.call("WAIT", needed, _milliseconds_until(deadline))
-        while confirmed >= needed:
-            if not promotable or promotable <= _list_confirmed(await connection.call("INFO", "replication"), written):
-                return
-            # Another replica was faster than one that could be promoted.
+        if confirmed < needed:
+            raise StoreUnavailable(
+                f"{confirmed} of {needed} replicas have confirmed the change; it is made, and may be lost"
+            )
+        while promotable and not promotable <= _list_confirmed(await connection.call("INFO", "replication"), written):
             if read_clock() > deadline:
-                break
-            confirmed = max(needed, await connection.call("WAIT", confirmed + 1, LOOK_MS))
-        raise StoreUnavailable(
-            f"{confirmed} replicas have confirmed the change, and {needed} had to; it is made, and may be lost"
-        )
+                raise StoreUnavailable(
+                    "a replica that could be promoted has not confirmed the change; it is made, and may be lost"
+                )
+            # Redis asks the replicas what they have while a WAIT is not satisfied.
+            await connection.call("WAIT", confirmed + 1, LOOK_MS)
 
     def end(self) -> None:
         if self._lease is not None:
