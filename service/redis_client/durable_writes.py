@@ -51,7 +51,7 @@ masters either.
 
 
 LOOK_MS: Final = 10
-"""The interval at which it is looked whether the replicas that could be promoted are among those that confirmed."""
+"""The interval of the checks whether all replicas that could be promoted are among those that confirmed."""
 
 _OFFSET: Final = re.compile(rb"master_repl_offset:([0-9]+)")
 _REPLICA: Final = re.compile(rb"slave[0-9]+:ip=([^,]*),port=([0-9]+),state=online,offset=([0-9]+)")

@@ -25,8 +25,10 @@ from .url import Node, RedisUrl
 _DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")
 
 SURVEY_SECONDS: Final = 0.1
-"""The time for which the Sentinels' reports about replicas are used. A Sentinel says for longer that it is beginning a
-failover, before it promotes a replica."""
+"""The time for which the Sentinels' reports about replicas are used.
+
+Sentinel reports for longer than this that it begins a failover, before it promotes a replica.
+"""
 
 SURVEY_PAUSE_SECONDS: Final = 0.1
 """If more than half of the Sentinels have answered, the others are waited for no longer than this."""
@@ -113,9 +115,7 @@ class Sentinels:
         for each in asked:
             each.cancel()
         if 2 * len(reports) <= len(asked):
-            errors = {
-                str(each.exception()) for each in asked if each.done() and not each.cancelled() and each.exception()
-            }
+            errors = sorted({str(each.exception()) for each in done if each.exception()})
             reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels report on the replicas", *errors])
             raise StoreUnavailable(reason)
         if len({report.master for report in reports}) > 1 or any(report.is_failing_over for report in reports):
