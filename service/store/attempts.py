@@ -159,9 +159,9 @@ class Attempts:
     async def _release(self, *groups: Sequence[Counter]) -> None:
         """Send the release of each group to Redis, and go on without its answer.
 
-        A connection keeps the order of commands. On a single server, the release therefore precedes all that is sent
-        later on this connection. Durable writes have connections of their own. If the release is lost, the lease ends
-        the attempt.
+        A connection keeps the order of commands. On a single server, the release therefore precedes all scripts and
+        other writes sent later on this connection. Reads and durable writes have connections of their own. If the
+        release is lost, the lease ends the attempt.
         """
         for counters in groups:
             # The task runs in an empty context, so that its time is not charged to the Redis budget of the request.
