@@ -206,8 +206,8 @@ class DurableWork:
                 raise StoreUnavailable(
                     "a replica that could be promoted has not confirmed the change; it is made, and may be lost"
                 )
-            # Redis asks the replicas what they have while a WAIT is not satisfied.
-            await connection.call("WAIT", confirmed + 1, LOOK_MS)
+            # Redis asks the replicas for their offsets while a WAIT is not satisfied, so each WAIT asks for one more.
+            confirmed = await connection.call("WAIT", confirmed + 1, LOOK_MS)
 
     def end(self) -> None:
         if self._lease is not None:
