@@ -1,36 +1,36 @@
 """All key names in Redis, with the type, the lifetime and the writer of each.
 
-| key                            | type   | lives                                  | written by                        |
-| ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
-| access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
-| family:{shard}:<family digest> | hash   | until family and tokens end, and more  | start, redeem, spend              |
-| ended:{shard}:<family digest>  | string | a day from the family's end            | end_family, spend, delete_revoked |
-| code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
-| redeemed:{shard}:<code digest> | string | ten minutes, or a code's longer life   | redeem_authorization_code         |
-| external:{shard}:<digest>      | string | ten minutes                            | external_logins                   |
-| browser:{shard}:<digest>       | string | the browser session's lifetime         | start_browser_session             |
-| consent:{shard}:<digest>       | string | half an hour, or less with its session | hold_consent, allow, deny         |
-| index:{shard}:<subject>        | zset   | as its longest-lived member, and more  | start, redeem, spend, hold, allow |
-| revoked:{shard}:<subject>      | zset   | until revokeAll ends, at most as mark  | mark_revoked                      |
-| mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
-| login:{shard}:<subject>[:from] | string | its window, or less                    | settle_attempt                    |
-| address:{network digest}:…     | string | its window, or less                    | settle_attempt                    |
-| lease:<one of these counters>  | string | ten seconds                            | reserve_attempt, settle_attempt   |
-| user:{shard}:<subject>         | hash   | for good                               | registry                          |
-| seed:{shard}                   | hash   | for good                               | registry                          |
-| client:{registry}:<client_id>  | string | for good                               | registry                          |
-| realm:{registry}:<realm>       | string | for good                               | registry                          |
-| origin:{registry}:<origin>     | set    | while a client has a redirect URI here | put_client, delete_client         |
-| seed:{registry}                | hash   | for good                               | registry                          |
-| owed_sweeps:{registry}         | hash   | while a client's scan is pending       | put_client, delete_client         |
-| owed_realm_sweeps:{registry}   | set    | while a realm's scan is pending        | registry                          |
-| owed_revocations:{registry}    | set    | while a user's revocation is pending   | registry                          |
-| signing:{registry}             | hash   | for good                               | registry                          |
-| lock:{registry}                | string | ten seconds, renewed                   | registry                          |
-| probe:{registry}               | string | ten seconds                            | probe_store                       |
-| fence:{shard}                  | string | a day                                  | leave_fence                       |
-| events:{registry}              | stream | thirty days after the last event       | append_events                     |
-| events:{registry}:strangers    | stream | thirty days after the last event       | append_events                     |
+| key                             | type   | lives                                | written by                        |
+| ------------------------------- | ------ | ------------------------------------ | --------------------------------- |
+| access:{shard}:<token digest>   | string | the access token's lifetime          | start, redeem, spend              |
+| family:{shard}:<family digest>  | hash   | until family and tokens end, and more| start, redeem, spend              |
+| ended:{shard}:<family digest>   | string | a day from the family's end          | end_family, spend, delete_revoked |
+| code:{shard}:<code digest>      | string | the code's lifetime                  | allow_consent                     |
+| redeemed:{shard}:<code digest>  | string | ten minutes, or a code's longer life | redeem_authorization_code         |
+| external:{shard}:<digest>       | string | ten minutes                          | external_logins                   |
+| browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
+| consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
+| index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
+| revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| mark_revoked                      |
+| mark:{shard}:<subject>          | string | longer than all that it covers       | mark_revoked                      |
+| login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
+| address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |
+| lease:<one of these counters>   | string | ten seconds                          | reserve_attempt, settle_attempt   |
+| user:{shard}:<subject>          | hash   | for good                             | registry                          |
+| seed:{shard}                    | hash   | for good                             | registry                          |
+| client:{registry}:<client_id>   | string | for good                             | registry                          |
+| realm:{registry}:<realm>        | string | for good                             | registry                          |
+| origin:{registry}:<origin>      | set    | while a redirect URI has this origin | put_client, delete_client         |
+| seed:{registry}                 | hash   | for good                             | registry                          |
+| pending_sweeps:{registry}       | hash   | while a client's scan is pending     | put_client, delete_client         |
+| pending_realm_sweeps:{registry} | set    | while a realm's scan is pending      | registry                          |
+| pending_revocations:{registry}  | set    | while a user's revocation is pending | registry                          |
+| signing:{registry}              | hash   | for good                             | registry                          |
+| lock:{registry}                 | string | ten seconds, renewed                 | registry                          |
+| probe:{registry}                | string | ten seconds                          | probe_store                       |
+| fence:{shard}                   | string | a day                                | leave_fence                       |
+| events:{registry}               | stream | thirty days after the last event     | append_events                     |
+| events:{registry}:strangers     | stream | thirty days after the last event     | append_events                     |
 
 "And more" is at most a tenth of the lifetime of a refresh token, and at most a day, so that not every refresh must
 write these lifetimes.
@@ -54,7 +54,17 @@ SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
 """The shards of all users."""
 
 LASTING_KINDS: Final = frozenset(
-    {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations", "signing"}
+    {
+        "user",
+        "seed",
+        "client",
+        "realm",
+        "origin",
+        "pending_sweeps",
+        "pending_realm_sweeps",
+        "pending_revocations",
+        "signing",
+    }
 )
 """The kinds of keys that have no time to live. Keys of all other kinds expire."""
 
@@ -135,7 +145,7 @@ def user_seed_key(shard: str) -> str:
 def registry_key(kind: str, name: str = "") -> str:
     """Return the key of a record that is not a user's.
 
-    `kind` is client, realm, origin, seed, signing, events, owed_…, lock or probe.
+    `kind` is client, realm, origin, seed, signing, events, pending_…, lock or probe.
     """
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 

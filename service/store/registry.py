@@ -113,7 +113,7 @@ class RegistryStore:
         """
         origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
         record = msgspec.json.encode(client).decode()
-        keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
+        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps")]
         await self._redis.run(_PUT_CLIENT, keys, [client.client_id, record, narrowing or "", *origins])
 
     async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
@@ -121,7 +121,7 @@ class RegistryStore:
 
         `origins` are the web origins of its redirect URIs.
         """
-        keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
+        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps")]
         listed = msgspec.json.encode(list(origins)).decode()
         await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed])
 
@@ -133,13 +133,13 @@ class RegistryStore:
 
     async def add_pending_realm(self, realm: str) -> None:
         """Record that the sessions of the realm's users must be scanned. Call this before the change is written."""
-        await self._redis.write("SADD", registry_key("owed_realm_sweeps"), realm)
+        await self._redis.write("SADD", registry_key("pending_realm_sweeps"), realm)
 
     async def list_pending_realms(self) -> set[str]:
-        return {realm.decode() for realm in await self._redis.read("SMEMBERS", registry_key("owed_realm_sweeps"))}
+        return {realm.decode() for realm in await self._redis.read("SMEMBERS", registry_key("pending_realm_sweeps"))}
 
     async def clear_pending_realms(self, realms: Collection[str]) -> None:
-        await self._redis.write("SREM", registry_key("owed_realm_sweeps"), *realms)
+        await self._redis.write("SREM", registry_key("pending_realm_sweeps"), *realms)
 
     async def find_user(self, identity: UserIdentity) -> User | None:
         return await self._find(USERS, identity)
@@ -160,17 +160,17 @@ class RegistryStore:
         """Record users whose sessions must end before a change is complete. Call this before the change is written."""
         members = [f"{identity.shard}:{identity.subject}" for identity in identities]
         if members:
-            await self._redis.write("SADD", registry_key("owed_revocations"), *members)
+            await self._redis.write("SADD", registry_key("pending_revocations"), *members)
 
     async def list_pending_users(self) -> list[tuple[str, str]]:
         """Return the shard and the subject of each user whose sessions must end."""
-        members = await self._redis.read("SMEMBERS", registry_key("owed_revocations"))
+        members = await self._redis.read("SMEMBERS", registry_key("pending_revocations"))
         return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
 
     async def clear_pending_users(self, users: Sequence[tuple[str, str]]) -> None:
         members = [f"{shard}:{subject}" for shard, subject in users]
         if members:
-            await self._redis.write("SREM", registry_key("owed_revocations"), *members)
+            await self._redis.write("SREM", registry_key("pending_revocations"), *members)
 
     async def replace_password_hash(self, user: User) -> None:
         """Store a stronger hash of the same password, unless the user's record changed since it was read."""
@@ -191,7 +191,7 @@ class RegistryStore:
 
     async def list_pending_clients(self) -> dict[str, Narrowing]:
         """Return what each client lost whose sessions must be scanned, by client_id."""
-        fields = await self._redis.read("HGETALL", registry_key("owed_sweeps"))
+        fields = await self._redis.read("HGETALL", registry_key("pending_sweeps"))
         return {client_id.decode(): narrowing.decode() for client_id, narrowing in fields.items()}
 
     async def has_pending(self) -> bool:
@@ -200,7 +200,7 @@ class RegistryStore:
         return bool(await self._redis.read("EXISTS", *keys))
 
     async def clear_pending_clients(self, client_ids: Sequence[str]) -> None:
-        await self._redis.write("HDEL", registry_key("owed_sweeps"), *client_ids)
+        await self._redis.write("HDEL", registry_key("pending_sweeps"), *client_ids)
 
     async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
         """Return the digests of each user's seed entry as last applied, or None for a user without an entry."""

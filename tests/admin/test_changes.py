@@ -311,7 +311,7 @@ async def test_an_id_of_a_session_may_begin_with_a_hyphen(admin: Admin) -> None:
 
 async def test_a_secret_is_shown_although_what_follows_fails(admin: Admin, worker: Worker, store: redis.Redis) -> None:
     """The revocations that other changes left pending cannot be run."""
-    store.set(registry_key("owed_revocations"), "no set")
+    store.set(registry_key("pending_revocations"), "no set")
     rotated = await admin("client", "rotate-secret", "web-shop", "--yes", "--json")
     created = await admin("client", "create", "kiosk", "--json")
 

@@ -98,7 +98,7 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
             pass
     else:
         held_time.advance(PENDING_REVOCATIONS_SECONDS)
-        await until(lambda: not store.exists(registry_key("owed_revocations")), "the pending revocations")
+        await until(lambda: not store.exists(registry_key("pending_revocations")), "the pending revocations")
 
     assert not await worker.registry.has_pending()
     assert not await is_live(http, alices["access_token"])

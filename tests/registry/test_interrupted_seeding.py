@@ -142,7 +142,7 @@ async def test_sessions_of_a_changed_user_end_even_where_the_next_file_no_longer
 
         assert not (is_changed and any(sessions.live(alice))), calls
         assert not (is_changed and sessions.record(alice)), calls
-        assert not sessions.store.exists("owed_revocations:{registry}"), calls
+        assert not sessions.store.exists("pending_revocations:{registry}"), calls
 
     assert cut_short
 
@@ -165,7 +165,7 @@ async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_lon
         await seeding.apply(parse_seed(b"{}"))
 
         assert is_changed is not any(sessions.live(alice)), calls
-        assert not sessions.store.exists("owed_sweeps:{registry}"), calls
+        assert not sessions.store.exists("pending_sweeps:{registry}"), calls
 
     assert cut_short
 
@@ -193,7 +193,7 @@ async def test_whoever_lost_the_lock_in_a_sweep_stops_and_the_sweep_stays_owed(
     await connection.close()
 
     assert sessions.store.get("lock:{registry}") == "another"
-    assert sessions.store.hgetall("owed_sweeps:{registry}") == {"phone-app": "refresh"}
+    assert sessions.store.hgetall("pending_sweeps:{registry}") == {"phone-app": "refresh"}
     sessions.store.delete("lock:{registry}")
     await seeding.apply(FIRST.but(grants="password").seed)
     assert sessions.live(alice) == [False]

@@ -115,7 +115,7 @@ async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smalle
     await seeding.apply(SeedText().seed)
     started = SeededSessions(sessions)
     await started.start()
-    sessions.store.hset("owed_sweeps:{registry}", "phone-app", "refresh")
+    sessions.store.hset("pending_sweeps:{registry}", "phone-app", "refresh")
     await seeding.apply(SeedText().but(scope="realm:main role:enduser").seed)
 
     assert started.ended == ON_PHONE

@@ -59,7 +59,7 @@ async def test_a_sweep_is_owed_until_it_is_settled(worker: Worker, store: redis.
     await worker.registry.clear_pending_clients(["app"])
     assert await worker.registry.list_pending_clients() == {"other": "refresh"}
     await worker.registry.clear_pending_clients(["other"])
-    assert not store.exists("owed_sweeps:{registry}")
+    assert not store.exists("pending_sweeps:{registry}")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, st
     await worker.registry.clear_pending_users([(CAROL.identity.shard, CAROL.identity.subject)])
     assert await worker.registry.list_pending_users() == [(alice.shard, alice.subject)]
     await worker.registry.clear_pending_users([(alice.shard, alice.subject)])
-    assert not store.exists("owed_revocations:{registry}")
+    assert not store.exists("pending_revocations:{registry}")
 
 
 async def test_nobody_who_owes_anything_is_no_fault(worker: Worker) -> None:
