@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from service.store.scripts import load_all_scripts, load_script
 from tests.house.lua_headers import SHARED
 
@@ -17,16 +15,10 @@ def definitions_of(path: Path) -> list[str]:
     return [text for text in re.split(r"\n\n(?=\S)", path.read_text()) if DEFINITION.search(text)]
 
 
-@pytest.mark.parametrize("path", SHARED, ids=lambda path: path.stem)
-def test_a_part_of_a_file_defines_one_function_or_constants(path: Path) -> None:
-    for text in definitions_of(path):
+def test_a_part_of_a_file_defines_one_function_or_constants_and_has_a_user() -> None:
+    for text in (text for path in SHARED for text in definitions_of(path)):
         assert text.startswith(("-- ", "local ")), text
         assert len(re.findall(r"^local function ", text, re.MULTILINE)) <= 1, text
-
-
-@pytest.mark.parametrize("path", SHARED, ids=lambda path: path.stem)
-def test_every_definition_has_a_user(path: Path) -> None:
-    for text in definitions_of(path):
         assert any(text.strip("\n") in script for script in TEXTS), text
 
 
@@ -38,8 +30,7 @@ def test_a_script_has_only_the_definitions_that_it_uses() -> None:
     assert "local function parse_family" not in text
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_definition_is_used_after_it_stands(text: str) -> None:
-    for match in re.finditer(r"^local function (\w+)\(", text, re.MULTILINE):
-        calls = re.findall(rf"(?<![.\w]){match[1]}\(", text[: match.start()])
-        assert not calls, match[1]
+def test_a_definition_stands_before_its_use() -> None:
+    for text in TEXTS:
+        for match in re.finditer(r"^local function (\w+)\(", text, re.MULTILINE):
+            assert not re.findall(rf"(?<![.\w]){match[1]}\(", text[: match.start()]), match[1]

@@ -8,9 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.support.servers import CHECKOUT
 
@@ -79,49 +76,12 @@ def find_patches(text: str) -> Iterator[str]:
                     yield ast.unparse(target)
 
 
-def list_files() -> list[Path]:
-    return [path for path in sorted(TESTS.rglob("*.py")) if "node_modules" not in path.parts]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from service.store import attempts\nmonkeypatch.setattr(attempts, 'MAX_WAITING', 1)",
-        "from service.store import attempts as others\nmonkeypatch.delattr(others, 'MAX_WAITING')",
-        "from service.store.attempts import Attempts\npatch.setattr(Attempts, 'admit', None)",
-        "import service.store.attempts\nmonkeypatch.setattr(service.store.attempts, 'MAX_WAITING', 1)",
-        "from service.store import attempts\nattempts.MAX_WAITING = 1",
-        "monkeypatch.setattr('service.store.attempts.MAX_WAITING', 1)",
-        "monkeypatch.delattr('service.store.attempts.MAX_WAITING')",
-        "monkeypatch.setattr(worker.attempts, 'admit', None)",
-        "from unittest.mock import patch\npatch.object(worker.attempts, 'admit')",
-        "from unittest import mock\nmock.patch.object(worker.attempts, 'admit')",
-        "from unittest.mock import patch\npatch('service.store.attempts.MAX_WAITING', 1)",
-        "from unittest import mock\nmock.patch('service.store.attempts.MAX_WAITING', 1)",
-        "setattr(worker.attempts, 'admit', None)",
-    ],
-)
-def test_the_reader_of_patches_sees_every_form(text: str) -> None:
-    assert list(find_patches(text)) != []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import time\nmonkeypatch.setattr(time, 'monotonic', read)",
-        "from argon2 import low_level\npatch.setattr(low_level, 'hash_secret', make)",
-        "monkeypatch.setattr('socket.getaddrinfo', look_up)",
-        "monkeypatch.setenv('SSL_CERT_FILE', 'x')",
-        "worker.attempts.max_waiting = 1",
-    ],
-)
-def test_what_is_a_librarys_and_what_is_made_to_be_changed_is_no_patch(text: str) -> None:
-    assert list(find_patches(text)) == []
-
-
 def test_only_these_patches_of_the_service_are_left() -> None:
     found = {
-        f"{path.relative_to(TESTS)}: {patched}" for path in list_files() for patched in find_patches(path.read_text())
+        f"{path.relative_to(TESTS)}: {patched}"
+        for path in TESTS.rglob("*.py")
+        if "node_modules" not in path.parts
+        for patched in find_patches(path.read_text())
     }
 
     assert found == LEFT.keys()
