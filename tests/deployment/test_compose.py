@@ -70,23 +70,6 @@ def test_each_name_is_defined_and_used(compose: Any, kind: str) -> None:
     assert used == set(compose[kind])
 
 
-def test_each_volume_is_defined_and_used(compose: Any) -> None:
-    sources = {volume.split(":")[0] for each in compose["services"].values() for volume in each.get("volumes", ())}
-    assert {source for source in sources if not source.startswith(".")} == set(compose["volumes"])
-
-
-def test_a_container_waits_for_one_with_a_health_check(services: Mapping[str, Service]) -> None:
-    waits = {name: service.get("depends_on", {}) for name, service in services.items()}
-    assert {name: sorted(others) for name, others in waits.items() if others} == {
-        **{instance: ["redis"] for instance in INSTANCES},
-        "nginx": sorted(INSTANCES),
-    }
-    for others in waits.values():
-        for other, wait in others.items():
-            assert wait == {"condition": "service_healthy"}
-            assert services[other]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
-
-
 def test_each_address_is_one_of_its_network(compose: Any) -> None:
     (subnet,) = compose["networks"]["front"]["ipam"]["config"]
     addresses = [
@@ -96,14 +79,6 @@ def test_each_address_is_one_of_its_network(compose: Any) -> None:
     ]
     assert len(set(addresses)) == len(addresses) == 3
     assert all(ip_address(address) in ip_network(subnet["subnet"]) for address in addresses)
-
-
-def test_the_image_of_an_instance_is_the_one_that_is_built(services: Mapping[str, Service]) -> None:
-    for name in INSTANCES:
-        context, file = services[name]["build"]["context"], services[name]["build"]["dockerfile"]
-        assert (DEPLOYMENT / context / file).resolve() == CONTAINERFILE
-        assert services[name]["build"]["pull"] is True
-        assert not {"command", "entrypoint", "user", "stop_signal", "working_dir"} & set(services[name])
 
 
 async def test_the_health_check_asks_the_port_of_the_image(
@@ -154,23 +129,6 @@ def test_each_file_that_is_written_is_in_memory_or_in_a_volume(services: Mapping
 
 def is_read_only(service: Service, place: str) -> bool:
     return any(volume.endswith(f":{place}:ro") for volume in service.get("volumes", ()))
-
-
-def test_redis_starts_with_the_mounted_files(services: Mapping[str, Service]) -> None:
-    redis = services["redis"]
-    mounts = list_mounts(redis)
-    variables = set(re.findall(r"^#   (REDIS_[A-Z_]+) ", (DEPLOYMENT / "redis-start").read_text(), re.MULTILINE))
-    assert redis["command"][0] in mounts
-    assert redis["environment"]["REDIS_CONFIGURATION"] in mounts
-    assert set(redis["environment"]) <= variables
-
-
-def test_nginx_has_its_files_and_ports(services: Mapping[str, Service]) -> None:
-    text = (DEPLOYMENT / "nginx.conf").read_text()
-    included = {f"/etc/nginx/{file}" for file in re.findall(r"include (\S+);", text)}
-    ports = set(re.findall(r"listen (\d+)", text))
-    assert included | {"/etc/nginx/nginx.conf"} <= list_mounts(services["nginx"])
-    assert services["nginx"]["ports"] == [f"{port}:{port}" for port in sorted(ports, key=int)]
 
 
 def test_a_container_that_ends_has_time_for_its_requests(services: Mapping[str, Service]) -> None:

@@ -7,7 +7,6 @@ from tests.support.servers import CHECKOUT
 
 FOLDERS = (CHECKOUT / "service" / "store" / "lua", CHECKOUT / "service" / "redis_client" / "lua")
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.lua")}
-SHARED = sorted((FOLDERS[0] / "shared").glob("*.lua"))
 NAMES = sorted(FILES)
 
 FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES")

@@ -89,14 +89,6 @@ def test_marks_of_module_class_and_case_reach_the_test(tmp_path: Path) -> None:
     ] == catalogue.read_marks(tmp_path, tmp_path)
 
 
-def test_a_computed_clause_id_is_refused(tmp_path: Path) -> None:
-    """An id that needs the code to run cannot be searched for."""
-    (tmp_path / "test_example.py").write_text("@pytest.mark.clause(NAME)\ndef test_function(): ...\n")
-
-    with pytest.raises(ValueError, match="literal string"):
-        catalogue.read_marks(tmp_path, tmp_path)
-
-
 def test_the_document_carries_on_through_a_list_of_sections() -> None:
     """A list is read to its end, over a line break too; a § that follows other words is left alone."""
     text = (

@@ -16,8 +16,6 @@ HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
-DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
 THREATS_OF_SECTION = {"4.1": 5, "4.2": 4, "4.3": 5, "4.4.1": 13, "4.4.2": 6, "4.4.3": 6, "4.5": 4, "4.6": 7}
 
 
@@ -70,14 +68,3 @@ def test_all_threats_are_gone_through_in_order() -> None:
 
     threats = [f"{section}.{1 + number}" for section, count in THREATS_OF_SECTION.items() for number in range(count)]
     assert re.findall(r"^\| (4[\d.]+) \|", text, re.MULTILINE) == threats
-
-
-def test_every_diagram_is_one_and_its_blocks_end() -> None:
-    for document in DOCUMENTS:
-        for diagram in DIAGRAM.findall(document.read_text()):
-            kind, *lines = (line.strip() for line in diagram.splitlines())
-            # It would end the statement, and the drawing fail.
-            assert ";" not in diagram, f"{document}: {diagram}"
-            assert kind in ("sequenceDiagram", "stateDiagram-v2", "flowchart LR", "flowchart TD"), document
-            opened = sum(bool(re.match(r"(alt|opt|loop|par|rect|critical|break|box)\b|.*\{$", line)) for line in lines)
-            assert opened == sum(line in ("end", "}") for line in lines), f"{document}: {diagram}"

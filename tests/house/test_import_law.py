@@ -143,24 +143,6 @@ def test_the_protocol_has_no_clock_no_randomness_and_no_input_or_output() -> Non
     ]
 
 
-def test_within_web_the_lower_folders_do_not_import_the_endpoints() -> None:
-    forbidden = {
-        "web.middleware": {"service.web.api", "service.web.pages"},
-        "web.request": {"service.web.api", "service.web.pages", "service.web.middleware"},
-        "web.api": {"service.web.pages"},
-    }
-    offences = [
-        f"{module_of(path)}: {name}"
-        for path in FILES
-        for folder, others in forbidden.items()
-        if is_in(module_of(path), {folder})
-        for name in imports_in(path)
-        if is_in(name, others)
-    ]
-
-    assert not offences
-
-
 def test_no_two_modules_import_each_other() -> None:
     """A circle would show that something stands in the wrong place."""
     modules = {f"service.{module_of(path)}": path for path in FILES}
@@ -170,18 +152,3 @@ def test_no_two_modules_import_each_other() -> None:
     }
 
     TopologicalSorter(known).prepare()  # raises CycleError
-
-
-def test_nothing_imports_a_test_module() -> None:
-    """Code that several tests use is in a module of its own, such as those of tests/support."""
-    paths = [path for folder in ("tests", "benchmarks", "tools") for path in (CHECKOUT / folder).rglob("*.py")]
-    offences = [
-        f"{path.relative_to(CHECKOUT)}: {name}"
-        for path in paths
-        if "node_modules" not in path.parts
-        for name in imports_of(path.read_text())
-        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split(".")[:-1])
-    ]
-
-    assert paths
-    assert not offences

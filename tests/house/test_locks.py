@@ -67,12 +67,6 @@ def test_a_lock_has_what_its_group_requires() -> None:
             assert requirement.specifier.contains(versions[requirement.name.lower()]), (lock, requirement)
 
 
-def test_the_example_client_needs_few_packages() -> None:
-    """Besides those of the service."""
-    added = read_pins("requirements-example.lock").keys() - read_pins("requirements.lock").keys()
-    assert {pin.partition("==")[0] for pin in added} == {"authlib", "httpx2", "httpx2-jsfetch"}
-
-
 def test_every_package_of_javascript_is_pinned_and_hashed_without_an_address() -> None:
     for folder in JAVASCRIPT:
         text = (folder / "package-lock.json").read_text()

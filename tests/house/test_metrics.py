@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-import service
 from service.observability import metrics
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import CHECKOUT
@@ -114,9 +113,3 @@ def test_every_alert_is_explained_in_the_rule_and_in_the_manual() -> None:
     for rule in rules():
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"].keys() == {"summary", "description"}
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    assert Scrape(metrics.render().decode()).label_values("token_service_build_info", "version") == {
-        service.__version__
-    }
