@@ -58,11 +58,6 @@ def _count_reads(store: redis.Redis) -> int:
     return statistics.get("cmdstat_get", {"calls": 0})["calls"]
 
 
-def find_lookups(store: redis.Redis) -> list[str]:
-    """The addresses from which lookups are connected; on a cluster to each master."""
-    return [client["addr"] for client in store.client_list() if client["name"] == "token-lookups"]
-
-
 @asynccontextmanager
 async def lookup_with(url: str, **options: Any) -> AsyncIterator[BearerLookup]:
     bearer = BearerLookup(url, **options)

@@ -18,7 +18,6 @@ OPERATIONS = (CHECKOUT / "docs" / "operations" / "monitoring.md").read_text()
 ALERTS = yaml.safe_load((CHECKOUT / "deployment" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((CHECKOUT / "deployment" / "grafana-dashboard.json").read_text())
 
-OURS = re.compile(r"\btoken_service_\w+")
 SELECTOR = re.compile(r"\b(token_service_\w+)\s*(?:\{([^}]*)\})?")
 MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
 GROUPING = re.compile(r"\b(?:by|without)\s*\(([^)]*)\)")
