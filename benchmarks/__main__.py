@@ -8,31 +8,33 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from benchmarks.bounds import list_violations
-from benchmarks.busy import measure_busy_session
 from benchmarks.console import measure_console
+from benchmarks.costs import measure_costs
+from benchmarks.failovers import measure_failovers
 from benchmarks.floors import APPLICATIONS, running_floor
-from benchmarks.groups import ALL, choose_groups, measure_group
+from benchmarks.goals import list_violations
+from benchmarks.lag import measure_lag
 from benchmarks.load import measure_in_turns
 from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
 from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
 from benchmarks.operations import make_chained_refresh, make_targets
+from benchmarks.outages import measure_outages
 from benchmarks.peers import PEERS, Peer, read_versions, running_peer
-from benchmarks.report import COMPARED, summarise, write_report
-from benchmarks.results import Peers, Results, Series, describe_machine, describe_redis, load_results
+from benchmarks.report import format_report
+from benchmarks.results import Results, Rows, Series, describe_machine, describe_redis
+from benchmarks.revocations import measure_revocations
 from benchmarks.scale import measure_many_sessions, measure_workers
+from benchmarks.steps import measure_steps
 from benchmarks.testbed import Testbed, running_testbed
 from tests.support.servers import CHECKOUT, server_binary
 
-REPORT, QUICK_REPORT = CHECKOUT / "docs" / "benchmarks", CHECKOUT / "build" / "benchmarks"
+REPORT = CHECKOUT / "build" / "benchmarks"
 
 
 @dataclass(frozen=True)
@@ -52,30 +54,60 @@ FULL = Size(rounds=9, seconds=3, sessions=100_000, many=1_000_000)
 QUICK = Size(rounds=2, seconds=1, sessions=10_000, many=None)
 
 
+@dataclass(frozen=True)
+class Group:
+    """A measurement for bounds, with a Redis of its own. `measure` gets the number of rounds.
+
+    A quick run uses `quick_rounds`. If they are None, it leaves the group out.
+    """
+
+    measure: Callable[[Testbed, int], Rows]
+    rounds: int
+    quick_rounds: int | None = None
+
+
+GROUPS = {
+    "costs": Group(measure_costs, rounds=40, quick_rounds=5),
+    "steps": Group(measure_steps, rounds=9, quick_rounds=3),
+    "revocations": Group(measure_revocations, rounds=5),
+    "lag": Group(measure_lag, rounds=3),
+    "outages": Group(measure_outages, rounds=3),
+    "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
+}
+
+
 def main() -> int:
     """Return the exit status: 1 if `--check` finds a row that exceeds its bound, else 0."""
     arguments = _parse_arguments()
-    is_part = bool(arguments.only)
-    peers = () if is_part or not arguments.peers else PEERS
+    peers = PEERS if arguments.peers and not arguments.only else ()
     for peer in peers:
         peer.install(peer.folder)
-    size = QUICK if arguments.quick else FULL
-    folder: Path = arguments.output or (QUICK_REPORT if arguments.quick or is_part else REPORT)
-    earlier = load_results(folder)
-    machine = describe_machine(describe_redis(server_binary()))
-    results = Results(machine, quick=arguments.quick, seconds=size.seconds, sessions=size.sessions)
-    if earlier is not None and not is_part:
-        results.peers = earlier.peers
+    results = Results(describe_machine(describe_redis(server_binary())))
+    if peers:
+        results.machine.versions.update(read_versions())
     with tempfile.TemporaryDirectory() as name:
-        if not is_part:
-            _measure(results, size, Path(name), peers)
+        if not arguments.only:
+            _measure(results, QUICK if arguments.quick else FULL, Path(name), peers)
         for group in arguments.only or choose_groups(quick=arguments.quick):
             _log_progress(group)
             measure_group(results, group, Path(name), quick=arguments.quick)
-    write_report(results, folder)
-    _print(summarise(results))
-    _print(f"Report: {folder / 'README.md'}")
+    report = format_report(results)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "README.md").write_text(report)
+    _print(report)
     return report_violations(results) if arguments.check else 0
+
+
+def choose_groups(*, quick: bool) -> list[str]:
+    """Return the names of the groups of a run."""
+    return [name for name, group in GROUPS.items() if group.quick_rounds or not quick]
+
+
+def measure_group(results: Results, name: str, folder: Path, *, quick: bool) -> None:
+    """Measure one group and add its values to the results."""
+    group = GROUPS[name]
+    with running_testbed(folder, name) as testbed:
+        results.rows |= group.measure(testbed, (quick and group.quick_rounds) or group.rounds)
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -85,12 +117,12 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=ALL,
+        choices=tuple(GROUPS),
         metavar="GROUP",
-        help=f"measure only this group of bounds: {', '.join(ALL)}",
+        help=f"measure only this group of bounds: {', '.join(GROUPS)}",
     )
     parser.add_argument("--peers", action="store_true", help="also install and measure other servers")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write the report to this folder")
+    parser.add_argument("--output", type=Path, default=REPORT, metavar="FOLDER", help="write the report here")
     return parser.parse_args()
 
 
@@ -108,11 +140,7 @@ def report_violations(results: Results) -> int:
 def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) -> None:
     with running_testbed(folder, "requests") as testbed:
         _log_progress(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
-        service_series, peer_series = _measure_requests(testbed, size, peers)
-        results.series |= service_series
-        if peer_series:
-            machine = msgspec.structs.replace(results.machine, versions=read_versions())
-            results.peers = Peers(machine, peer_series, {name: service_series[name] for name in COMPARED})
+        results.series |= _measure_requests(testbed, size, peers)
         _log_progress("lookups of the gateway's library")
         results.lookups = measure_lookups(testbed, size.rounds)
         _log_progress("logins")
@@ -122,23 +150,22 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
             _log_progress("two workers")
             results.series |= measure_workers(testbed, size.rounds, size.seconds)
     with running_testbed(folder, "memory", "--appendonly", "no") as testbed:
-        _log_progress(f"memory: {size.sessions} sessions, rotations, a busy session, a worker")
+        _log_progress(f"memory: {size.sessions} sessions, rotations, a worker")
         results.bytes_per_session = measure_session_bytes(testbed, size.sessions, access_tokens=1)
         # A quarter of the sessions has as many keys, so that Redis' tables of keys are equally full.
         results.bytes_of_ten_tokens = measure_session_bytes(testbed, size.sessions // 4, access_tokens=10)
         results.growth_per_rotation = measure_growth(testbed)
-        results.busy_ratio = measure_busy_session(testbed)
         results.worker_mib = measure_worker(testbed, size.seconds)
         _log_progress("a console command")
-        results.console_seconds, results.console_processor_seconds = measure_console(testbed)
+        results.console_seconds = measure_console(testbed)
     if size.many is not None:
         _log_progress(f"{size.many} sessions")
         with running_testbed(folder, "few") as few, running_testbed(folder, "many") as many:
             results.series |= measure_many_sessions(few, many, size.many, size.rounds)
 
 
-def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> tuple[Series, Series]:
-    """Return the rounds of the floors and the service, and those of the peers. All of them take turns."""
+def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> Series:
+    """Return the rounds of the floors, the service and the peers. All of them take turns."""
     with ExitStack() as running:
         targets = [running.enter_context(running_floor(name, testbed.deployment.redis)) for name in APPLICATIONS]
         uncached = running.enter_context(testbed.running())
@@ -147,12 +174,8 @@ def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> tu
         targets += make_targets(testbed, uncached, cached, logging)
         if peers:
             targets.append(make_chained_refresh(testbed, uncached))
-        others = [target for peer in peers for target in running.enter_context(running_peer(peer, testbed))]
-        series = measure_in_turns([*targets, *others], size.rounds, size.seconds, warm=size.many is not None)
-        return (
-            {target.name: series[target.name] for target in targets},
-            {target.name: series[target.name] for target in others},
-        )
+        targets += [target for peer in peers for target in running.enter_context(running_peer(peer, testbed))]
+        return measure_in_turns(targets, size.rounds, size.seconds, warm=size.many is not None)
 
 
 def _log_progress(line: str) -> None:

@@ -1,16 +1,28 @@
-"""The table of goals and more ambitious goals (moonshots), with the function that finds each number in the results."""
+"""The tables of goals and of bounds, with the function that finds each number in the results.
+
+A goal is only wanted, and a moonshot is a more ambitious goal. A bound catches a fault: `--check` fails if a row
+exceeds it.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks import busy, floors, heartbeats, logins, lookups, operations, scale
+from benchmarks import costs, failovers, floors, lag, logins, lookups, operations, outages, revocations, scale, steps
 from benchmarks.load import Round
-from benchmarks.results import WHOLE, Results, cost_ratio, median_of, rate_ratio, redis_ratio
+from benchmarks.results import Results, cost_ratio, median_of, rate_ratio, redis_ratio
 
 FindValue = Callable[[Results], float]
+Reduce = Callable[[Sequence[float]], float]
+
+
+def format_number(number: float | None, unit: str) -> str:
+    if number is None:
+        return "-"
+    text = f"{number:,.0f}" if abs(number) >= 100 or number == int(number) >= 10 else f"{number:.2f}"
+    return f"{text} {unit}".strip()
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,40 @@ class Goal:
         return rounded >= wanted if self.more_is_better else rounded <= wanted
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A limit for every part of the row `what`. `catches` is the fault that exceeds it."""
+
+    what: str
+    limit: float
+    unit: str
+    catches: str
+    reduce: Reduce = statistics.median
+
+    def find_worst(self, results: Results) -> tuple[str, float] | None:
+        """Return the part with the greatest value, or None if the run has not measured the row."""
+        values = {part: self.reduce(rounds) for part, rounds in results.rows.get(self.what, {}).items()}
+        return max(values.items(), key=lambda item: item[1], default=None)
+
+    def judge(self, measured: float | None) -> str:
+        """Return a word: `met`, `short`, or `not measured`."""
+        if measured is None:
+            return "not measured"
+        return "met" if measured <= self.limit else "short"
+
+
+def list_violations(results: Results) -> list[str]:
+    """Return a line for each bound that the results exceed. A row that was not measured exceeds no bound."""
+    lines = []
+    for bound in BOUNDS:
+        part, measured = bound.find_worst(results) or ("", None)
+        if bound.judge(measured) == "short":
+            value, limit = format_number(measured, bound.unit), format_number(bound.limit, bound.unit)
+            place = f" ({part})" if part else ""
+            lines.append(f"{bound.what}: {value}{place}; the bound is {limit}, and catches {bound.catches}")
+    return lines
+
+
 def cost_ratio_to(name: str, floor: str) -> FindValue:
     return lambda results: cost_ratio(results.series[name], results.series[floor])
 
@@ -62,18 +108,6 @@ def redis_ratio_to(name: str, floor: str) -> FindValue:
     return lambda results: redis_ratio(results.series[name], results.series[floor])
 
 
-def rate_ratio_to_peer(name: str, peer: str) -> FindValue:
-    """Compare the rates of the latest run with peers."""
-
-    def find(results: Results) -> float:
-        if results.peers is None:
-            raise KeyError(peer)
-        peer_rounds = results.peers.series[operations.name_peer_row(peer, name)]
-        return rate_ratio(results.peers.ours[name], peer_rounds)
-
-    return find
-
-
 def require(number: Callable[[Results], float | None]) -> FindValue:
     def find(results: Results) -> float:
         found = number(results)
@@ -82,10 +116,6 @@ def require(number: Callable[[Results], float | None]) -> FindValue:
         return found
 
     return find
-
-
-def median_of_row(name: str) -> FindValue:
-    return lambda results: statistics.median(results.rows[name][WHOLE])
 
 
 def _p50(round_: Round) -> float:
@@ -120,7 +150,10 @@ GOALS = (
         "chained refresh, answers a second / oidc-provider",
         3.5,
         5.0,
-        rate_ratio_to_peer(operations.CHAINED_REFRESH, operations.OIDC_PROVIDER),
+        lambda results: rate_ratio(
+            results.series[operations.CHAINED_REFRESH],
+            results.series[operations.name_peer_row(operations.OIDC_PROVIDER, operations.CHAINED_REFRESH)],
+        ),
     ),
     Goal("verify, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_ratio_to(operations.VERIFY_ASKING, floors.GET)),
     Goal(
@@ -191,13 +224,6 @@ GOALS = (
         "bytes",
         more_is_better=False,
     ),
-    Goal(
-        busy.BUSY,
-        1.3,
-        1.0,
-        require(lambda results: results.busy_ratio),
-        more_is_better=False,
-    ),
     Goal("a worker (PSS)", 55, 45, require(lambda results: results.worker_mib), "MiB", more_is_better=False),
     Goal(
         "a console command, start to end",
@@ -206,13 +232,6 @@ GOALS = (
         require(lambda results: results.console_seconds),
         "s",
         more_is_better=False,
-    ),
-    Goal(
-        "the same: processor time of the command",
-        None,
-        None,
-        require(lambda results: results.console_processor_seconds),
-        "s",
     ),
     Goal(
         "two workers / one, refreshes a second",
@@ -234,6 +253,24 @@ GOALS = (
         median_ratio(scale.MANY, scale.FEW, _cost),
         more_is_better=False,
     ),
-    Goal(heartbeats.COMMANDS, 4.0, 2.0, median_of_row(heartbeats.COMMANDS), more_is_better=False),
-    Goal(heartbeats.SHARE, None, None, median_of_row(heartbeats.SHARE), "%", more_is_better=False),
+)
+
+BOUNDS = (
+    Bound(costs.REFRESH, 12, "", "a change that doubles the processor time of a refresh"),
+    Bound(costs.VERIFY_ASKING, 5, "", "a change that doubles the processor time of a lookup"),
+    Bound(costs.VERIFY_MEMORY, 2.5, "", "a cache that is not used"),
+    Bound(costs.INTROSPECT_ASKING, 6.5, "", "a client secret that is hashed for each request"),
+    Bound(steps.HOSTILE, 5, "ms", "work on the event loop that grows with what one request may carry"),
+    Bound(revocations.STEP, 150, "", "a step of revokeAll that deletes too much at once, or grows with the sessions"),
+    Bound(revocations.ANSWERED, 1.8, "s", "a revokeAll that needs a second request, since it reaches its deadline"),
+    Bound(lag.P99, 10, "ms", "a gateway that receives invalidations late, or polls"),
+    Bound(lag.SLOWEST, 1000, "ms", "a gateway that misses an invalidation and keeps its cache for too long", max),
+    Bound(outages.REFUSED, 2, "s", "an operation without the deadline, or one with a deadline for each of its calls"),
+    Bound(outages.FLOOD, 2.5, "s", "requests whose deadline begins only at the head of the queue"),
+    Bound(outages.BACK, 3, "s", "a pause between two attempts to connect that grows too long"),
+    Bound(outages.LIBRARY_REFUSED, 2.2, "s", "a lookup without the deadline, or one that waits behind others"),
+    Bound(outages.LIBRARY_BACK, 2.5, "s", "a pause between two attempts to connect that grows too long"),
+    Bound(failovers.BACK, 1.5, "s", "a service that stays with a master that was replaced"),
+    Bound(failovers.REFUSED, 2, "s", "a request that waits for the failover beyond its deadline"),
+    Bound(failovers.READY, 2.5, "s", "connections, such as those for lookups, that stay with the old master"),
 )

@@ -73,11 +73,6 @@ class Round(msgspec.Struct, frozen=True):
         """The share of their common core that Redis and wrk used."""
         return (self.redis_seconds + self.load_seconds) / self.seconds
 
-    @property
-    def wrk_share(self) -> float:
-        """The share of that core that wrk used."""
-        return self.load_seconds / self.seconds
-
 
 def no_arguments(_: int) -> Sequence[str]:
     return ()

@@ -14,12 +14,11 @@ import httpx2
 
 from benchmarks.in_process import logging_to
 from benchmarks.load import LoadFailed
-from benchmarks.results import WHOLE, Rows
+from benchmarks.results import Rows
 from benchmarks.testbed import Testbed
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
-from tests.conftest import environment_of, make_code
+from tests.conftest import make_code
 from tests.faults.deployment import Deployment, http_client_for, start_sessions, worker_on
 from tests.faults.proxy import running_proxy
 from tests.support.clients_and_users import (
@@ -35,19 +34,17 @@ from tests.support.clients_and_users import (
     tokens_of,
     verify,
 )
-from tests.support.servers import RedisServer, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.support.waiting import until_status, wait_until
+from tests.support.servers import ServiceProcess
+from tests.support.waiting import until_status
 
 REFUSED, FLOOD = "503 while Redis is away, the slowest request", "503 while Redis is away, many requests at once"
-BACK, READY = "the service is back after Redis", "a service that was started before Redis is ready after it"
+BACK = "the service is back after Redis"
 LIBRARY_REFUSED = "gateway's library, an error while Redis is away"
-LIBRARY_LATE = "gateway's library, an error where 0.3 s are left of a request"
 LIBRARY_BACK = "gateway's library is back after Redis"
 OUTAGES = {"killed": "killed", "frozen": "frozen", "cut off": "cut_off"}
 CONCURRENT_REQUESTS, CONCURRENT_LOOKUPS = 100, 500
 SPACED_LOGINS, INTERVAL_SECONDS = 40, 0.05
 """Logins at this interval. The first reaches its deadline before the last is sent."""
-REMAINING_SECONDS = 0.3
 PAUSE_SECONDS = 0.005
 
 SendRequest = Callable[[], Awaitable[httpx2.Response]]
@@ -63,13 +60,12 @@ def measure_outages(testbed: Testbed, rounds: int) -> Rows:
         testbed.running() as deployment.direct_service,
         testbed.running(REDIS_URL=deployment.proxy.url) as deployment.proxied_service,
     ):
-        for number in range(rounds):
+        for _ in range(rounds):
             for name, outage in OUTAGES.items():
                 asyncio.run(_measure_outage(deployment, name, outage, rows))
             for name in ("killed", "frozen"):
                 asyncio.run(_measure_library(deployment, name, rows))
             asyncio.run(_measure_library_cut_off(deployment, rows))
-            _add_value(rows, READY, WHOLE, _measure_start(testbed, number))
     return rows
 
 
@@ -123,29 +119,12 @@ async def _time_refusals(requests: Sequence[SendRequest], interval_seconds: floa
     return max(await asyncio.gather(*map(measure_seconds, range(len(requests)))))
 
 
-def _measure_start(testbed: Testbed, number: int) -> float:
-    """Return the seconds from the start of a Redis until the service, which was started before, is ready."""
-    folder = testbed.folder / f"started-{number}"
-    folder.mkdir()
-    future_redis = RedisServer(None, folder, free_port())  # type: ignore[arg-type]
-    with running_service(folder, environment_of(future_redis), wait_for="/healthz") as service:
-        server = start_redis(folder, port=future_redis.port)
-        began = time.perf_counter()
-        try:
-            wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
-            return time.perf_counter() - began
-        finally:
-            stop(server.process)
-
-
 # The gateway's library
 
 
 async def _measure_library(deployment: Deployment, name: str, rows: Rows) -> None:
     async with _cached_token(deployment, deployment.redis.url) as (bearer, token):
         with getattr(deployment, name)():
-            if name == "frozen":
-                _add_value(rows, LIBRARY_LATE, name, await asyncio.create_task(_time_late_lookup(bearer)))
             _add_value(rows, LIBRARY_REFUSED, name, await _time_refused_lookup(bearer, token))
         began = time.perf_counter()
         while not await _is_live(bearer, token):  # noqa: ASYNC110 - the library reconnects in the background
@@ -184,12 +163,6 @@ async def _time_refused_lookup(bearer: BearerLookup, cached_token: str = "") -> 
         except StoreUnavailable:
             return time.perf_counter() - started
         await asyncio.sleep(PAUSE_SECONDS)
-
-
-async def _time_late_lookup(bearer: BearerLookup) -> float:
-    start_budget()
-    charge(time.monotonic() - DEADLINE_SECONDS + REMAINING_SECONDS)
-    return await _time_refused_lookup(bearer)
 
 
 async def _is_live(bearer: BearerLookup, token: str) -> bool:

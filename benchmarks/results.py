@@ -1,4 +1,4 @@
-"""The results of a run, as results.json has them, and the numbers computed from them."""
+"""The results of a run, and the numbers computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import msgspec
 
 from benchmarks.load import Round
 
-FILE = "results.json"
 PACKAGES = ("starlette", "uvicorn", "uvloop", "httptools", "redis", "hiredis")
 
 Series = dict[str, list[Round]]
@@ -41,51 +40,22 @@ class Machine(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-class Peers(msgspec.Struct, frozen=True):
-    """The rounds of the peers, and those of the service in the same run."""
-
-    machine: Machine
-    series: Series
-    ours: Series
-
-
-class CallerLatency(msgspec.Struct, frozen=True):
-    """The latencies of another caller while a hostile request was sent `sent` times.
-
-    `growth_mib` is the growth of the worker in that time.
-    """
-
-    name: str
-    p50_ms: float
-    p99_ms: float
-    most_ms: float
-    sent: int = 0
-    growth_mib: float = 0.0
-
-
 class Results(msgspec.Struct):
     """Results of a run. Fields that it did not measure are None or empty.
 
-    `lookups` has microseconds per call. `peers` may be of an earlier run. `bytes_of_ten_tokens` is a session's memory
-    in Redis while ten of its access tokens live.
+    `lookups` has microseconds per call. `bytes_of_ten_tokens` is a session's memory in Redis while ten of its access
+    tokens live.
     """
 
     machine: Machine
-    quick: bool
-    seconds: int
     series: Series = {}
     lookups: dict[str, float] = {}
-    sessions: int = 0
     bytes_per_session: float | None = None
     bytes_of_ten_tokens: float | None = None
     growth_per_rotation: float | None = None
-    busy_ratio: float | None = None
     worker_mib: float | None = None
     console_seconds: float | None = None
-    console_processor_seconds: float | None = None
-    peers: Peers | None = None
     rows: Rows = {}
-    notices: list[CallerLatency] = []
 
 
 def describe_machine(redis: str) -> Machine:
@@ -129,15 +99,3 @@ def rate_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
 def redis_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
     """Return the processor time of Redis for a request, divided by that at the floor, as the median of all turns."""
     return statistics.median(one.redis_us / base.redis_us for one, base in zip(rounds, floor, strict=True))
-
-
-def load_results(folder: Path) -> Results | None:
-    """Return the results of an earlier run, or None if there are none or another version wrote them."""
-    try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Results)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-
-
-def save_results(results: Results, folder: Path) -> None:
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")

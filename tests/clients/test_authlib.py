@@ -8,19 +8,16 @@ from contextlib import asynccontextmanager
 import pytest
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
-from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from service.config.settings import load_settings
 from service.worker import Worker
-from tests.conftest import environment_of, make_code
+from tests.conftest import environment_of
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
-    PHONE_CALLBACK,
     REVOKE,
     REVOKE_ALL,
-    SHOP_CALLBACK,
     TOKEN,
     WEB_SHOP,
     OAuthClient,
@@ -29,7 +26,6 @@ from tests.support.servers import RedisServer, ServiceProcess, running_service, 
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 SCOPE = "realm:main role:enduser"
-VERIFIER = "v" * 43
 METHODS = (
     (WEB_SHOP, "client_secret_basic"),
     (WEB_SHOP, "client_secret_post"),
@@ -116,32 +112,6 @@ async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: Serv
         assert client.token["refresh_token"] != expired["refresh_token"]
 
 
-@pytest.mark.clause(
-    "6749-4.1.4-token-response",
-    "spec-4.2-code-grant",
-    "spec-4.2-code-client-id-or-basic",
-    "7636-4.2-s256",
-    "7636-4.6-equal",
-)
-@pytest.mark.parametrize(("app", "method"), METHODS)
-@pytest.mark.parametrize("verifier", [None, VERIFIER], ids=["without PKCE", "with PKCE"])
-async def test_a_code_is_exchanged_for_tokens(
-    service: ServiceProcess, worker: Worker, app: OAuthClient, method: str, verifier: str | None
-) -> None:
-    callback = SHOP_CALLBACK if app is WEB_SHOP else PHONE_CALLBACK
-    challenge = create_s256_code_challenge(verifier) if verifier else None
-    code = await make_code(worker, client=app, redirect_uri=callback, code_challenge=challenge)
-    extra = {"code_verifier": verifier} if verifier else {}
-
-    async with authlib_client(service, app, method) as client:
-        token = await client.fetch_token(
-            authorization_response=f"{callback}?code={code}", redirect_uri=callback, **extra
-        )
-
-    assert token["scope"] == SCOPE
-    assert token["refresh_token"]
-
-
 @pytest.mark.clause("spec-3-revoke-invalidates", "spec-4.3-client-authenticates", "7009-2.1-immediate")
 @pytest.mark.parametrize(("app", "method"), METHODS)
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
@@ -183,16 +153,3 @@ async def test_a_wrong_password_is_an_error_that_authlib_can_tell(service: Servi
 
     assert refusal.value.error == "invalid_grant"
     assert refusal.value.description
-
-
-@pytest.mark.clause("6749-5.2-invalid-client", "7009-2.1-client-authenticated-first")
-@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_wrong_secret_is_an_error_that_authlib_can_tell(service: ServiceProcess, method: str) -> None:
-    async with authlib_client(service, OAuthClient(WEB_SHOP.client_id, "wrong"), method) as client:
-        with pytest.raises(OAuthError) as refusal:
-            await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
-        response = await client.revoke_token(service.url + REVOKE, token="x")
-
-    assert refusal.value.error == "invalid_client"
-    assert refusal.value.description
-    assert response.status_code == 401

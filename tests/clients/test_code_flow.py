@@ -130,20 +130,6 @@ async def test_a_client_may_have_a_redirect_uri_with_a_query_of_its_own(
         assert await client.finish(redirect)
 
 
-@pytest.mark.clause("decided-consent-every-time")
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.long
-async def test_who_has_logged_in_is_asked_again_but_for_the_password(
-    service: ServiceProcess, browser: Browser, library: str
-) -> None:
-    async with foreign_client(library, shop(service)) as client:
-        first = await client.finish(await sign_in(client, browser))
-        page = await browser.open(await client.begin())
-        second = await client.finish(str((await browser.allow(page)).headers["location"]))
-
-    assert first["access_token"] != second["access_token"]
-
-
 @pytest.mark.clause("6749-4.1.2.1-error", "9207-2-iss-in-error-redirect", "spec-4.1-denial")
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_a_denial_is_an_error_that_the_library_can_tell(

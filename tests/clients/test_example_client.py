@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
@@ -25,7 +22,7 @@ from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of, make_code
 from tests.support.clients_and_users import WEB_SHOP
 from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+from tests.support.waiting import wait_until
 
 HOME = "http://127.0.0.1:9000"
 
@@ -106,26 +103,6 @@ async def sign_in(browser: httpx2.AsyncClient, worker: Worker, issuer: str) -> s
 
 def shown_tokens(page: str) -> list[str]:
     return re.findall(r"<code>([\w-]+…[\w-]+)</code>", page)
-
-
-async def test_the_button_leads_to_the_authorization_endpoint_of_the_metadata(
-    browser: httpx2.AsyncClient, service: ServiceProcess
-) -> None:
-    response = await press(browser, "/sign-in")
-    address = urlsplit(response.headers["location"])
-    request_parameters = {name: value for name, (value,) in parse_qs(address.query).items()}
-
-    assert response.status_code == 303
-    assert f"{address.scheme}://{address.netloc}{address.path}" == f"{service.url}/authorization/"
-    assert len(request_parameters.pop("state")) >= 32
-    assert len(request_parameters.pop("code_challenge")) == 43
-    assert request_parameters == {
-        "response_type": "code",
-        "client_id": "web-shop",
-        "redirect_uri": f"{HOME}/callback",
-        "scope": SCOPE,
-        "code_challenge_method": "S256",
-    }
 
 
 async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
@@ -229,28 +206,3 @@ def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctr
             process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         assert process.stderr.read() == ""
-
-
-def test_where_its_port_is_taken_it_says_so_and_ends_without_an_invitation() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "examples.client", "--port", port]
-        ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS)
-
-    assert ended.returncode != 0
-    assert ended.stdout == ""
-    assert "already in use" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.parametrize("argument", ["--help", "-h"])
-def test_its_help_is_shown_before_anything_is_installed(tmp_path: Path, argument: str) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "examples").symlink_to(CHECKOUT / "examples")
-    script = shutil.copy(CHECKOUT / "scripts" / "example-client", tmp_path / "scripts")
-
-    shown = subprocess.run([script, "--port", "9001", argument], capture_output=True, text=True, check=True)
-
-    assert shown.stdout.startswith("usage: example-client [-h] [--issuer ISSUER]")
-    assert shown.stderr == ""
-    assert not (tmp_path / ".venv").exists()

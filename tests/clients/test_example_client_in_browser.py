@@ -16,7 +16,7 @@ from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of
 from tests.pages.accessibility import assert_accessible, assert_fits
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, BrowserErrors, Device, new_context, running_browser
-from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
+from tests.pages.steps import allow, button, expect_consent, log_in, sign_in
 from tests.support.browser import page_text
 from tests.support.clients_and_users import ALICE
 from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
@@ -151,17 +151,6 @@ async def test_a_person_signs_in_allows_refreshes_logs_out_and_comes_back(
     await expect_consent(page, NAMES[client_id])
     await allow(page)
     await expect_notice(page, "You are signed in.")
-
-
-@pytest.mark.long
-async def test_a_person_denies_and_the_client_says_so(page: Page, client: str) -> None:
-    await start(page, client)
-    await log_in(page)
-    await deny(page)
-
-    await page.wait_for_url(client)
-    await expect_notice(page, "You or the service denied the request.")
-    await expect(page.get_by_text("You are not signed in.")).to_be_visible()
 
 
 @pytest.mark.long

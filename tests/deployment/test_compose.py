@@ -1,21 +1,17 @@
-"""compose.yaml agrees with the Containerfile, the settings, redis-start, nginx.conf and itself."""
+"""The settings, the secrets and the times in compose.yaml are right. test_image.py runs a container with them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address, ip_network
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from service.config.settings import load_settings
-from service.routes import make_routes
 from service.serving.draining_server import DRAIN_SECONDS
-from service.worker import Worker
 from tests.conftest import SECRET_KEY, SEED
-from tests.deployment.containerfile import CONTAINERFILE, read_instructions
 from tests.support.servers import CHECKOUT
 
 DEPLOYMENT: Final = CHECKOUT / "deployment"
@@ -33,12 +29,6 @@ def services(compose: Any) -> Any:
     return compose["services"]
 
 
-@pytest.fixture(scope="module")
-def containerfile() -> Mapping[str, str]:
-    """Return the last instruction of each kind."""
-    return {each.word: each.argument for each in read_instructions(CONTAINERFILE.read_text())}
-
-
 def list_names(entries: Any) -> list[str]:
     """Return the names in a list or a mapping of secrets, configs or networks of a service."""
     return [entry["source"] if isinstance(entry, dict) else entry for entry in entries]
@@ -53,72 +43,14 @@ def list_secret_files(service: Service) -> dict[str, str]:
     }
 
 
-def list_mounts(service: Service) -> set[str]:
-    """Return the places of volumes, configs and folders in memory."""
-    volumes = {volume.split(":")[1] for volume in service.get("volumes", ())}
-    configs = {config["target"] for config in service.get("configs", ())}
-    return volumes | configs | {folder.partition(":")[0] for folder in service.get("tmpfs", ())}
-
-
 def read_seconds(text: str) -> int:
     return int(text.removesuffix("s"))
 
 
-@pytest.mark.parametrize("kind", ["secrets", "configs", "networks"])
-def test_each_name_is_defined_and_used(compose: Any, kind: str) -> None:
-    used = {name for service in compose["services"].values() for name in list_names(service.get(kind, ()))}
-    assert used == set(compose[kind])
-
-
-def test_each_volume_is_defined_and_used(compose: Any) -> None:
-    sources = {volume.split(":")[0] for each in compose["services"].values() for volume in each.get("volumes", ())}
-    assert {source for source in sources if not source.startswith(".")} == set(compose["volumes"])
-
-
-def test_a_container_waits_for_one_with_a_health_check(services: Mapping[str, Service]) -> None:
-    waits = {name: service.get("depends_on", {}) for name, service in services.items()}
-    assert {name: sorted(others) for name, others in waits.items() if others} == {
-        **{instance: ["redis"] for instance in INSTANCES},
-        "nginx": sorted(INSTANCES),
-    }
-    for others in waits.values():
-        for other, wait in others.items():
-            assert wait == {"condition": "service_healthy"}
-            assert services[other]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
-
-
-def test_each_address_is_one_of_its_network(compose: Any) -> None:
-    (subnet,) = compose["networks"]["front"]["ipam"]["config"]
-    addresses = [
-        service["networks"]["front"]["ipv4_address"]
-        for service in compose["services"].values()
-        if "front" in service["networks"]
-    ]
-    assert len(set(addresses)) == len(addresses) == 3
-    assert all(ip_address(address) in ip_network(subnet["subnet"]) for address in addresses)
-
-
-def test_the_image_of_an_instance_is_the_one_that_is_built(services: Mapping[str, Service]) -> None:
-    for name in INSTANCES:
-        context, file = services[name]["build"]["context"], services[name]["build"]["dockerfile"]
-        assert (DEPLOYMENT / context / file).resolve() == CONTAINERFILE
-        assert services[name]["build"]["pull"] is True
-        assert not {"command", "entrypoint", "user", "stop_signal", "working_dir"} & set(services[name])
-
-
-async def test_the_health_check_asks_the_port_of_the_image(
-    services: Mapping[str, Service], containerfile: Mapping[str, str], compose: Any, worker: Worker
-) -> None:
-    port = containerfile["EXPOSE"]
-    upstreams = re.findall(r"server \S+:(\d+) ", compose["configs"]["instances"]["content"])
-    assert f"PORT={port} " in containerfile["ENV"]
-    assert upstreams == [port, port]
-    for name in INSTANCES:
-        command, *_, program = services[name]["healthcheck"]["test"]
-        (path,) = re.findall(rf"urlopen\('http://127\.0\.0\.1:{port}(/\w+)'", program)
-        assert command == "CMD"
-        assert path in {route.path for route in make_routes(worker)}
-        compile(program, name, "exec")
+def test_each_name_is_defined_and_used(compose: Any) -> None:
+    for kind in ("secrets", "configs", "networks"):
+        used = {name for service in compose["services"].values() for name in list_names(service.get(kind, ()))}
+        assert used == set(compose[kind])
 
 
 def list_secret_paths(service: Service) -> Iterator[str]:
@@ -136,41 +68,6 @@ def test_a_container_has_the_secrets_that_it_reads_only(services: Mapping[str, S
     nginx = (DEPLOYMENT / "nginx.conf").read_text()
     read = {f"/etc/nginx/{file}" for file in re.findall(r"ssl_certificate(?:_key)? (\S+);", nginx)}
     assert read == set(list_secret_files(services["nginx"]))
-
-
-def test_each_file_that_is_written_is_in_memory_or_in_a_volume(services: Mapping[str, Service]) -> None:
-    written = {
-        name: set(re.findall(r'(?:>|mv -f )"?(/[\w/.$]+)', (DEPLOYMENT / "entrypoint").read_text()))
-        for name in INSTANCES
-    }
-    written["nginx"] = set(re.findall(r"^pid (\S+);", (DEPLOYMENT / "nginx.conf").read_text(), re.MULTILINE))
-    command = services["redis"]["command"]
-    written["redis"] = {f"{command[command.index('--dir') + 1]}/appendonlydir"}
-    for name, files in written.items():
-        assert files
-        writable = {place for place in list_mounts(services[name]) if not is_read_only(services[name], place)}
-        assert all({str(each) for each in PurePosixPath(file).parents} & writable for file in files), name
-
-
-def is_read_only(service: Service, place: str) -> bool:
-    return any(volume.endswith(f":{place}:ro") for volume in service.get("volumes", ()))
-
-
-def test_redis_starts_with_the_mounted_files(services: Mapping[str, Service]) -> None:
-    redis = services["redis"]
-    mounts = list_mounts(redis)
-    variables = set(re.findall(r"^#   (REDIS_[A-Z_]+) ", (DEPLOYMENT / "redis-start").read_text(), re.MULTILINE))
-    assert redis["command"][0] in mounts
-    assert redis["environment"]["REDIS_CONFIGURATION"] in mounts
-    assert set(redis["environment"]) <= variables
-
-
-def test_nginx_has_its_files_and_ports(services: Mapping[str, Service]) -> None:
-    text = (DEPLOYMENT / "nginx.conf").read_text()
-    included = {f"/etc/nginx/{file}" for file in re.findall(r"include (\S+);", text)}
-    ports = set(re.findall(r"listen (\d+)", text))
-    assert included | {"/etc/nginx/nginx.conf"} <= list_mounts(services["nginx"])
-    assert services["nginx"]["ports"] == [f"{port}:{port}" for port in sorted(ports, key=int)]
 
 
 def test_a_container_that_ends_has_time_for_its_requests(services: Mapping[str, Service]) -> None:

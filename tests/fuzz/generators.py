@@ -73,8 +73,7 @@ def bent_bytes(*good: bytes) -> st.SearchStrategy[bytes]:
 def assert_no_blow_up(parse: Callable[[Some], object], units: Sequence[Some], size: int = LARGE) -> None:
     """Eight times as much takes some eight times as much work; square growth would take 64 times.
 
-    `parse` raises nothing. Regular expressions, slices and parsers in C count as one step each. `scripts/bench`
-    measures them.
+    `parse` raises nothing. Regular expressions, slices and parsers in C count as one step each.
     """
     for unit in units:
         times = size // len(unit)

@@ -99,16 +99,6 @@ def test_every_hostile_body_has_the_verdict_of_the_slow_parser() -> None:
     assert min(seen.values()) > 100
 
 
-def test_a_body_is_split_in_place_as_the_parser_splits_it() -> None:
-    """A last field with an escape sends the same body through the parser."""
-    random = Random(SEED)
-    plain = [piece for piece in PIECES if piece.isascii() and not set(piece) & set(b"%+")]
-    for _ in range(BODIES // 10):
-        body = b"".join(random.choices(plain, k=random.randint(0, 12)))
-
-        assert [*read_fields(body), ("A", "B")] == list(read_fields(body + b"&%41=%42")), body
-
-
 @pytest.mark.clause("decided-most-parameters")
 def test_too_many_fields_are_counted_before_the_parser(caplog: pytest.LogCaptureFixture) -> None:
     """The parser would log each empty field at the level debug."""

@@ -119,11 +119,12 @@ def test_a_record_is_read_or_an_outage(kind: str, record: bytes) -> None:
             registry._parse_realm(some)
 
 
-@pytest.mark.parametrize("answer", [5, True, 1.5, [b"1"], {b"a": 1}, "text"])
-@pytest.mark.parametrize("kind", PARSERS)
-def test_an_answer_that_is_no_text_is_an_outage(kind: str, answer: Any) -> None:
-    with pytest.raises(StoreUnavailable):
-        PARSERS[kind][0](answer)
+def test_an_answer_that_is_no_text_is_an_outage() -> None:
+    answers: list[Any] = [5, True, 1.5, [b"1"], {b"a": 1}, "text"]
+    for parse, _ in PARSERS.values():
+        for answer in answers:
+            with pytest.raises(StoreUnavailable):
+                parse(answer)
 
 
 @pytest.mark.fuzzes("families.parse_capped_family")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from hypothesis import assume, example, given
@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.crypto.keyring import Keyring, make_first_refresh_token, make_refresh_token
+from service.crypto.keyring import Keyring, make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent, make_random_token
 from service.gateway.bearer import parse_required_scope
 from service.protocol.authorization import MAX_STATE_BYTES, ReturnAddress, is_registered, make_location, parse_query
 from service.protocol.bearer import parse_bearer
 from service.protocol.client import Client
-from service.protocol.client_authentication import ClientCredentials, parse_basic, parse_client_credentials
+from service.protocol.client_authentication import parse_basic, parse_client_credentials
 from service.protocol.errors import (
     BearerMissing,
     InsufficientScope,
@@ -52,7 +52,7 @@ from service.protocol.token_form import (
     parse_browser_session,
     parse_consent,
 )
-from service.protocol.trace_context import TraceContext, format_traceparent, parse_traceparent
+from service.protocol.trace_context import format_traceparent, parse_traceparent
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
 from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
@@ -67,34 +67,13 @@ from tests.fuzz.generators import (
     bent_text,
     data,
     header,
-    printable,
     text,
     utf8,
 )
 
 UNITS = (
-    "a",
-    "a=b&",
-    "&",
-    "=",
-    "%41",
-    "%",
-    "+",
-    ",",
-    ":",
-    ";",
-    ".",
-    "~",
-    "/",
-    "@",
-    "[",
-    "]",
-    " ",
-    "\t",
-    "\n",
-    '"',
-    "\\",
-    "::",
+    *("a", "a=b&", "&", "=", "%41", "%", "+", ",", ":", ";", ".", "~", "/", "@", "[", "]", " ", "\t", "\n", '"'),
+    *("\\", "::"),
 )
 KEYRING = Keyring((b"k" * 32, b"l" * 32))
 ITEMS = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
@@ -114,11 +93,6 @@ def test_a_form_is_read_or_an_invalid_request(body: bytes) -> None:
 
     assert form.keys() <= TOKEN_PARAMETERS
     assert all(form.values())
-    assert parse_form(urlencode(form).encode(), TOKEN_PARAMETERS) == form
-
-
-@given(st.dictionaries(st.sampled_from(sorted(TOKEN_PARAMETERS)), utf8.filter(bool)))
-def test_a_form_is_read_as_it_was_encoded(form: dict[str, str]) -> None:
     assert parse_form(urlencode(form).encode(), TOKEN_PARAMETERS) == form
 
 
@@ -184,15 +158,6 @@ def test_client_credentials_are_read_or_refused(authorization: list[str], form: 
     assert all(reading.client_id.isascii() and reading.client_id.isprintable() for reading in readings)
 
 
-@given(printable.filter(lambda client_id: ":" not in client_id), printable)
-def test_basic_credentials_are_read_raw_and_as_the_standard_encodes_them(client_id: str, client_secret: str) -> None:
-    meant = ClientCredentials(client_id, client_secret)
-    encoded = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
-
-    for sent in (f"{client_id}:{client_secret}", encoded):
-        assert meant in parse_basic(f"Basic {b64encode(sent.encode()).decode()}")
-
-
 @given(bent(st.just(f"web-shop:{SECRET}".encode()), st.sampled_from([b"\0", b"\xff", b"%", b"%ff", b":", b"%00"])))
 def test_no_refusal_of_basic_credentials_repeats_them(credentials: bytes) -> None:
     told = ""
@@ -230,13 +195,6 @@ def test_a_traceparent_names_a_trace_in_plain_hexadecimal_or_none(value: bytes) 
         assert set(trace.trace_id) <= set("0123456789abcdef")
         assert trace.trace_id.encode() in value
         assert parse_traceparent(format_traceparent(trace, "00f067aa0ba902b7").encode()) == trace
-
-
-@given(st.integers(1, 2**128 - 1), st.integers(0, 3))
-def test_every_trace_that_is_written_is_read(number: int, flags: int) -> None:
-    trace = TraceContext(f"{number:032x}", flags)
-
-    assert parse_traceparent(format_traceparent(trace, "00f067aa0ba902b7").encode()) == trace
 
 
 # Tokens
@@ -283,19 +241,6 @@ def test_a_refresh_token_is_good_in_the_spelling_that_was_signed_and_no_other(
 
     assert KEYRING.parse_refresh_token(signed) == made
     assert (KEYRING.parse_refresh_token(presented) is not None) == (presented == signed)
-
-
-@given(st.binary(max_size=48))
-def test_bytes_that_nobody_signed_are_no_refresh_token(some: bytes) -> None:
-    spelled = "tsrt1_0a3" + urlsafe_b64encode(some.ljust(39, b"\0")).decode()
-
-    assert KEYRING.parse_refresh_token(spelled) is None
-
-
-def test_a_refresh_token_of_an_older_key_is_good() -> None:
-    made = make_refresh_token("0a3", b"f" * 16, 7)
-
-    assert KEYRING.parse_refresh_token(Keyring((b"l" * 32,)).sign_refresh_token(made)) == made
 
 
 # Scope, PKCE, addresses
@@ -444,9 +389,8 @@ def refused(parse: Callable[[Any], object]) -> Callable[[Any], None]:
     return run
 
 
-@pytest.mark.parametrize(
-    "parse",
-    [
+def test_what_a_request_may_carry_at_most_takes_no_time() -> None:
+    parsers: list[Callable[[str], object]] = [
         lambda some: parse_form(some.encode(), TOKEN_PARAMETERS),
         lambda some: parse_query(some.encode()),
         lambda some: parse_basic("Basic " + b64encode(some.encode()).decode()),
@@ -463,13 +407,8 @@ def refused(parse: Callable[[Any], object]) -> Callable[[Any], None]:
         lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
         lambda some: find_language(parse_accept_language(some), ("en", "de")),
         lambda some: find_language(parse_ui_locales(some), ("en", "de")),
-    ],
-    ids=[
-        *("form", "query", "basic", "base64", "bearer", "scope", "access token", "refresh token"),
-        *("content type", "server", "redirect_uri", "cookies", "sealed", "address"),
-        *("accept-language", "ui_locales"),
-    ],
-)
-def test_what_a_request_may_carry_at_most_takes_no_time(parse: Callable[[str], object]) -> None:
+    ]
+
     assert MAX_FORM_BYTES == LARGE >= MAX_STATE_BYTES
-    assert_no_blow_up(refused(parse), UNITS)
+    for parse in parsers:
+        assert_no_blow_up(refused(parse), UNITS)

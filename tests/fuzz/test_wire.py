@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.redis_client.client import _parse_info
-from service.redis_client.connection import Connection, open_connection
+from service.redis_client.connection import open_connection
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.errors import RedisError
 from service.redis_client.slots import parse_own_slots
@@ -23,43 +23,12 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
 RESP = (
-    *(
-        b"+OK\r\n",
-        b"-ERR no\r\n",
-        b"-MOVED 1 a:1\r\n",
-        b":5\r\n",
-        b"$3\r\nabc\r\n",
-        b"$-1\r\n",
-        b"_\r\n",
-        b"#t\r\n",
-        b",nan\r\n",
-    ),
-    *(
-        b"*1\r\n$1\r\na\r\n",
-        b"%1\r\n*0\r\n:1\r\n",
-        b"~1\r\n%0\r\n",
-        b">1\r\n+x\r\n",
-        b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n",
-    ),
-    *(
-        b"(123456789012345678901234567890\r\n",
-        b"=7\r\ntxt:abc\r\n",
-        b"!3\r\nERR\r\n",
-        b"|1\r\n+a\r\n:1\r\n:2\r\n",
-        b"*-1\r\n",
-    ),
-    *(
-        b"*9999999999\r\n",
-        b"$9999999999\r\n",
-        b"$-2\r\n",
-        b":x\r\n",
-        b"%x\r\n",
-        b"*1\r\n" * 50,
-        b"\r\n",
-        b"\0",
-        b"HTTP/1.1 400\r\n",
-    ),
-)
+    b"+OK\r\n", b"-ERR no\r\n", b"-MOVED 1 a:1\r\n", b":5\r\n", b"$3\r\nabc\r\n", b"$-1\r\n", b"_\r\n", b"#t\r\n",
+    b",nan\r\n", b"*1\r\n$1\r\na\r\n", b"%1\r\n*0\r\n:1\r\n", b"~1\r\n%0\r\n", b">1\r\n+x\r\n",
+    b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n", b"(123456789012345678901234567890\r\n", b"=7\r\ntxt:abc\r\n",
+    b"!3\r\nERR\r\n", b"|1\r\n+a\r\n:1\r\n:2\r\n", b"*-1\r\n", b"*9999999999\r\n", b"$9999999999\r\n", b"$-2\r\n",
+    b":x\r\n", b"%x\r\n", b"*1\r\n" * 50, b"\r\n", b"\0", b"HTTP/1.1 400\r\n",
+)  # fmt: skip
 answers = st.lists(st.one_of(bent_bytes(*RESP), st.sampled_from(RESP)), max_size=6)
 
 
@@ -107,17 +76,6 @@ async def _start(answer: bytes, size: int) -> tuple[asyncio.Server, int]:
 
 def _cut(answer: bytes, size: int) -> Iterable[bytes]:
     return (answer[start : start + size] for start in range(0, len(answer), size))
-
-
-@given(st.lists(bent_bytes(*RESP), max_size=8))
-async def test_an_answer_that_cannot_be_told_apart_raises_nothing_into_the_event_loop(pieces: list[bytes]) -> None:
-    connection = Connection(lambda _: None, lambda: None)
-
-    for piece in pieces:
-        connection.data_received(piece)
-    connection.eof_received()
-
-    assert connection.lost.done()
 
 
 RANGE: list[Any] = [0, 16383, [b"127.0.0.1", 7000, b"id"]]

@@ -60,23 +60,12 @@ def test_the_gateways_user_may_give_no_other_command(deployment: Deployment) -> 
     assert allowed >= ALLOWED
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        keys.family_key("0a3", "digest"),
-        keys.code_key("0a3", "digest"),
-        keys.index_key("0a3", "subject"),
-        keys.mark_key("0a3", "subject"),
-        keys.browser_key("0a3", "digest"),
-        keys.registry_key("client", "shop"),
-        keys.registry_key("realm", "cep"),
-    ],
-)
-def test_the_gateways_user_may_read_no_other_key(deployment: Deployment, key: str) -> None:
+def test_the_gateways_user_may_read_no_other_key(deployment: Deployment) -> None:
     with redis.Redis(port=deployment.redis.port, username="gateway", password="change-me") as gateway:
         assert gateway.get(access_key("0a3", "digest")) is None
-        with pytest.raises(redis.exceptions.NoPermissionError):
-            gateway.get(key)
+        for kind in ("family", "code", "index", "mark", "browser", "user", "client", "realm"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                gateway.get(f"{kind}:{{0a3}}:digest")
         with pytest.raises(redis.exceptions.NoPermissionError):
             gateway.set(access_key("0a3", "digest"), "forged")
 

@@ -10,7 +10,7 @@ import pytest
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
-from service.redis_client.backoff import MAX_PAUSE_SECONDS, STABLE_SECONDS
+from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
 from service.redis_client.trust import Trust
@@ -18,7 +18,7 @@ from service.worker import Worker
 from tests.faults.deployment import Deployment, proxied_redis, start_sessions, worker_on
 from tests.redis_client.lookups import remember
 from tests.redis_client.scripted_cluster import record
-from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
+from tests.redis_client.scripted_redis import scripted_redis
 from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.waiting import until
@@ -179,26 +179,6 @@ async def test_a_lookup_may_be_made_before_its_redis(
     await bearer.close()
 
 
-@pytest.mark.clause("decided-redis-away")
-async def test_after_a_long_outage_the_longest_pause_is_the_bound(held_time: LoopTime) -> None:
-    scripted = ScriptedRedis()
-    scripted.answer = lambda _: record("0a3")
-    token = make_access_token("0a3").text
-    async with BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
-        for _ in range(3):
-            await fail(start_lookups(bearer, [token]))
-            await held_time.advance_in_steps(10 * MAX_PAUSE_SECONDS)
-
-        server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
-        await held_time.advance_in_steps(MAX_PAUSE_SECONDS)
-        (asking,) = start_lookups(bearer, [token])
-        await until(asking.done)
-        server.close()
-
-        assert await asking
-    await scripted.end()
-
-
 @pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTime) -> None:
     """Memory answers as long as beats are answered. It does not after the second that the last one vouches for."""
@@ -331,28 +311,3 @@ async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_los
         under_way = start_lookups(proxied_lookup, [make_access_token("0a3").text for _ in range(500)])
         await held_time.advance_in_steps(DEADLINE_SECONDS)
         await fail(under_way)
-
-
-@pytest.mark.clause("decided-verify-asks-redis-once", "decided-i8-fail-closed")
-async def test_a_redis_that_refuses_to_read_is_asked_once_for_each_lookup(
-    deployment: Deployment, tokens: list[str]
-) -> None:
-    deployment.store.acl_setuser(
-        "blind", enabled=True, passwords=["+word"], keys=["family:*"], commands=["+@all"], reset=True
-    )
-    bearer = BearerLookup(deployment.redis.url.replace("//", "//blind:word@"))
-    with pytest.raises(StoreUnavailable, match="permissions"):
-        await bearer.lookup(tokens[0])
-    refused = rejected_reads(deployment)
-
-    for _ in range(10):
-        with pytest.raises(StoreUnavailable, match="permissions"):
-            await bearer.lookup(tokens[0])
-
-    assert rejected_reads(deployment) == refused + 10
-    await bearer.close()
-
-
-def rejected_reads(deployment: Deployment) -> int:
-    statistics: dict[str, dict[str, int]] = deployment.store.info("commandstats")
-    return statistics["cmdstat_get"]["rejected_calls"]

@@ -20,7 +20,7 @@ from service.gateway import AccessGrant, BearerLookup
 from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware, Message, Receive, Send
 from tests.conftest import Clock, http_client_for, running_lifespan
 from tests.gateway.conftest import log_in
-from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
 from tests.support.waiting import until_true
 
 AUTHORIZATION = b"authorization"
@@ -136,12 +136,6 @@ async def test_an_expired_or_revoked_token_is_invalid_token(
         assert_error(await get(app, bearer(access_token)), 401, "invalid_token")
 
 
-async def test_a_refresh_token_opens_nothing(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-
-    assert_error(await get(BearerMiddleware(show_grant, lookup), bearer(refresh_token)), 401, "invalid_token")
-
-
 @pytest.mark.clause("6750-2-one-method", "6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
 async def test_a_token_anywhere_but_in_the_header_is_none(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     access_token = await log_in(http)
@@ -209,19 +203,6 @@ async def test_the_outer_scope_and_its_state_stay_as_they_were(http: httpx2.Asyn
 
     assert outer == {"type": "http", "headers": headers, "state": {"pool": "of the lifespan"}}
     assert seen[0]["state"] == {"pool": "of the lifespan", "grant": seen[0]["state"]["grant"]}
-
-
-async def test_the_lifespan_passes_untouched(lookup: BearerLookup) -> None:
-    seen: list[ASGIScope] = []
-
-    async def look(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        seen.append(scope)
-
-    lifespan: ASGIScope = {"type": "lifespan", "state": {}}
-    await call(BearerMiddleware(look, lookup, scope="role:admin"), lifespan)
-
-    assert seen[0] is lifespan
-    assert lifespan == {"type": "lifespan", "state": {}}
 
 
 @pytest.mark.parametrize("kind", ["webtransport", "", "HTTP"])

@@ -1,39 +1,20 @@
-"""Reads a Lua script of the service: its header, the names it binds, the words it returns, the keys it builds."""
+"""Reads a Lua script of the service: its header, the names it binds, the words it returns."""
 
 import re
 from dataclasses import dataclass
 
-from service.redis_client.script import OWN_SCRIPTS
-from service.store.scripts import load_script
 from tests.support.servers import CHECKOUT
 
 FOLDERS = (CHECKOUT / "service" / "store" / "lua", CHECKOUT / "service" / "redis_client" / "lua")
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.lua")}
-SHARED = sorted((FOLDERS[0] / "shared").glob("*.lua"))
 NAMES = sorted(FILES)
 
 FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES")
-
-KIND_OF_WORDS = {
-    "mark": "mark",
-    "index": "index",
-    "revoked": "revoked",
-    "families": "family",
-    "access tokens": "access",
-    "codes": "code",
-    "consents": "consent",
-    "browser sessions": "browser",
-    "origins": "origin",
-    "tombstones": "ended",
-    "its tombstone": "ended",
-}
-"""The words of a header for the kinds of keys that a script builds."""
 
 _FIELD = re.compile(r"-- (KEYS|DERIVED|ARGV|RETURNS|CLAUSES)\s+(.*)")
 _BINDING = re.compile(r"local ([\w, ]+) = (.+)")
 _INDEXED = re.compile(r"(?:tonumber|cjson\.decode)?\(?(KEYS|ARGV)\[(\d+)\]\)?")
 _WHOLE = re.compile(r"(KEYS|ARGV)|\{ unpack\((KEYS|ARGV), (\d+)(?:, #KEYS - 1)?\) \}")
-_BUILT = re.compile(r"key_of\('(\w+)'")
 
 
 @dataclass(frozen=True)
@@ -49,12 +30,6 @@ class Header:
     def words(self) -> set[str]:
         """The words of RETURNS: the first of each alternative."""
         return {part.split()[0].rstrip(",") for part in re.split(r"[|\n]", self.fields["RETURNS"])}
-
-    @property
-    def derived(self) -> set[str]:
-        text = self.fields.get("DERIVED", "").replace(" and ", ", ")
-        phrases = [phrase.strip() for phrase in text.split(",") if phrase.strip()]
-        return {kind for phrase in phrases for words, kind in KIND_OF_WORDS.items() if phrase.startswith(words)}
 
 
 @dataclass(frozen=True)
@@ -134,9 +109,3 @@ def returned_words(script: LuaScript) -> set[str]:
         else:
             words |= set(re.findall(r"'([a-z_]+)'", first))
     return words
-
-
-def built_kinds(script: LuaScript) -> set[str]:
-    """The kinds of keys that the script builds, by itself or through shared definitions."""
-    loaded = OWN_SCRIPTS.get(script.name) or load_script(script.name)
-    return set(_BUILT.findall(loaded.text))

@@ -1,6 +1,5 @@
 """The list of clauses is well formed, every clause that we say we keep has a test, and no citation rots."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,62 +18,18 @@ def run_clauses(*arguments: str, folder: Path = catalogue.ROOT) -> subprocess.Co
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_every_id_stands_once() -> None:
-    """A mark in a test means one row."""
-    ids = [clause.id for clause in CLAUSES]
-
-    assert not {clause_id for clause_id in ids if ids.count(clause_id) > 1}
-
-
-def test_every_id_names_its_document_and_section() -> None:
-    """An id says where the clause stands, in words that can be typed."""
-    malformed = [clause.id for clause in CLAUSES if not catalogue.ID_FORM.fullmatch(clause.id)]
-    elsewhere = [clause.id for clause in CLAUSES if clause.document not in catalogue.DOCUMENTS]
-
-    assert not malformed
-    assert not elsewhere
-
-
-def test_the_rows_stand_in_the_order_of_the_documents() -> None:
-    """A reader finds a row where its section is; decided rows stand last, in groups."""
-    assert sorted(CLAUSES, key=catalogue.make_sort_key) == CLAUSES
-
-
-def test_every_level_and_state_is_known() -> None:
-    """A row is kept, owed to a topic that exists, or not ours for a reason."""
-    assert not [clause.id for clause in CLAUSES if clause.level not in catalogue.LEVELS]
-    assert not [clause.id for clause in CLAUSES if not catalogue.STATE_FORM.fullmatch(clause.state)]
-
-
-def test_the_level_fits_the_document() -> None:
-    """Clauses of the specification have the level SPEC, our decisions DECIDED, and those of RFCs the RFC's words."""
+def test_the_rows_are_well_formed() -> None:
+    """The rows stand in the order of the documents; decided rows stand last, in groups, each with its reason."""
     own_levels = {"spec": {"SPEC"}, "decided": {"DECIDED"}}
-    misfits = [
-        clause.id
-        for clause in CLAUSES
-        if clause.level not in own_levels.get(clause.document, {"MUST", "SHOULD", "MAY"})
-    ]
 
-    assert not misfits
-
-
-def test_every_decision_has_a_reason() -> None:
-    """A decision without a reason cannot be reviewed; a clause of a document needs none."""
-    without = [clause.id for clause in CLAUSES if clause.level == "DECIDED" and not clause.reason]
-    needless = [clause.id for clause in CLAUSES if clause.level != "DECIDED" and clause.reason]
-
-    assert not without
-    assert not needless
-
-
-def test_every_text_is_one_sentence_of_ours() -> None:
-    """The text says in the present tense what the service does; it does not shout like an RFC."""
-    shouting = re.compile(r"\b(?:MUST|SHALL|SHOULD|REQUIRED|RECOMMENDED|OPTIONAL)\b")
+    assert len(IDS) == len(CLAUSES)
+    assert sorted(CLAUSES, key=catalogue.make_sort_key) == CLAUSES
     for clause in CLAUSES:
-        assert len(clause.text) <= 160, clause.id
-        assert clause.text.endswith("."), clause.id
-        assert "\n" not in clause.text, clause.id
-        assert not shouting.search(f"{clause.text} {clause.reason or ''}"), clause.id
+        assert catalogue.ID_FORM.fullmatch(clause.id), clause.id
+        assert clause.document in catalogue.DOCUMENTS, clause.id
+        assert clause.level in own_levels.get(clause.document, {"MUST", "SHOULD", "MAY"}), clause.id
+        assert catalogue.STATE_FORM.fullmatch(clause.state), clause.id
+        assert (clause.level == "DECIDED") == bool(clause.reason), clause.id
 
 
 def test_every_mark_names_a_clause() -> None:
@@ -134,14 +89,6 @@ def test_marks_of_module_class_and_case_reach_the_test(tmp_path: Path) -> None:
     ] == catalogue.read_marks(tmp_path, tmp_path)
 
 
-def test_a_computed_clause_id_is_refused(tmp_path: Path) -> None:
-    """An id that needs the code to run cannot be searched for."""
-    (tmp_path / "test_example.py").write_text("@pytest.mark.clause(NAME)\ndef test_function(): ...\n")
-
-    with pytest.raises(ValueError, match="literal string"):
-        catalogue.read_marks(tmp_path, tmp_path)
-
-
 def test_the_document_carries_on_through_a_list_of_sections() -> None:
     """A list is read to its end, over a line break too; a § that follows other words is left alone."""
     text = (
@@ -162,14 +109,6 @@ def test_the_document_carries_on_through_a_list_of_sections() -> None:
     ] == list(catalogue.parse_citations(text, "x"))
 
 
-def test_a_section_takes_in_what_lies_below_it() -> None:
-    """Sections are compared by components, not by letters."""
-    assert catalogue.is_within(("4", "1", "3"), ("4", "1"))
-    assert catalogue.is_within(("4", "1"), ("4", "1"))
-    assert not catalogue.is_within(("4", "10"), ("4", "1"))
-    assert not catalogue.is_within(("4", "1"), ("4", "1", "3"))
-
-
 def test_the_tool_shows_a_section_from_any_folder(tmp_path: Path) -> None:
     """A newcomer types document and section, wherever the shell stands."""
     answer = run_clauses("6749", "4.1.3", folder=tmp_path)
@@ -187,23 +126,13 @@ def test_the_tool_shows_a_row_with_its_test() -> None:
     assert "test  tests/house/test_clauses.py::test_every_kept_clause_has_a_test" in answer.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "output"),
-    [
-        ([], 0, "usage: clauses"),
+def test_the_tool_reports_mistakes() -> None:
+    """The exit status is 1 if nothing matches, and 2 for a wrong usage."""
+    for arguments, status, output in (
         (["--owed"], 0, "gateway lookups ("),
         (["--unproved"], 0, "clauses have no test"),
         (["6749", "99"], 1, "nothing matches 6749 99"),
-        (["decided-nothing-of-the-kind"], 1, "nothing matches"),
         (["1234", "4.1"], 2, "no document 1234"),
-        (["6749", "four"], 2, "no section four"),
-        (["6749", "4.1", "3"], 2, "expected a document and a section"),
-        (["--owed", "6749"], 2, "take no clause"),
-        (["--guess"], 2, "usage: clauses"),
-    ],
-)
-def test_the_tool_says_what_happened(arguments: list[str], status: int, output: str) -> None:
-    """Exit status 0 found, 1 nothing there, 2 wrong usage; a sentence with each."""
-    answer = run_clauses(*arguments)
-
-    assert (answer.returncode, True) == (status, output in answer.stdout + answer.stderr), answer
+    ):
+        answer = run_clauses(*arguments)
+        assert (answer.returncode, True) == (status, output in answer.stdout + answer.stderr), answer

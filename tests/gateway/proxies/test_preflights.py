@@ -43,29 +43,29 @@ def words_of(answer: Answer, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("target", ["/things", "/reports/x", "/public/x"])
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 def test_a_preflight_is_answered_without_the_service_and_the_api(
-    before_stand_in: Gateway, deployment: ProxyDeployment, origin: str, target: str, method: str
+    before_stand_in: Gateway, deployment: ProxyDeployment, origin: str, target: str
 ) -> None:
-    answer = before_stand_in.ask("OPTIONS", target, preflight(origin, method))
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        answer = before_stand_in.ask("OPTIONS", target, preflight(origin, method))
 
-    assert answer.status in (200, 204)
-    assert answer.headers.get_all("Access-Control-Allow-Origin") == [origin]
-    assert method.lower() in words_of(answer, "Access-Control-Allow-Methods")
-    assert {"authorization", "content-type"} <= words_of(answer, "Access-Control-Allow-Headers")
-    assert answer.headers["Access-Control-Max-Age"] == "600"
-    assert answer.headers["Access-Control-Allow-Credentials"] is None
+        assert answer.status in (200, 204)
+        assert answer.headers.get_all("Access-Control-Allow-Origin") == [origin]
+        assert method.lower() in words_of(answer, "Access-Control-Allow-Methods")
+        assert {"authorization", "content-type"} <= words_of(answer, "Access-Control-Allow-Headers")
+        assert answer.headers["Access-Control-Max-Age"] == "600"
+        assert answer.headers["Access-Control-Allow-Credentials"] is None
     assert not deployment.stand_in.arrived
     assert not deployment.api.arrived
 
 
-@pytest.mark.parametrize("form", ["https://stranger.example", "null", "*", "{}0", "{}.example", "{}/", "{}, null", ""])
 def test_a_preflight_of_another_origin_gets_no_permission(
-    gateway: Gateway, deployment: ProxyDeployment, origin: str, form: str
+    gateway: Gateway, deployment: ProxyDeployment, origin: str
 ) -> None:
-    answer = gateway.ask("OPTIONS", "/things", preflight(form.format(origin)))
+    for form in ("https://stranger.example", "null", "*", "{}0", "{}.example", "{}/", "{}, null", ""):
+        answer = gateway.ask("OPTIONS", "/things", preflight(form.format(origin)))
 
-    assert answer.headers["Access-Control-Allow-Origin"] is None
+        assert answer.headers["Access-Control-Allow-Origin"] is None, form
     assert not deployment.api.arrived
 
 
