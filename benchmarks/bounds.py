@@ -149,9 +149,9 @@ BOUNDS = (
         neighbours.CALLER_P99, 10, "ms", "a request that keeps the worker from its other callers", get_caller_latencies
     ),
     Bound(providers.SLOWDOWN, 1.2, "", "an organisation whose logins take threads or connections of others"),
-    Bound(seeds.APPLIED, 30, "s", "one round trip or one hash for each user of a seed file"),
-    Bound(seeds.UNCHANGED, 15, "s", "users that are written again though nothing changed"),
-    Bound(seeds.GROWTH, 100, "MiB", "the whole tree of a seed file in memory at once"),
+    Bound(seeds.APPLIED, 15, "s", "one round trip or one hash for each user of a seed file"),
+    Bound(seeds.UNCHANGED, 10, "s", "users that are written again though nothing changed"),
+    Bound(seeds.GROWTH, 200, "MiB", "a copy of the file or of its entries for each batch"),
     Bound(revocations.STEP, 150, "", "a step of revokeAll that deletes too much at once, or grows with the sessions"),
     Bound(revocations.ANSWERED, 1.8, "s", "a revokeAll that needs a second request, since it reaches its deadline"),
     Bound(

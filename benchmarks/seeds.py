@@ -1,4 +1,4 @@
-"""A seed file of 100,000 users: the time to apply it, the time to find it unchanged, and the memory of both."""
+"""A seed file of 10,000 users: the time to apply it, the time to find it unchanged, and the memory of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.testbed import Testbed
 from tests.conftest import SECRET_KEY
 from tests.support.servers import CHECKOUT
 
-USERS = 100_000
+USERS = 10_000
 APPLIED = f"a seed file of {USERS:,} users is applied, processor time with that of Redis"
 UNCHANGED = f"a seed file of {USERS:,} users is found unchanged, processor time"
 GROWTH = f"a seed file of {USERS:,} users, memory of the process"
