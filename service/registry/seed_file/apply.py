@@ -35,6 +35,7 @@ from service.registry.seed_file.report import Change, Difference, Outcome, Repor
 from service.registry.seed_file.schema import Seed
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
+from service.system.scheduling import lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200
 BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS
@@ -90,8 +91,9 @@ class Seeding:
     ) -> Outcome:
         """Apply the seed. If another process applies one, wait for it; then there is usually nothing left to do.
 
-        `on_progress` is called after each batch with the number of entries that are done, and the number of all.
-        `on_wait` is called if another process applies a seed. `actor` is recorded in the security events.
+        `on_progress` is called at the start and after each batch, with the number of entries that are done and the
+        number of all. `on_wait` is called if another process applies a seed. `actor` is recorded in the security
+        events.
         """
         async with self._registry.make_seed_lock(on_wait) as turn:
             return await _renewing(turn, self._apply(seed, ApplyOptions(force, prune), on_progress, actor))
@@ -154,6 +156,7 @@ class Seeding:
             # Until the end, no file is in force, neither this one nor the one before.
             await self._registry.put_seed("file", f"{self._keyring.key_id} is being applied")
             done = 0
+            on_progress(done, seed.size)
             try:
                 async for entries, batch in self._run(seed, options):
                     report.record_events(batch, actor)
@@ -173,7 +176,7 @@ class Seeding:
     async def _run(self, seed: Seed, options: ApplyOptions) -> AsyncIterator[tuple[int, list[Planned]]]:
         """Plan and write all batches. Yields the number of entries of each batch, and its changes."""
         items = list(_list_items(seed))
-        with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
+        with ThreadPoolExecutor(self._hashing_threads, "seed", initializer=lower_thread_priority) as threads:
             for batch in _batches(items, self.entries_per_batch):
                 plan = partial(self._plan, batch, options.force, dict[EntryName, str](), threads)
                 yield len(batch), await self._run_batch(plan, is_dry=options.is_dry)
