@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import nan
@@ -27,7 +28,7 @@ from service.registry.cache import RegistryCaches
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.plan import Outcome
+from service.registry.seed_file.report import Outcome
 from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
@@ -48,6 +49,8 @@ from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
 
 SEED_RETRY_SECONDS = 1.0
+SEED_START_SECONDS = 2.0
+SEED_PROGRESS_SECONDS = 10.0
 COUNT_SECONDS = 15.0
 PENDING_REVOCATIONS_SECONDS = 15.0
 
@@ -95,7 +98,7 @@ class Worker:
         self.clients, self.users = caches.clients, caches.users
         self.pending_logins = PendingLogins(self.keyring, caches.now_ms)
         self.authenticator = ClientAuthenticator(
-            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms
+            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms, self.is_seed_in_force
         )
         self.external_realms = ExternalRealms(caches.realms, self.users, self.keyring, self.redis.read_clock_ms)
         self.logins = Logins(
@@ -103,6 +106,7 @@ class Worker:
             self.external_realms,
             self.attempts,
             settings,
+            self.is_seed_in_force,
         )
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
@@ -110,9 +114,19 @@ class Worker:
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=count_usable_cores()
         )
-        self.health = HealthEndpoint(self.redis, self.bearer, self.bearer_counts, self.clients, self.is_seed_in_force)
+        self.health = HealthEndpoint(
+            self.redis,
+            self.bearer,
+            self.bearer_counts,
+            self.clients,
+            self.is_seed_in_force,
+            lambda: self._seed_progress,
+        )
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
+        self._seed_progress = (0, 0)
+        self._seed_progress_logged = 0.0
+        self._seed_was_tried = asyncio.Event()
 
     async def apply_seed(self) -> None:
         """Try once to apply the seed file. If that fails the worker is not ready, and `keep_seed_applied` tries again.
@@ -122,9 +136,10 @@ class Worker:
         """
         if self.settings.seed_file is None:
             return
+        self._seed_progress = (0, 0)
         try:
             least = self.settings.min_password_characters
-            outcome = await self.seeding.apply_file(self.settings.seed_file, least)
+            outcome = await self.seeding.apply_file(self.settings.seed_file, least, self._note_seed_progress)
         except (StoreUnavailable, BadSeed) as error:
             if str(error) != self._seed_trouble:
                 log.error("the seed file is not applied yet: %s", error)
@@ -135,6 +150,13 @@ class Worker:
             return
         self._report_seed(outcome)
         self.is_seeded, self._seed_trouble = True, ""
+
+    def _note_seed_progress(self, done: int, of: int) -> None:
+        self._seed_progress = (done, of)
+        now = time.monotonic()
+        if now - self._seed_progress_logged >= SEED_PROGRESS_SECONDS:
+            self._seed_progress_logged = now
+            log.info("the seed file %s is being applied: %d of %d entries", self.settings.seed_file, done, of)
 
     def _report_seed(self, outcome: Outcome) -> None:
         # A terminal is spared the weak secrets of the example, which its user did not choose, and a success without
@@ -166,9 +188,10 @@ class Worker:
         emptied.
         """
         while True:
-            await asyncio.sleep(SEED_RETRY_SECONDS)
             if not await self.is_seed_in_force():
                 await self.apply_seed()
+            self._seed_was_tried.set()
+            await asyncio.sleep(SEED_RETRY_SECONDS)
 
     async def is_seed_in_force(self) -> bool:
         """Return True if this worker has seen its seed applied and the store still has its digest.
@@ -214,21 +237,26 @@ class Worker:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Apply the seed and keep the background loops running; close everything at the end."""
+        """Apply the seed and keep the background loops running; close everything at the end.
+
+        Requests are answered after SEED_START_SECONDS, even if a large seed takes longer.
+        """
         use_audit_stream(self.audit_stream)
         self.audit_stream.start()
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
-        await self.apply_seed()
+        seeding = asyncio.create_task(self.keep_seed_applied())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEED_START_SECONDS):
+                await self._seed_was_tried.wait()
         await self._prepare_external_realms()
         works = (
-            self.keep_seed_applied(),
             self.keep_pending_revocations_run(),
             self.keep_sessions_counted(),
             self.keep_metrics_flushed(),
             self.keep_signing_key_noted(),
         )
-        tasks = [asyncio.create_task(work) for work in works]
+        tasks = [seeding, *(asyncio.create_task(work) for work in works)]
         try:
             yield
             for task in tasks:

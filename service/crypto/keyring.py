@@ -35,9 +35,6 @@ _GENERATION_BYTES: Final = 4
 _MAC_BYTES: Final = 16
 _PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
 
-_FIELD_DIGEST_BYTES: Final = 6
-"""An accidental match would leave one edited field of a seed unapplied. Its chance is 1 in 2**48."""
-
 _SALT_BYTES: Final = 24
 _SEAL_HEAD_BYTES: Final = _KEY_ID_BYTES + _SALT_BYTES
 _SEALED: Final = re.compile(r"[A-Za-z0-9_-]{58,}")
@@ -173,23 +170,14 @@ class Keyring:
         """The ids of all keys, in their order."""
         return tuple(encode(key.key_id) for key in self._keys)
 
-    def digest_seed_field(self, text: bytes) -> str:
-        """Return a keyed digest of one field of a seed entry, made with the first key: 8 characters of base64url.
-
-        An unkeyed digest would expose the entry's passwords to guessing.
-        """
-        return _digest_seed_field(self._keys[0], text)
-
-    def recognises_seed_field(self, key_id: str, digest: str, text: bytes) -> bool:
-        """Return True if a key of ours with this id made this digest of this text."""
-        digests = (_digest_seed_field(key, text) for key in self._keys if encode(key.key_id) == key_id)
-        return any(hmac.compare_digest(digest, known) for known in digests)
-
     def has_key(self, key_id: str) -> bool:
         return any(encode(key.key_id) == key_id for key in self._keys)
 
     def digest_seed(self, text: bytes) -> str:
-        """Return a keyed digest of a seed file. Earlier versions also stored one of each entry."""
+        """Return a keyed digest of a seed file, or of a secret in one. It begins with the id of the first key.
+
+        An unkeyed digest would expose passwords to guessing.
+        """
         return _digest_seed(self._keys[0], text)
 
     def recognises_seed(self, digest: str, text: bytes) -> bool:
@@ -250,10 +238,6 @@ def _derive_page_key(key: _Key, salt: bytes) -> tuple[bytes, bytes]:
     """Return the key and the nonce of one sealed text."""
     derived = hmac.digest(key.page_seal, salt, "sha512")
     return derived[:32], derived[32:44]
-
-
-def _digest_seed_field(key: _Key, text: bytes) -> str:
-    return encode(hmac.digest(key.seed, b"field\n" + text, "sha256")[:_FIELD_DIGEST_BYTES])
 
 
 def _digest_seed(key: _Key, text: bytes) -> str:

@@ -135,6 +135,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "organisation_spared": (
         "The identity provider refused too many logins from this address or with this user name; try again later."
     ),
+    "seed_not_in_force": "Clients and users are being loaded at the moment; try again in a moment.",
     "registry_locked": "Clients and users are being changed at the moment; try again in a moment.",
     "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service met an unexpected condition.",

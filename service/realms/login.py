@@ -5,7 +5,7 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -34,11 +34,21 @@ class Realm(Protocol):
 
 
 class Logins:
-    def __init__(self, main: MainRealm, external: ExternalRealms, attempts: Attempts, settings: Settings) -> None:
+    """Logins of users. `is_seed_in_force` tells whether all users of the seed file are there."""
+
+    def __init__(
+        self,
+        main: MainRealm,
+        external: ExternalRealms,
+        attempts: Attempts,
+        settings: Settings,
+        is_seed_in_force: Callable[[], Awaitable[bool]],
+    ) -> None:
         self._main = main
         self._external = external
         self._attempts = attempts
         self._settings = settings
+        self._is_seed_in_force = is_seed_in_force
 
     async def list_realm_names(self) -> list[str]:
         """Return the names of the realms in which users can log in."""
@@ -60,7 +70,7 @@ class Logins:
         """Return the user if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
 
         `device` names a browser in which this user has logged in before. Raises LoginThrottled, without a check, if a
-        limit is reached.
+        limit is reached. Raises TemporarilyUnavailable in place of InvalidGrant if the seed file is not in force.
         """
         checker = await self._find_realm(realm)
         if checker is None:
@@ -74,6 +84,10 @@ class Logins:
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
             async with checking, self.limiting_refusals(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
+        except InvalidGrant:
+            if await self._is_seed_in_force():
+                raise
+            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1) from None
         except Exhausted as error:
             raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 

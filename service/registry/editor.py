@@ -9,10 +9,9 @@ Clauses: SPEC §2.3, §3, §6
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Unpack
 
 import msgspec
@@ -23,12 +22,8 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.uri import list_origins
 from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.seed_file.audit import list_update_events
-from service.registry.seed_file.console_changes import note_client_change, note_user_change
+from service.registry.record_changes import list_update_events
 from service.store.registry import RegistryStore
-
-_Notes = list[Callable[[], Awaitable[None]]]
-"""The notes to make in the digests of the seed after the record was written."""
 
 
 class ChangeRefused(Exception):
@@ -53,13 +48,12 @@ class RegistryEditor:
 
         The revocations that follow may be of other changes, take seconds and be interrupted.
         """
-        async with self._changing("client_created", client_id=client.client_id) as notes:
+        async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
                 raise ChangeRefused(f"the client {client.client_id} already exists")
             await self._registry.put_client(
                 client, old_origins=(), new_origins=list_origins(client.redirect_uris), narrowing=None
             )
-            notes.append(partial(note_client_change, self._registry, client.client_id, None, client))
             on_written()
 
     async def rotate_secret(
@@ -74,7 +68,7 @@ class RegistryEditor:
 
         The previous secret stays valid until `previous_until_ms` by Redis's clock. 0 means that it is invalid at once.
         """
-        async with self._changing("client_secret_rotated", client_id=client_id) as notes:
+        async with self._changing("client_secret_rotated", client_id=client_id):
             client = await self._get_client(client_id)
             if client.is_public:
                 raise ChangeRefused(f"the client {client_id} is public: it has no secret")
@@ -85,7 +79,7 @@ class RegistryEditor:
                 previous_secret_hash=client.client_secret_hash if previous_until_ms else None,
                 previous_secret_until_ms=previous_until_ms,
             )
-            await self._replace_client(notes, client, rotated)
+            await self._replace_client(client, rotated)
             on_written()
 
     async def update_client(self, old: Client, new: Client) -> None:
@@ -93,26 +87,25 @@ class RegistryEditor:
 
         Raises ChangeRefused if the record is no longer `old`.
         """
-        async with self._changing(*list_update_events("client", old, new), client_id=old.client_id) as notes:
-            await self._replace_client(notes, old, new)
+        async with self._changing(*list_update_events("client", old, new), client_id=old.client_id):
+            await self._replace_client(old, new)
 
     async def disable_client(self, client_id: str) -> None:
         """Disable the client: it is refused as an unknown one, and on return its sessions have ended."""
-        async with self._changing("client_disabled", client_id=client_id) as notes:
+        async with self._changing("client_disabled", client_id=client_id):
             client = await self._get_client(client_id)
-            await self._replace_client(notes, client, msgspec.structs.replace(client, disabled=True))
+            await self._replace_client(client, msgspec.structs.replace(client, disabled=True))
 
     async def enable_client(self, client_id: str) -> None:
-        async with self._changing("client_enabled", client_id=client_id) as notes:
+        async with self._changing("client_enabled", client_id=client_id):
             client = await self._get_client(client_id)
-            await self._replace_client(notes, client, msgspec.structs.replace(client, disabled=False))
+            await self._replace_client(client, msgspec.structs.replace(client, disabled=False))
 
     async def delete_client(self, client_id: str) -> None:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
-        async with self._changing("client_deleted", client_id=client_id) as notes:
+        async with self._changing("client_deleted", client_id=client_id):
             client = await self._get_client(client_id)
             await self._registry.delete_client(client, origins=list_origins(client.redirect_uris))
-            notes.append(partial(note_client_change, self._registry, client_id, client, None))
 
     async def create_user(self, user: User) -> None:
         """Create a user.
@@ -120,70 +113,63 @@ class RegistryEditor:
         In an external realm the user may have logged in before without a record, with the default roles of the realm.
         If the new record lacks one of these roles, the user's sessions end.
         """
-        async with self._changing("user_created", username=user.username, realm=user.realm) as notes:
+        async with self._changing("user_created", username=user.username, realm=user.realm):
             if await self._registry.find_user(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
-            await self._put_user(notes, None, user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
+            await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
 
     async def update_user(self, old: User, new: User) -> None:
         """Replace the record of a user. If the new one lacks a role, the user's sessions end.
 
         Raises ChangeRefused if the record is no longer `old`.
         """
-        async with self._changing(
-            *list_update_events("user", old, new), username=old.username, realm=old.realm
-        ) as notes:
+        async with self._changing(*list_update_events("user", old, new), username=old.username, realm=old.realm):
             if await self._get_user(old.identity) != old:
                 raise ChangeRefused(f"the user {old.username} was changed meanwhile; repeat the command")
-            await self._put_user(notes, old, new, ends_sessions=is_narrowed(old, new))
+            await self._put_user(new, ends_sessions=is_narrowed(old, new))
 
     async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
         if identity.realm != MAIN_REALM:
             raise ChangeRefused(f"the realm {identity.realm} checks passwords itself")
-        async with self._changing("user_password_set", username=identity.username, realm=identity.realm) as notes:
+        async with self._changing("user_password_set", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity)
             changed = msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=None)
-            await self._put_user(notes, user, changed, ends_sessions=not keep_sessions)
+            await self._put_user(changed, ends_sessions=not keep_sessions)
 
     async def disable_user(self, identity: UserIdentity) -> None:
         """Disable the user and end the user's sessions.
 
         A user of an external realm who has no record gets one, which says that the user is disabled.
         """
-        async with self._changing("user_disabled", username=identity.username, realm=identity.realm) as notes:
+        async with self._changing("user_disabled", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity, or_unlisted=True)
-            await self._put_user(notes, user, msgspec.structs.replace(user, disabled=True), ends_sessions=True)
+            await self._put_user(msgspec.structs.replace(user, disabled=True), ends_sessions=True)
 
     async def enable_user(self, identity: UserIdentity) -> None:
-        async with self._changing("user_enabled", username=identity.username, realm=identity.realm) as notes:
+        async with self._changing("user_enabled", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity)
-            await self._put_user(notes, user, msgspec.structs.replace(user, disabled=False), ends_sessions=False)
+            await self._put_user(msgspec.structs.replace(user, disabled=False), ends_sessions=False)
 
     async def delete_user(self, identity: UserIdentity) -> None:
-        async with self._changing("user_deleted", username=identity.username, realm=identity.realm) as notes:
-            user = await self._get_user(identity)
+        async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
+            await self._get_user(identity)
             await self._registry.add_pending_users([identity])
             await self._registry.delete_users([identity])
-            notes.append(partial(note_user_change, self._registry, identity, user, None))
 
     @asynccontextmanager
-    async def _changing(self, *events: str, **fields: Unpack[Fields]) -> AsyncIterator[_Notes]:
+    async def _changing(self, *events: str, **fields: Unpack[Fields]) -> AsyncIterator[None]:
         """Hold the lock during a change, then run all pending revocations, even if the change is refused.
 
         These include the pending revocations of an earlier change that was interrupted. The events are recorded as soon
-        as the record has changed, so that a change cannot be hidden by interrupting what follows. The notes, which are
-        yielded as an empty list, are made next.
+        as the record has changed, so that a change cannot be hidden by interrupting what follows.
         """
         async with self._registry.make_lock(self._on_wait) as lock:
             try:
-                notes: _Notes = []
-                yield notes
+                yield
                 fields |= {"actor": self._actor, "reason": "console"}
                 for event in events:
                     record_event(event, **fields)
-                for note in notes:
-                    await note()
             finally:
                 await self._pending_revocations.run_all(lock)
 
@@ -193,7 +179,7 @@ class RegistryEditor:
             raise ChangeRefused(f"there is no client {client_id}")
         return client
 
-    async def _replace_client(self, notes: _Notes, old: Client, new: Client) -> None:
+    async def _replace_client(self, old: Client, new: Client) -> None:
         """Write the client. Raises ChangeRefused if the record in the store is not `old`."""
         if await self._get_client(old.client_id) != old:
             raise ChangeRefused(f"the client {old.client_id} was changed meanwhile; repeat the command")
@@ -203,7 +189,6 @@ class RegistryEditor:
             new_origins=list_origins(new.redirect_uris),
             narrowing=find_narrowing(old, new),
         )
-        notes.append(partial(note_client_change, self._registry, old.client_id, old, new))
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.
@@ -231,9 +216,7 @@ class RegistryEditor:
             raise ChangeRefused(f"there is no realm {identity.realm}")
         return provider.make_unlisted_user(identity.realm, identity.username)
 
-    async def _put_user(self, notes: _Notes, old: User | None, new: User, *, ends_sessions: bool) -> None:
-        """Write the user. `old` is the record until now, or None."""
+    async def _put_user(self, new: User, *, ends_sessions: bool) -> None:
         if ends_sessions:
             await self._registry.add_pending_users([new.identity])
         await self._registry.put_users([new])
-        notes.append(partial(note_user_change, self._registry, new.identity, old, new))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from service.redis_client.connection import Command
-from service.registry.seed_file.field_digests import get_key_id
+from service.registry.seed_file.plan import find_key_id
 from service.store import records
 from service.store.client import StoreClient
 from service.store.families import SHARDS_AT_ONCE
@@ -22,7 +22,7 @@ class KeyUsage(NamedTuple):
     """The uses of one key. `sessions` is None if it is not known until when the key signed refresh tokens.
 
     `sessions` counts those that were last refreshed while the key signed, so it is the most that can depend on it.
-    `seed_entries` counts entries of a seed file whose digests the key made.
+    `seed_entries` counts entries of a seed file whose secrets are remembered by digests that the key made.
     """
 
     sessions: int | None
@@ -30,7 +30,7 @@ class KeyUsage(NamedTuple):
 
 
 async def count_key_usage(redis: StoreClient, registry: RegistryStore, key_ids: Collection[str]) -> dict[str, KeyUsage]:
-    """Return the usage of each of these keys. Reads all sessions and all digests of seed entries."""
+    """Return the usage of each of these keys. Reads all sessions and all seed entries as last applied."""
     signed_until = await registry.list_signing_keys()
     known = {key_id: signed_until[key_id] + _MARGIN_MS for key_id in key_ids if key_id in signed_until}
     sessions = await _count_sessions(redis, known)
@@ -51,9 +51,9 @@ async def _count_sessions(redis: StoreClient, until_ms: Mapping[str, int]) -> di
 
 
 async def _count_seed_entries(registry: RegistryStore) -> Counter[str]:
-    """Return the number of seed entries by the id of the key that made their digests."""
-    digests = [digest for name, digest in (await registry.list_seeds()).items() if name != "file"]
+    """Return the number of seed entries by the id of the key that made the digests of their secrets."""
+    applied = [text for name, text in (await registry.list_seeds()).items() if name != "file"]
     for first in range(0, len(SHARDS), SHARDS_AT_ONCE):
         seeded = await registry.list_seeded_users(SHARDS[first : first + SHARDS_AT_ONCE])
-        digests += [digest for _, digest in seeded]
-    return Counter(map(get_key_id, digests))
+        applied += [text for _, text in seeded]
+    return Counter(key_id for key_id in map(find_key_id, applied) if key_id is not None)

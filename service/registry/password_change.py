@@ -18,7 +18,6 @@ from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import User
 from service.redis_client.lock import LockHeld
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.seed_file.console_changes import note_user_change
 from service.store.registry import RegistryStore
 
 LOCK_WAIT_SECONDS: Final = 1.5
@@ -58,6 +57,5 @@ class PasswordChange:
         if changed is not None:
             # Recorded now, so that an interruption of the revocation cannot hide the change.
             record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
-            await note_user_change(self._registry, identity, checked, new)
             await self._pending_revocations.run_revocation_of(identity)
         return changed

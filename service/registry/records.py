@@ -12,40 +12,32 @@ from service.protocol.user import User
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
 
-def make_client(entry: ClientEntry, old: Client | None, *, with_secret: bool = True) -> Client:
-    """Make the record of a client. A secret that the old record has already keeps its hash.
-
-    So workers need not verify it again. Without `with_secret` the record gets no secret, because the caller uses the
-    other fields only.
-    """
+def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None = None) -> Client:
+    """Make the record of a client. `secret_hash` is the hash of a plain secret, if the caller uses it."""
+    is_short = is_short_secret(entry.client_secret)
+    if entry.client_secret is None:
+        secret_hash = entry.client_secret_hash
+        is_short = old is not None and old.client_secret_hash == secret_hash and old.has_short_secret
     client = msgspec.convert(msgspec.to_builtins(entry), Client)
-    if not with_secret:
-        return client
-    secret_hash, is_short = entry.client_secret_hash, is_short_secret(entry.client_secret)
-    if entry.client_secret is not None:
-        secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
-    elif old is not None and old.client_secret_hash == secret_hash:
-        is_short = old.has_short_secret
     return msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
 
 
-def make_user(entry: UserEntry, old: User | None, *, with_password: bool = True) -> User:
-    """Make the record of a user. A password that the old record has already keeps its hash.
+def make_user(entry: UserEntry, old: User | None, password_hash: str | None = None) -> User:
+    """Make the record of a user. `password_hash` is the hash of a plain password, if the caller uses it.
 
-    Without `with_password` the record gets no password, because the caller uses the other fields only.
+    A hash of the file that a login replaced by a stronger one stays replaced.
     """
+    upgraded_from = None
+    if entry.password is None:
+        password_hash = entry.password_hash
+        if old is not None and old.upgraded_from == password_hash:
+            password_hash, upgraded_from = old.password_hash, old.upgraded_from
     user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
-    password_hash, upgraded_from = entry.password_hash, None
-    if not with_password:
-        password_hash = None
-    elif entry.password is not None:
-        password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
-    elif old is not None and old.upgraded_from == entry.password_hash:
-        password_hash, upgraded_from = old.password_hash, old.upgraded_from
     return msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=upgraded_from)
 
 
-def _keep_or_hash(secret: str, old_hash: str | None) -> str:
+def keep_or_hash(secret: str, old_hash: str | None) -> str:
+    """Return the old hash if it is one of this secret, so that workers need not verify it again. Otherwise hash it."""
     if old_hash is not None and old_hash.startswith("$argon2") and verify_password(secret, old_hash)[0]:
         return old_hash
     return hash_password(secret)

@@ -1,4 +1,4 @@
-"""Records of clients, realms and users, and digests of the seed file entries that were last applied.
+"""Records of clients, realms and users, and the entries of a seed file as they were last applied.
 
 Clauses: RFC 6749 §2, SPEC §2.3
 """
@@ -26,6 +26,8 @@ SIGNING_NOTE_SECONDS: Final = 60
 
 _PUT_CLIENT: Final = load_script("put_client")
 _DELETE_CLIENT: Final = load_script("delete_client")
+_PUT_USER: Final = load_script("put_user")
+_REMOVE_USER: Final = load_script("remove_user")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
 
 _read_client: Final = msgspec.json.Decoder(Client).decode
@@ -53,8 +55,15 @@ def _make_revision() -> str:
     return secrets.token_hex(8)
 
 
-def _decode(text: bytes | None) -> str | None:
-    return None if text is None else text.decode()
+SeedName = str | UserIdentity
+"""The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user. `file` has a file's digest."""
+
+
+def _get_seed_field(name: SeedName) -> tuple[str, str]:
+    """Return the key and the field of a seed entry as last applied. A user's lies in the slot of the user's record."""
+    if isinstance(name, UserIdentity):
+        return user_seed_key(name.shard), name.subject
+    return registry_key("seed"), name
 
 
 def _parse_client(record: bytes | None) -> Client | None:
@@ -94,6 +103,8 @@ USERS: Final = RecordKind[UserIdentity, User | None](
     "user", lambda identity: ("HMGET", user_key(identity), "record", "revision"), _parse_user
 )
 
+_KINDS: Final[dict[str, RecordKind[Any, Any]]] = {each.kind: each for each in (CLIENTS, REALMS, USERS)}
+
 
 class RegistryStore:
     """The registry's records in Redis. Every read goes to Redis; there is no cache."""
@@ -105,25 +116,33 @@ class RegistryStore:
         return await self._find(CLIENTS, client_id)
 
     async def put_client(
-        self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], narrowing: Narrowing | None
+        self,
+        client: Client,
+        *,
+        old_origins: Sequence[str],
+        new_origins: Sequence[str],
+        narrowing: Narrowing | None,
+        applied: str | None = None,
     ) -> None:
         """Write the client's record and the web origins of its redirect URIs.
 
-        If `narrowing` is set, the same script records that sessions must be scanned for what the client lost.
+        If `narrowing` is set, the same script records that sessions must be scanned for what the client lost. It stores
+        `applied`, the seed entry that the record comes from.
         """
         origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
         record = msgspec.json.encode(client).decode()
-        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps")]
-        await self._redis.run(_PUT_CLIENT, keys, [client.client_id, record, narrowing or "", *origins])
+        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
+        arguments = [client.client_id, record, narrowing or "", *origins, applied or ""]
+        await self._redis.run(_PUT_CLIENT, keys, arguments)
 
-    async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
+    async def delete_client(self, client: Client, *, origins: Sequence[str], is_forgotten: bool = False) -> None:
         """Delete the client's record, and record in the same script that all its sessions must end.
 
-        `origins` are the web origins of its redirect URIs.
+        `origins` are the web origins of its redirect URIs. If `is_forgotten`, its seed entry as last applied goes too.
         """
-        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps")]
+        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
         listed = msgspec.json.encode(list(origins)).decode()
-        await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed])
+        await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed, int(is_forgotten)])
 
     async def find_realm(self, realm: str) -> IdentityProvider | None:
         return await self._find(REALMS, realm)
@@ -147,6 +166,23 @@ class RegistryStore:
     async def find_users(self, identities: Sequence[UserIdentity]) -> list[User | None]:
         commands = [USERS.command(identity) for identity in identities]
         return [USERS.parse(fields) for fields in await self._redis.read_many(commands)]
+
+    async def find_records(self, names: Sequence[tuple[str, Any]]) -> list[Client | IdentityProvider | User | None]:
+        """Return the records of these kinds and names, each None if there is none."""
+        kinds: list[tuple[RecordKind[Any, Any], Any]] = [(_KINDS[kind], name) for kind, name in names]
+        answers = await self._redis.read_many([kind.command(name) for kind, name in kinds])
+        return [kind.parse(answer) for (kind, _), answer in zip(kinds, answers, strict=True)]
+
+    async def put_user(self, user: User, applied: str | None) -> None:
+        """Write a user's record under a new revision, and the seed entry that it comes from in the same script."""
+        keys = [user_key(user.identity), user_seed_key(user.identity.shard)]
+        record = msgspec.json.encode(user).decode()
+        await self._redis.run(_PUT_USER, keys, [user.identity.subject, record, _make_revision(), applied or ""])
+
+    async def remove_user(self, identity: UserIdentity) -> None:
+        """Delete a user's record and the seed entry as last applied in one script."""
+        keys = [user_key(identity), user_seed_key(identity.shard)]
+        await self._redis.run(_REMOVE_USER, keys, [identity.subject])
 
     async def put_users(self, users: Sequence[User]) -> None:
         """Write the users' records, each with a new revision."""
@@ -196,31 +232,22 @@ class RegistryStore:
 
     async def has_pending(self) -> bool:
         """Return True if sessions of users, clients or realms must still end, whichever process made the change."""
-        keys = (registry_key(f"owed_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
+        keys = (registry_key(f"pending_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
         return bool(await self._redis.read("EXISTS", *keys))
 
     async def clear_pending_clients(self, client_ids: Sequence[str]) -> None:
         await self._redis.write("HDEL", registry_key("pending_sweeps"), *client_ids)
 
-    async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
-        """Return the digests of each user's seed entry as last applied, or None for a user without an entry."""
-        commands: list[Command] = [("HGET", user_seed_key(identity.shard), identity.subject) for identity in identities]
-        return [_decode(digest) for digest in await self._redis.read_many(commands)]
+    async def find_seed(self, name: SeedName) -> str | None:
+        return (await self.find_seeds([name]))[0]
 
-    async def put_user_seeds(self, digests: Sequence[tuple[UserIdentity, str]]) -> None:
-        await self._redis.write_many(
-            [("HSET", user_seed_key(identity.shard), identity.subject, digest) for identity, digest in digests]
-        )
+    async def find_seeds(self, names: Sequence[SeedName]) -> list[str | None]:
+        """Return the seed entries under these names as last applied, or None for each that was not applied."""
+        answers = await self._redis.read_many([("HGET", *_get_seed_field(name)) for name in names])
+        return [None if text is None else text.decode() for text in answers]
 
-    async def find_seed(self, name: str) -> str | None:
-        """Return the digests of what was last applied under the name, or None.
-
-        Names are `file`, `client:<id>` and `realm:<name>`.
-        """
-        return _decode(await self._redis.read("HGET", registry_key("seed"), name))
-
-    async def put_seed(self, name: str, digest: str) -> None:
-        await self._redis.write("HSET", registry_key("seed"), name, digest)
+    async def put_seed(self, name: SeedName, applied: str) -> None:
+        await self._redis.write("HSET", *_get_seed_field(name), applied)
 
     async def note_signing_key(self, key_id: str) -> None:
         """Record that a process signs refresh tokens with this key at present."""
@@ -253,29 +280,24 @@ class RegistryStore:
         await self._redis.write_many([("DEL", user_key(identity)) for identity in identities])
 
     async def list_seeds(self) -> dict[str, str]:
-        """Return all digests that `find_seed` can find, by their names."""
+        """Return all texts that `find_seed` can find, but for those of users, by their names."""
         fields = await self._redis.read("HGETALL", registry_key("seed"))
-        return {name.decode(): digest.decode() for name, digest in fields.items()}
+        return {name.decode(): applied.decode() for name, applied in fields.items()}
 
     async def list_seeded_users(self, shards: Sequence[str]) -> list[tuple[UserIdentity, str]]:
-        """Return the users of these shards whose entries a seed applied, with the digests of the entry.
+        """Return the users of these shards whose entries a seed applied, with the entry as last applied.
 
         Only shard and subject are set, because the store keeps no user name for a seed entry.
         """
         answers = await self._redis.read_many([("HGETALL", user_seed_key(shard)) for shard in shards])
         return [
-            (UserIdentity("", "", subject.decode(), shard), digests.decode())
+            (UserIdentity("", "", subject.decode(), shard), applied.decode())
             for shard, fields in zip(shards, answers, strict=True)
-            for subject, digests in fields.items()
+            for subject, applied in fields.items()
         ]
 
-    async def forget_seed(self, name: str) -> None:
-        await self._redis.write("HDEL", registry_key("seed"), name)
-
-    async def forget_user_seeds(self, identities: Sequence[UserIdentity]) -> None:
-        await self._redis.write_many(
-            [("HDEL", user_seed_key(identity.shard), identity.subject) for identity in identities]
-        )
+    async def forget_seed(self, name: SeedName) -> None:
+        await self._redis.write("HDEL", *_get_seed_field(name))
 
     async def count_unseeded_clients(self) -> int:
         prefix, seeds = registry_key("client", ":").removesuffix(":"), await self.list_seeds()
@@ -314,12 +336,16 @@ class RegistryStore:
     def make_lock(
         self, on_wait: Callable[[], object] = lambda: None, *, wait_seconds: float | None = None
     ) -> RedisLock:
-        """Return the lock to hold while applying a seed or changing a record.
+        """Return the lock to hold while changing a record.
 
         The lock expires after LOCK_SECONDS unless it is renewed. If another holder keeps it for `wait_seconds`, taking
         it raises LockHeld. If `wait_seconds` is None, taking it waits without a limit.
         """
         return RedisLock(self._redis.run, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
+
+    def make_seed_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
+        """Return the lock to hold while applying a seed, which takes the other lock for each batch."""
+        return RedisLock(self._redis.run, registry_key("lock", "seed"), LOCK_SECONDS, on_wait)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

@@ -25,7 +25,7 @@ NEW_PASSWORD = UserCredentials(ALICE.username, "a new password")
 def later_seed_file(tmp_path: Path) -> str:
     """Return the seed file of a later deployment: the same entries and one more."""
     file = tmp_path / "seed.yaml"
-    file.write_text(SEED.read_text() + "  - {username: new@example.com, password: new, roles: [enduser]}\n")
+    file.write_text(SEED.read_text() + "  - {username: new@example.com, password: new and long, roles: [enduser]}\n")
     return str(file)
 
 

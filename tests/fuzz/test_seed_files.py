@@ -63,7 +63,7 @@ def as_tree(seed: Seed) -> dict[str, Any]:
     return {
         "realms": msgspec.to_builtins(seed.realms),
         "clients": msgspec.to_builtins(seed.clients),
-        "users": [msgspec.json.decode(text) for text in seed.user_texts],
+        "users": msgspec.to_builtins(seed.users),
     }
 
 

@@ -38,7 +38,7 @@ async def every_kind_of_key(
     """Run one of every operation. The store may be examined after each."""
     await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
-    async with worker.registry.make_lock():
+    async with worker.registry.make_lock(), worker.registry.make_seed_lock():
         yield "a seed under way"
     client = await worker.registry.find_client("web-shop")
     assert client is not None

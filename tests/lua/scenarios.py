@@ -194,13 +194,26 @@ async def put_client(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
     await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
     await registry.put_client(CLIENT, old_origins=ORIGINS, new_origins=ORIGINS[:1], narrowing="refresh")
-    await registry.put_client(CLIENT, old_origins=ORIGINS[:1], new_origins=(), narrowing="grant_or_scope")
+    await registry.put_client(CLIENT, old_origins=ORIGINS[:1], new_origins=(), narrowing="grant_or_scope", applied="{}")
 
 
 async def delete_client(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
-    await registry.delete_client(CLIENT, origins=ORIGINS)
+    for is_forgotten in (False, True):
+        await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None, applied="{}")
+        await registry.delete_client(CLIENT, origins=ORIGINS, is_forgotten=is_forgotten)
+
+
+async def put_user(comparing: ComparingClient) -> None:
+    registry = StoreObjects(comparing).registry
+    await registry.put_user(USER, "{}")
+    await registry.put_user(CHANGED_USER, None)
+
+
+async def remove_user(comparing: ComparingClient) -> None:
+    registry = StoreObjects(comparing).registry
+    await registry.put_user(USER, "{}")
+    await registry.remove_user(USER.identity)
 
 
 async def replace_password_hash(comparing: ComparingClient) -> None:
@@ -267,7 +280,8 @@ SCENARIOS: Final[dict[str, Callable[[ComparingClient], Awaitable[None]]]] = {
     for scenario in (
         *(start_family, start_browser_session, end_browser_session, hold_consent, allow_consent, deny_consent),
         *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, mark_revoked),
-        *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, replace_password_hash),
+        *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, put_user, remove_user),
+        replace_password_hash,
         *(probe_store, append_events, take_lock, renew_lock, release_lock, leave_fence),
     )
 }

@@ -74,4 +74,6 @@ def make_seeding(
     pending_revocations = PendingRevocations(
         registry, Revocations(connection), session_scan, scan_delay_seconds=scan_delay_seconds
     )
-    return Seeding(registry, Keyring(secret_keys or (KEY_ONE,)), pending_revocations, hashing_threads=2)
+    return Seeding(
+        registry, Keyring(secret_keys or (KEY_ONE,)), pending_revocations, hashing_threads=2, batch_pause_seconds=0
+    )

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-import redis
 
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
@@ -20,7 +19,9 @@ from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
 from tests.support.origins import is_origin
 
-CALLS = range(36)
+CALLS = (6, 9, 13)
+"""Before the first entry is written, between two entries, and before sessions end."""
+
 FIRST = SeedText()
 SECOND = FIRST.but(
     scope="realm:main role:organisation",
@@ -52,27 +53,6 @@ async def registry_of(worker: Worker) -> list[object]:
     origins = [await is_origin(worker, f"https://{host}") for host in ("phone.example", "shop.example")]
     plain = [user and msgspec.structs.replace(user, revision="") for user in users]
     return [*plain, *clients, *origins, await worker.registry.find_realm("cep") is not None]
-
-
-async def test_breaking_off_is_tried_at_every_call(make_settings: MakeSettings, seeding: Seeding) -> None:
-    await seeding.apply(FIRST.seed)
-    assert await break_off(make_settings, SECOND, 15)
-    assert not await break_off(make_settings, SECOND, CALLS[-1])
-
-
-@pytest.mark.clause("decided-seed-interrupted")
-@pytest.mark.parametrize("calls", CALLS)
-async def test_the_next_start_finishes_a_first_load(
-    worker: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis, calls: int
-) -> None:
-    await seeding.apply(FIRST.seed)
-    expected = await registry_of(worker)
-    store.flushall()
-    await break_off(make_settings, FIRST, calls)
-    await seeding.apply(FIRST.seed)
-
-    assert await registry_of(worker) == expected
-    assert (await seeding.apply(FIRST.seed)).changes == 0
 
 
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions")
@@ -108,30 +88,13 @@ async def test_going_back_to_the_file_of_before_undoes_a_change_that_broke_off(
     assert await registry_of(worker) == expected
 
 
-@pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
-@pytest.mark.parametrize("calls", CALLS)
-async def test_a_load_that_broke_off_overrules_no_change_from_elsewhere(
-    worker: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
-) -> None:
-    await seeding.apply(FIRST.seed)
-    bob = await worker.registry.find_user(identify_user("main", "bob@example.com"))
-    assert bob is not None
-    await worker.registry.put_users([msgspec.structs.replace(bob, disabled=True)])
-    await break_off(make_settings, SECOND, calls)
-    await seeding.apply(SECOND.seed)
-    after = await worker.registry.find_user(bob.identity)
-
-    assert after is not None
-    assert after.disabled
-
-
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions", "decided-user-change-ends-tokens")
 async def test_sessions_of_a_changed_user_end_even_where_the_next_file_no_longer_has_the_user(
     sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
     """Any next file ends the sessions that must end after the record changed."""
     cut_short = 0
-    for calls in CALLS:
+    for calls in range(30):
         sessions.store.flushall()
         await seeding.apply(FIRST.seed)
         before, alice = await sessions.find_user(), await sessions.start(ALICE, "web-shop")
@@ -154,7 +117,7 @@ async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_lon
     """The client lost the right to refresh, which its next record does not show."""
     narrowed = FIRST.but(grants="password, authorization_code")
     cut_short = 0
-    for calls in CALLS:
+    for calls in range(30):
         sessions.store.flushall()
         await seeding.apply(FIRST.seed)
         alice = await sessions.start()

@@ -27,7 +27,7 @@ from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 
 CONTENDERS = 20
-CALLS = range(8)
+CALLS = range(7)
 ADDRESS = "203.0.113.7"
 NEW = "a new password of Alice's"
 

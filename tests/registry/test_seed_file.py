@@ -49,7 +49,7 @@ def test_the_example_seed_has_no_mistake() -> None:
 def test_sections_may_be_empty_or_missing(text: str) -> None:
     seed = parse_seed(text.encode())
 
-    assert (seed.realms, seed.clients, seed.user_texts) == ({}, (), ())
+    assert (seed.realms, seed.clients, seed.users) == ({}, (), ())
 
 
 def test_anchors_and_merges_of_yaml_are_taken() -> None:
@@ -70,14 +70,14 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("a: 1\n---\nb: 2\n", "line 2, column 1: "),
         ("a: !!python/object:os.system {}", "line 1, column 4: "),
         ("a: *nothing", "line 1, column 4: "),
-        ("a: &x 1\nb: &x 2", "line 2, column 4: found duplicate anchor"),
+        ("a: &x 1\nb: &x 2", "line 2, column 4: second occurrence"),
         ("users: [{<<: 5}]", "line 1, column 14: expected a mapping"),
         ("users: [{[a]: 5}]", "line 1, column 10: found unhashable key"),
         ("? [a]\n: 5", "line 1, column 3: found unhashable key"),
-        ("a: &a [x, x]\n? *a\n: 5", "line 2, column 3: found unhashable key"),
+        ("a: &a [x, x]\n? *a\n: 5", "line 1, column 4: found unhashable key"),
         ("users: !!set {a}", "line 1, column 8: found unknown tag"),
         ("users: !!bool hunter2", "line 1, column 8: found text that is no bool"),
-        (f"users: {'[' * 5000}", "the file: is nested too deeply"),
+        (f"users: {'[' * 5000}{']' * 5000}", "the file: is nested too deeply"),
         ("a: \0", "the file: "),
     ],
 )

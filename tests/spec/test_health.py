@@ -38,6 +38,7 @@ async def serving_with_cached_readyz(settings: Settings, seconds: float) -> Asyn
         worker.bearer_counts,
         worker.clients,
         worker.is_seed_in_force,
+        lambda: (0, 0),
         remembered_seconds=seconds,
     )
     app = build_app(worker)
@@ -106,7 +107,7 @@ async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
     store.flushall()
     unready = await http.get("/readyz")
 
-    assert (unready.status_code, unready.content) == (503, b'{"status":"the seed file is not applied"}')
+    assert (unready.status_code, unready.content) == (503, b'{"status":"the seed file is not applied","done":0,"of":0}')
     await await_status(http, held_time, 200)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 

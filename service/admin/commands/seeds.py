@@ -14,8 +14,9 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Output
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.plan import Act, Change, Counts, Difference, Outcome
+from service.registry.seed_file.plan import Act
 from service.registry.seed_file.reader import load_seed
+from service.registry.seed_file.report import Change, Counts, Difference, Outcome
 from service.system.scheduling import count_usable_cores
 
 _MAX_SHOWN: Final = 1000

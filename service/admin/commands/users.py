@@ -106,9 +106,10 @@ async def create_user(
     password = _read_password(f"Password of {username}", password_file) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
     entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
-    from service.registry.records import make_user  # imported here, like `hash_password` below
+    from service.registry.records import keep_or_hash, make_user  # imported here, like `hash_password` below
 
-    user = await asyncio.to_thread(make_user, entry, None)
+    password_hash = None if password is None else await asyncio.to_thread(keep_or_hash, password, None)
+    user = make_user(entry, None, password_hash)
     await context.editor.create_user(user)
     output.done(f"Created the user {username} in realm {realm}.", **describe_user(user))
     _warn(output, user)

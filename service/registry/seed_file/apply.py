@@ -1,14 +1,9 @@
 """The application of a seed to Redis: new entries are added and changed entries updated; all others are left alone.
 
-Redis stores a keyed digest of each field of each entry as last applied. Only fields whose text has changed since are
-written. So a seed does not undo a change that was made elsewhere (a disabled user, a deleted client, a rotated secret).
-`force` overrides that. `prune` removes the entries that an earlier seed had and this one lacks. One process applies a
-seed while the others wait.
-
-Entries are compared with the records batch by batch. Users whose sessions must end are noted in Redis before or with
-the record, as pending revocations. The process that applies a seed now or next runs them. The digests of an entry are
-replaced in two steps, before and after its record. So the next run repeats a write that was interrupted. A dry run
-compares in the same way and writes nothing.
+One process applies a seed while the others wait. Entries are planned batch by batch, and secrets are hashed then. The
+lock of the registry is held only while a batch is planned once more and written, so changes of the console come in
+between. One script writes a record together with its entry as last applied: an entry is written whole or not at all.
+Users whose sessions must end are recorded before that, as pending revocations. A dry run plans and writes nothing.
 
 Clauses: SPEC §2.3, §3
 """
@@ -16,11 +11,12 @@ Clauses: SPEC §2.3, §3
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,46 +24,37 @@ from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
 from service.protocol.uri import list_origins
-from service.redis_client.lock import RedisLock
+from service.protocol.user import User, UserIdentity, identify_user
+from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.records import make_client, make_provider
-from service.registry.seed_file.audit import SeedEvents
-from service.registry.seed_file.batch import (
-    ApplyOptions,
-    Batch,
-    Progress,
-    batches,
-    do_nothing,
-    ignore_progress,
-    renewing,
-)
-from service.registry.seed_file.field_digests import (
-    CLIENT_SECRET,
-    UNDER_WAY,
-    Comparison,
-    compare_entry,
-    list_letters,
-)
-from service.registry.seed_file.fingerprint import read_fingerprint
-from service.registry.seed_file.plan import (
-    Change,
-    Difference,
-    Outcome,
-    describe,
-    is_deleted,
-    is_whole,
-    plan_change,
-    plan_record,
-)
-from service.registry.seed_file.prune import Pruning
-from service.registry.seed_file.reader import load_seed
-from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed
-from service.registry.seed_file.tally import Tally
-from service.registry.seed_file.users import UserSeeding
+from service.registry.records import keep_or_hash
+from service.registry.seed_file.plan import Candidate, EntryName, Item, Planned, compare_entry
+from service.registry.seed_file.prune import list_left_out, plan_removals
+from service.registry.seed_file.reader import load_seed, read_fingerprint
+from service.registry.seed_file.report import Change, Difference, Outcome, Report, describe
+from service.registry.seed_file.schema import Seed
 from service.store.keys import SHARDS
-from service.store.registry import RegistryStore
+from service.store.registry import LOCK_SECONDS, RegistryStore
+from service.system.scheduling import lower_thread_priority
 
-USERS_PER_BATCH: Final = 500
+ENTRIES_PER_BATCH: Final = 200
+BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS
+"""The pause between two batches. A change of the console that waits for the lock gets it in the pause."""
+
+Progress = Callable[[int, int], None]
+Plan = Callable[[], Awaitable[list[Planned]]]
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+class ApplyOptions(NamedTuple):
+    force: bool = False
+    prune: bool = False
+    is_dry: bool = False
+
+
+def ignore_progress(_done: int, _total: int) -> None:
+    """Ignore the progress."""
 
 
 class Seeding:
@@ -80,11 +67,13 @@ class Seeding:
         pending_revocations: PendingRevocations,
         hashing_threads: int,
         *,
-        users_per_batch: int = USERS_PER_BATCH,
+        entries_per_batch: int = ENTRIES_PER_BATCH,
+        batch_pause_seconds: float = BATCH_PAUSE_SECONDS,
         shards: Sequence[str] = SHARDS,
     ) -> None:
-        self.users_per_batch = users_per_batch
+        self.entries_per_batch = entries_per_batch
         self.shards = shards
+        self._batch_pause_seconds = batch_pause_seconds
         self._registry = registry
         self._keyring = keyring
         self._pending_revocations = pending_revocations
@@ -102,26 +91,32 @@ class Seeding:
     ) -> Outcome:
         """Apply the seed. If another process applies one, wait for it; then there is usually nothing left to do.
 
-        `on_progress` is called after each batch with the number of entries that are done, and the number of all.
-        `on_wait` is called if another process has the lock. `actor` is recorded in the security events.
+        `on_progress` is called at the start and after each batch, with the number of entries that are done and the
+        number of all. `on_wait` is called if another process applies a seed. `actor` is recorded in the security
+        events.
         """
-        async with self._registry.make_lock(on_wait) as lock:
-            judgement = ApplyOptions(force, prune, lock.renew)
-            return await self._apply(seed, judgement, lock, on_progress, actor)
+        async with self._registry.make_seed_lock(on_wait) as turn:
+            return await _renewing(turn, self._apply(seed, ApplyOptions(force, prune), on_progress, actor))
 
-    async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
+    async def apply_file(
+        self, path: Path, min_password_characters: int, on_progress: Progress = ignore_progress
+    ) -> Outcome:
         """Apply the seed file.
 
         A file that is in force unchanged is not parsed again, since it had no mistakes when applied.
 
         Of several workers that start at once, one parses the file.
         """
-        async with self._registry.make_lock() as lock:
-            if await self._is_in_force(await asyncio.to_thread(read_fingerprint, path)):
-                await self._pending_revocations.run_all(lock)
+        fingerprint = await asyncio.to_thread(read_fingerprint, path)
+        if await self._is_in_force(fingerprint):
+            if await self._registry.has_pending():
+                await self._run_pending()
+            return Outcome()
+        async with self._registry.make_seed_lock() as turn:
+            if await self._is_in_force(fingerprint):
                 return Outcome()
-            seed = await renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await self._apply(seed, ApplyOptions(False, False, lock.renew), lock, ignore_progress, "service")
+            seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
+            return await _renewing(turn, self._apply(seed, ApplyOptions(), on_progress, "service"))
 
     async def compare(
         self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
@@ -130,15 +125,16 @@ class Seeding:
 
         Writes nothing and takes no lock.
         """
-        tally = Tally(seed, is_key_strange=not (force or await self.is_key_known()))
+        report = Report(seed, is_key_strange=not (force or await self.is_key_known()))
         first, ending, made_public = list[Change](), 0, 0
-        async for batch in self._judge(seed, ApplyOptions(force, prune, do_nothing)):
-            tally.add(batch)
-            ending += sum(planned.ends_sessions for planned in batch.planned)
-            made_public += sum(planned.makes_public for planned in batch.planned)
-            first += map(describe, batch.planned[: most_changes - len(first)])
+        async for _, batch in self._run(seed, ApplyOptions(force, prune, is_dry=True)):
+            report.add(batch)
+            changes = [planned for planned in batch if planned.act is not None]
+            ending += sum(planned.ends_sessions for planned in changes)
+            made_public += sum(planned.makes_public for planned in changes)
+            first += map(describe, changes[: most_changes - len(first)])
         return Difference(
-            **msgspec.structs.asdict(tally.outcome),
+            **msgspec.structs.asdict(report.outcome),
             first=tuple(first),
             ending=ending,
             made_public=made_public,
@@ -146,138 +142,173 @@ class Seeding:
             staying_users=await self._registry.count_unseeded_users() if prune else 0,
         )
 
-    async def _apply(
-        self, seed: Seed, judgement: ApplyOptions, lock: RedisLock, on_progress: Progress, actor: str
-    ) -> Outcome:
-        tally = Tally(seed, is_key_strange=not (judgement.force or await self.is_key_known()))
-        if judgement.force or judgement.prune or not await self._is_in_force(seed.fingerprint):
-            done, events = 0, SeedEvents(actor)
-            await self._registry.put_seed("file", self._unfinished)
-            try:
-                async for batch in self._judge(seed, judgement):
-                    await batch.write(lock)
-                    await lock.renew()
-                    for each in batch.planned:
-                        events.note(each)
-                    tally.add(batch)
-                    done += batch.entries
-                    on_progress(done, seed.size)
-            finally:
-                events.record_all()
-        await self._pending_revocations.run_all(lock)
-        await lock.renew()
-        if not tally.has_unclear:  # else the next start reads the file again, and warns again
-            await self._registry.put_seed("file", self._digest_file(seed.fingerprint))
-        return tally.outcome
-
-    @property
-    def _unfinished(self) -> str:
-        """The text in place of the file's digest while the file is not in force. It names the key."""
-        return f"{UNDER_WAY} {self._keyring.key_id}"
-
     async def is_key_known(self) -> bool:
         """Return True if one of our keys made the digest of the last seed, or if there is no digest."""
         digest = await self._registry.find_seed("file")
-        if digest is None or digest == UNDER_WAY:
-            return True
-        return self._keyring.has_key(digest.removeprefix("=").removeprefix(f"{UNDER_WAY} ")[:KEY_ID_CHARACTERS])
+        return digest is None or self._keyring.has_key(digest[:KEY_ID_CHARACTERS])
 
     async def _is_in_force(self, fingerprint: bytes) -> bool:
-        return await self._registry.find_seed("file") == self._digest_file(fingerprint)
+        return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
 
-    def _digest_file(self, fingerprint: bytes) -> str:
-        """Return the digest of the file. Its sign makes a version that stores no digests of fields apply it again."""
-        return "=" + self._keyring.digest_seed(fingerprint)
+    async def _apply(self, seed: Seed, options: ApplyOptions, on_progress: Progress, actor: str) -> Outcome:
+        report = Report(seed, is_key_strange=not (options.force or await self.is_key_known()))
+        if options.force or options.prune or not await self._is_in_force(seed.fingerprint):
+            # Until the end, no file is in force, neither this one nor the one before.
+            await self._registry.put_seed("file", f"{self._keyring.key_id} is being applied")
+            done = 0
+            on_progress(done, seed.size)
+            try:
+                async for entries, batch in self._run(seed, options):
+                    report.record_events(batch, actor)
+                    done += entries
+                    on_progress(done, seed.size)
+            finally:
+                report.record_totals(actor)
+        await self._run_pending()
+        if not report.has_unclear:  # else the next start reads the file again, and warns again
+            await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
+        return report.outcome
 
-    async def _judge(self, seed: Seed, judgement: ApplyOptions) -> AsyncIterator[Batch]:
-        """Yield the batches in the order of writing.
+    async def _run_pending(self) -> None:
+        async with self._registry.make_lock() as lock:
+            await self._pending_revocations.run_all(lock)
 
-        Each batch is compared with Redis after the caller has processed the previous one.
-        """
-        for name, realm_entry in seed.realms.items():
-            yield await self._judge_realm(name, realm_entry, judgement)
-        for client_entry in seed.clients:
-            yield await self._judge_client(client_entry, judgement)
-        with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
-            users = UserSeeding(
-                self._registry, self._keyring, self._pending_revocations, judgement, threads, 8 * self._hashing_threads
+    async def _run(self, seed: Seed, options: ApplyOptions) -> AsyncIterator[tuple[int, list[Planned]]]:
+        """Plan and write all batches. Yields the number of entries of each batch, and its changes."""
+        items = list(_list_items(seed))
+        with ThreadPoolExecutor(self._hashing_threads, "seed", initializer=lower_thread_priority) as threads:
+            for batch in _batches(items, self.entries_per_batch):
+                plan = partial(self._plan, batch, options.force, dict[EntryName, str](), threads)
+                yield len(batch), await self._run_batch(plan, is_dry=options.is_dry)
+        if options.prune:
+            async for names in list_left_out(self._registry, [item.name for item in items], self.shards):
+                for some in _batches(names, self.entries_per_batch):
+                    plan = partial(plan_removals, self._registry, some)
+                    yield 0, await self._run_batch(plan, is_dry=options.is_dry)
+
+    async def _run_batch(self, plan: Plan, *, is_dry: bool) -> list[Planned]:
+        """Plan a batch and write it. The plan that is written is made under the lock, when all hashes are made."""
+        planned = await plan()
+        if is_dry or not any(each.is_written for each in planned):
+            return planned
+        async with self._registry.make_lock() as lock:
+            planned = await plan()
+            await self._write(planned, lock)
+        await asyncio.sleep(self._batch_pause_seconds)
+        return planned
+
+    async def _plan(
+        self, items: Sequence[Item], force: bool, hashes: dict[EntryName, str], threads: ThreadPoolExecutor
+    ) -> list[Planned]:
+        """Return the plans of the entries that may have to be written. `hashes` holds hashes that were made before."""
+        stored = await self._registry.find_seeds([item.name.seed_name for item in items])
+        compared = [(item, compare_entry(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
+        concerned = [
+            (item, comparison)
+            for item, comparison in compared
+            if force or item.name.kind == "realm" or comparison.stored != comparison.applied
+        ]
+        olds = await self._registry.find_records([(item.name.kind, item.name.record) for item, _ in concerned])
+        candidates = [Candidate(*each, old, force) for each, old in zip(concerned, olds, strict=True)]
+        missing = [each for each in candidates if each.needs_hash and each.item.name not in hashes]
+        loop = asyncio.get_running_loop()
+        work = [
+            loop.run_in_executor(threads, keep_or_hash, each.item.plain_secret or "", each.old_hash) for each in missing
+        ]
+        for each, secret_hash in zip(missing, await asyncio.gather(*work), strict=True):
+            hashes[each.item.name] = secret_hash
+        unlisted = await self._list_unlisted(candidates)
+        names = [each.item.name for each in candidates]
+        return [
+            each.plan(self._keyring, hashes.get(name), unlisted.get(name))
+            for each, name in zip(candidates, names, strict=True)
+        ]
+
+    async def _list_unlisted(self, candidates: Sequence[Candidate]) -> dict[EntryName, User]:
+        """Return what users without a record in an external realm were until now: they had its default roles."""
+        names = [each.item.name for each in candidates if each.old is None]
+        identities = [(name, name.identity) for name in names if name.identity is not None]
+        realms = {identity.realm for _, identity in identities}
+        providers = {realm: await self._registry.find_realm(realm) for realm in realms}
+        return {
+            name: provider.make_unlisted_user(identity.realm, identity.username)
+            for name, identity in identities
+            if (provider := providers[identity.realm]) is not None
+        }
+
+    async def _write(self, batch: Sequence[Planned], lock: RedisLock) -> None:
+        identities = [each.name.identity for each in batch if each.ends_sessions]
+        await self._registry.add_pending_users([identity for identity in identities if identity is not None])
+        for planned in batch:
+            if planned.name.identity is None:
+                await self._write_entry(planned)
+        await asyncio.gather(*(self._write_user(each, each.name.identity) for each in batch if each.name.identity))
+        await self._pending_revocations.run_user_revocations(lock)
+
+    async def _write_user(self, planned: Planned, identity: UserIdentity) -> None:
+        if planned.act == "remove":
+            await self._registry.remove_user(identity)
+        elif planned.act is not None and isinstance(planned.new, User):
+            await self._registry.put_user(planned.new, planned.applied)
+        else:
+            await self._put_applied(planned)
+
+    async def _write_entry(self, planned: Planned) -> None:
+        old, new, name = planned.old, planned.new, planned.name.name
+        if isinstance(old, Client) and planned.act == "remove":
+            await self._registry.delete_client(old, origins=list_origins(old.redirect_uris), is_forgotten=True)
+        elif isinstance(new, Client) and planned.act is not None:
+            client = old if isinstance(old, Client) else None
+            await self._registry.put_client(
+                new,
+                old_origins=list_origins(client.redirect_uris) if client else (),
+                new_origins=list_origins(new.redirect_uris),
+                narrowing=find_narrowing(client, new) if client else None,
+                applied=planned.applied,
             )
-            for texts in batches(seed.user_texts, self.users_per_batch):
-                yield await users.judge(texts)
-        if judgement.prune:
-            pruning = Pruning(self._registry, self._pending_revocations, self.users_per_batch, self.shards)
-            async for batch in pruning.judge(seed, judgement.renew):
-                yield batch
+        else:
+            await self._write_realm(planned, name)
 
-    async def _judge_realm(self, name: str, entry: RealmEntry, judgement: ApplyOptions) -> Batch:
-        """Compare a realm. Only seeds change the record of a realm, so a changed entry replaces all of it.
-
-        After a change of the current key the realm is written again, encrypted with that key.
-        """
-        comparison = await self._compare(f"realm:{name}", entry)
-        if comparison.stored == comparison.applied and not judgement.force:
-            return Batch(1)
-        is_changed = bool(comparison.changed) or comparison.is_unclear or judgement.force
-        comparison = comparison._replace(changed=list_letters(entry))
-        old = await self._registry.find_realm(name)
-        if is_deleted(comparison, old, force=judgement.force):
-            return Batch(1, write=partial(self._remember, f"realm:{name}", comparison))
-        new = make_provider(name, entry, old, self._keyring)
-        is_narrowed = old is not None and not set(old.default_roles) <= set(new.default_roles)
-        planned = plan_change("realm", name, comparison, old, new, new, ends_sessions=is_narrowed)
-        return Batch(
-            1,
-            (planned,) if planned and is_changed else (),
-            partial(self._write_realm, name, new, comparison, is_narrowed),
-        )
-
-    async def _write_realm(
-        self, name: str, new: IdentityProvider, comparison: Comparison, is_narrowed: bool, _: RedisLock
-    ) -> None:
-        await self._registry.put_seed(f"realm:{name}", comparison.mark_pending(comparison.changed, is_missing=True))
-        if is_narrowed:
+    async def _write_realm(self, planned: Planned, name: str) -> None:
+        """Write or remove a realm. Each step may be repeated, because only seeds change the record of a realm."""
+        if planned.name.kind == "realm" and planned.ends_sessions:
             await self._registry.add_pending_realm(name)
-        await self._registry.put_realm(name, new)
-        await self._registry.put_seed(f"realm:{name}", comparison.applied)
+        if planned.act == "remove":
+            await self._registry.delete_realm(name)
+        elif isinstance(planned.new, IdentityProvider):
+            await self._registry.put_realm(name, planned.new)
+        await self._put_applied(planned)
 
-    async def _judge_client(self, entry: ClientEntry, judgement: ApplyOptions) -> Batch:
-        name, force = f"client:{entry.client_id}", judgement.force
-        comparison = await self._compare(name, entry)
-        remember = Batch(1, write=partial(self._remember, name, comparison))
-        if not (comparison.concerns_record or force):
-            return remember
-        old = await self._registry.find_client(entry.client_id)
-        if is_deleted(comparison, old, force=force):
-            return remember
-        whole = is_whole(comparison, old, force=force)
-        with_secret = whole or CLIENT_SECRET in comparison.changed
-        made = await asyncio.to_thread(make_client, entry, old, with_secret=with_secret)
-        new = plan_record(comparison, old, made, force=force)
-        ends = old is not None and find_narrowing(old, new) is not None
-        planned = plan_change("client", entry.client_id, comparison, old, made, new, ends_sessions=ends)
-        if planned is None:
-            return remember
-        if comparison.is_unclear and not force:
-            return Batch(1, unclear=(planned,))
-        pending = comparison.mark_pending(list_letters(entry) if whole else comparison.changed, is_missing=old is None)
-        return Batch(1, (planned,), partial(self._write_client, name, old, new, pending, comparison.applied))
+    async def _put_applied(self, planned: Planned) -> None:
+        if planned.applied:
+            await self._registry.put_seed(planned.name.seed_name, planned.applied)
+        elif planned.applied is not None:
+            await self._registry.forget_seed(planned.name.seed_name)
 
-    async def _write_client(
-        self, name: str, old: Client | None, new: Client, pending: str, applied: str, _: RedisLock
-    ) -> None:
-        await self._registry.put_seed(name, pending)
-        await self._registry.put_client(
-            new,
-            old_origins=list_origins(old.redirect_uris) if old else (),
-            new_origins=list_origins(new.redirect_uris),
-            narrowing=find_narrowing(old, new) if old else None,
-        )
-        await self._registry.put_seed(name, applied)
 
-    async def _compare(self, name: str, entry: RealmEntry | ClientEntry) -> Comparison:
-        return compare_entry(self._keyring, name, entry, await self._registry.find_seed(name))
+def _list_items(seed: Seed) -> Iterator[Item]:
+    """Yield the entries in the order of writing."""
+    for name, realm in seed.realms.items():
+        yield Item(EntryName("realm", name), realm)
+    for client in seed.clients:
+        yield Item(EntryName("client", client.client_id), client)
+    for user in seed.users:
+        yield Item(EntryName("user", user.username, identify_user(user.realm, user.username)), user)
 
-    async def _remember(self, name: str, comparison: Comparison, _: RedisLock) -> None:
-        """Store the entry's digests again, made with the current key."""
-        if comparison.stored != comparison.applied:
-            await self._registry.put_seed(name, comparison.applied)
+
+def _batches(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
+    iterator = iter(parts)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
+    """Wait for long work and renew the lock until it is done. The work is cancelled if the lock was lost."""
+    task: asyncio.Future[Any] = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
+            await lock.renew()
+    finally:
+        task.cancel()
+    result: Result = task.result()
+    return result

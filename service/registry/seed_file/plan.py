@@ -1,128 +1,110 @@
-"""The changes that a seed makes to the registry. Only `Planned` holds hashes of secrets; all other types may be shown.
+"""The changes that a seed makes: a three-way merge of the file, of what was last applied, and of the record.
 
-A dry run shows the changes in advance, and the application of a seed counts them.
+Redis keeps each entry as it was last applied, as JSON with a keyed digest in place of a secret. A field that the file
+changed since then is written. A field that only the console changed stays. `force` makes the record equal to the file.
+
+Only `Planned` holds hashes of secrets; all that `describe` returns may be shown.
+
+Clauses: SPEC §2.3
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from collections.abc import Collection
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from service.protocol.client import Client
+from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
+from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
-from service.protocol.user import User
-from service.registry.seed_file.field_digests import CLIENT_SECRET, LETTERS, PASSWORD, Comparison
+from service.protocol.user import User, UserIdentity, is_narrowed
+from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, is_same
+from service.registry.records import make_client, make_provider, make_user
+from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
-EntryKind = Literal["realm", "client", "user"]
 Act = Literal["add", "update", "restore", "remove"]
-Record = IdentityProvider | Client | User
-RecordT = TypeVar("RecordT", IdentityProvider, Client, User)
 
-SECRET_FIELDS: Final = {
+_ENTRY_FIELDS: Final = SECRET_FIELDS | {
+    "previous_secret_hash": "client_secret",
+    "previous_secret_until_ms": "client_secret",
+}
+"""The field of an entry that decides over a field of its record, if it has another name."""
+
+_SECRETS: Final = {
+    "client_secret": "client_secret",
     "client_secret_hash": "client_secret",
-    "has_short_secret": "client_secret",
-    "previous_secret_hash": "previous_secret",
-    "previous_secret_until_ms": "previous_secret",
-    "sealed_secret": "client_secret",
+    "password": "password",
     "password_hash": "password",
-    "upgraded_from": "password",
 }
-"""The fields of records that hold a secret or belong to one, with the names under which they are shown."""
-
-_RECORD_FIELDS: Final[Mapping[str, Collection[str]]] = {
-    **{letter: [name for name in LETTERS if LETTERS[name] == letter] for letter in LETTERS.values()},
-    CLIENT_SECRET: [name for name, shown in SECRET_FIELDS.items() if shown in ("client_secret", "previous_secret")],
-    PASSWORD: [name for name, shown in SECRET_FIELDS.items() if shown == "password"],
-}
-"""The fields of records that come from the fields of an entry with this letter."""
+"""The fields of entries that hold a secret. A secret and its hash are one field."""
 
 
-class FieldChange(msgspec.Struct, frozen=True):
-    """The change of one field. `old` and `new` are None if the field is a secret."""
-
-    field: str
-    old: Any = None
-    new: Any = None
-
-    def __str__(self) -> str:
-        if self.old is None and self.new is None:
-            return f"{self.field}: changed"
-        return f"{self.field}: {_show(self.old)} → {_show(self.new)}"
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of one entry. A realm is named by its name, a client by its client_id, a user by realm and user name.
-
-    The act `restore` means that the change undoes what was changed or deleted elsewhere.
-    """
+class EntryName(NamedTuple):
+    """The name of an entry. A realm has its name, a client its client_id, and a user the user name and an identity."""
 
     kind: EntryKind
     name: str
-    act: Act
-    realm: str = ""
-    fields: tuple[FieldChange, ...] = ()
-    ends_sessions: bool = False
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of entries of one kind. `removed` entries are no longer in the file; the others are."""
-
-    added: int = 0
-    updated: int = 0
-    restored: int = 0
-    removed: int = 0
-    unchanged: int = 0
+    identity: UserIdentity | None = None
 
     @property
-    def changes(self) -> int:
-        return self.added + self.updated + self.restored + self.removed
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of applying a seed."""
-
-    realms: Counts = Counts()
-    clients: Counts = Counts()
-    users: Counts = Counts()
-    warnings: tuple[str, ...] = ()
+    def seed_name(self) -> str | UserIdentity:
+        """The name under which the store has the entry as last applied."""
+        return self.identity or f"{self.kind}:{self.name}"
 
     @property
-    def changes(self) -> int:
-        return self.realms.changes + self.clients.changes + self.users.changes
+    def record(self) -> Any:
+        """The name under which the store has the record."""
+        return self.identity or self.name
 
 
-class Difference(Outcome, frozen=True, kw_only=True):
-    """The result of a dry run. `first` holds the first changes; further changes are only counted.
+class Item(NamedTuple):
+    """An entry of the file with its name."""
 
-    `ending` is the number of changes that end sessions, `made_public` that of clients which lose their secret.
-    `staying_clients` and `staying_users` are the numbers of
-    clients and users that were never in a seed. Pruning leaves them alone.
+    name: EntryName
+    entry: RealmEntry | ClientEntry | UserEntry
+
+    @property
+    def plain_secret(self) -> str | None:
+        """The secret that must be hashed, or None."""
+        if isinstance(self.entry, UserEntry):
+            return self.entry.password
+        return self.entry.client_secret if isinstance(self.entry, ClientEntry) else None
+
+
+class Comparison(NamedTuple):
+    """An entry compared with what was last applied. `changed` has the fields that the file changed since.
+
+    `stored` is the text in Redis, and `applied` the text to store once the entry is in force. `unclear` is set if the
+    key that made the digest of the secret is gone, so it is unknown whether the file changed the secret. It is then the
+    text to store if the secret is left as it is.
     """
 
-    first: tuple[Change, ...] = ()
-    ending: int = 0
-    made_public: int = 0
-    staying_clients: int = 0
-    staying_users: int = 0
-
-    @property
-    def unnamed(self) -> int:
-        """The number of changes that are not in `first`."""
-        return self.changes - len(self.first)
+    stored: str | None
+    applied: str
+    changed: frozenset[str] = frozenset()
+    unclear: str | None = None
 
 
 class Planned(NamedTuple):
-    """A change with both records. The records hold hashes, so only the result of `describe` may be shown."""
+    """A change with both records. The records hold hashes, so only the result of `describe` may be shown.
 
-    kind: EntryKind
-    name: str
-    act: Act
+    The record stays as it is if `act` is None, except that the secret of a realm may be encrypted again. `applied` is
+    the text to store as last applied: None if it is stored already, and empty if the entry is to be forgotten.
+    """
+
+    name: EntryName
+    act: Act | None
     old: Record | None
     new: Record | None
-    ends_sessions: bool
-    realm: str = ""
+    applied: str | None
+    ends_sessions: bool = False
+    is_unclear: bool = False
+    is_hashed: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        return self.act is not None or self.applied is not None
 
     @property
     def makes_public(self) -> bool:
@@ -131,98 +113,130 @@ class Planned(NamedTuple):
         return isinstance(old, Client) and isinstance(new, Client) and new.is_public and not old.is_public
 
 
-def is_deleted(comparison: Comparison, old: Record | None, *, force: bool) -> bool:
-    """Return True if the record was deleted elsewhere and the seed leaves it deleted."""
-    return old is None and not (comparison.may_add or force)
-
-
-def is_whole(comparison: Comparison, old: Record | None, *, force: bool) -> bool:
-    """Return True if the seed decides over the whole record, and False if only over the changed fields.
-
-    An unclear comparison concerns the whole record, but its result is only reported.
-    """
-    return old is None or force or comparison.is_unclear
-
-
-def plan_record(comparison: Comparison, old: RecordT | None, made: RecordT, *, force: bool) -> RecordT:
-    """Return the record that the seed would write. `made` is the record of the whole entry."""
-    if old is None or is_whole(comparison, old, force=force):
-        return made
-    return _merge(old, made, comparison.changed)
-
-
-def plan_change(
-    kind: EntryKind,
-    name: str,
-    comparison: Comparison,
-    old: RecordT | None,
-    made: RecordT,
-    new: RecordT,
-    *,
-    ends_sessions: bool,
-    realm: str = "",
-) -> Planned | None:
-    """Return the change of an entry from `old` to `new`, or None if there is nothing to write.
-
-    The change restores the record if it goes beyond what was edited in the file.
-    """
-    if is_same(old, new) and not comparison.is_pending:
-        return None
-    act: Act = "update"
-    if old is None:
-        act = "add" if comparison.may_add else "restore"
-    elif not is_same(_merge(old, made, comparison.changed), new):
-        act = "restore"
-    return Planned(kind, name, act, old, new, ends_sessions, realm)
-
-
-def _merge(old: RecordT, made: RecordT, letters: Collection[str]) -> RecordT:
-    """Return the old record with the fields of these letters, and no others, taken from the other record."""
-    names = {name for letter in letters for name in _RECORD_FIELDS[letter]}
-    return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names & set(old.__struct_fields__)})
-
-
-def describe(planned: Planned) -> Change:
-    changes = [] if planned.old is None or planned.new is None else list(_compare(planned.old, planned.new))
-    fields = {change.field: change for change in reversed(changes)}  # the first of a name counts
-    return Change(
-        kind=planned.kind,
-        name=planned.name,
-        act=planned.act,
-        realm=planned.realm,
-        fields=tuple(fields[name] for name in dict.fromkeys(change.field for change in changes)),
-        ends_sessions=planned.ends_sessions,
-    )
-
-
-def is_same(old: Record | None, new: Record) -> bool:
-    return old is not None and not list_changed_fields(old, new)
-
-
-def list_changed_letters(old: Record | None, new: Record | None) -> frozenset[str]:
-    """Return the letters of the fields that differ, or all letters if the record was made or deleted."""
-    if old is None or new is None:
-        return frozenset(_RECORD_FIELDS)
-    changed = set(list_changed_fields(old, new))
-    return frozenset(letter for letter, names in _RECORD_FIELDS.items() if changed & set(names))
-
-
-def list_changed_fields(old: Record, new: Record) -> list[str]:
-    """Return the names of the fields that differ, but for `revision`, which is new after each write."""
-    return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
-
-
-def _compare(old: Record, new: Record) -> Iterator[FieldChange]:
-    for name in list_changed_fields(old, new):
-        if name == "client_secret_hash" and getattr(new, name) is None:
-            yield FieldChange(SECRET_FIELDS[name], "set", "none: the client becomes public")
-        elif name in SECRET_FIELDS:
-            yield FieldChange(SECRET_FIELDS[name])
+def compare_entry(keyring: Keyring, item: Item, stored: str | None) -> Comparison:
+    """Compare an entry with the text that Redis has for it, or with None."""
+    texts = dict[str, bytes]()
+    values = dict[str, Any]()
+    for field, value in msgspec.to_builtins(item.entry).items():
+        if field in _SECRETS:
+            subject = item.name.identity.subject if item.name.identity else item.name.name
+            texts[_SECRETS[field]] = msgspec.json.encode((item.name.kind, subject, field, value))
+            values[_SECRETS[field]] = keyring.digest_seed(texts[_SECRETS[field]])
         else:
-            yield FieldChange(name, getattr(old, name), getattr(new, name))
+            values[field] = list(value) if isinstance(value, tuple) else value
+    applied = msgspec.json.encode(values).decode()
+    if stored == applied:
+        return Comparison(stored, applied)
+    last: dict[str, Any] = msgspec.json.decode(stored) if stored else {}
+    changed = {field for field in values.keys() | last.keys() if values.get(field) != last.get(field)}
+    if "disabled" not in values:
+        changed.discard("disabled")
+    unclear = None
+    for field in changed & texts.keys() & last.keys():
+        if not keyring.has_key(last[field][:KEY_ID_CHARACTERS]):
+            unclear = msgspec.json.encode(values | {field: last[field]}).decode()
+        elif not keyring.recognises_seed(last[field], texts[field]):
+            continue
+        changed.discard(field)
+    return Comparison(stored, applied, frozenset(changed), unclear)
 
 
-def _show(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ", ".join(value) or "none" if isinstance(value, tuple) else str(value) or "none"
+def find_key_id(stored: str) -> str | None:
+    """Return the id of the key on which an entry as last applied depends, or None if it has no secret."""
+    values = msgspec.json.decode(stored)
+    digest = values.get("client_secret") or values.get("password")
+    return str(digest)[:KEY_ID_CHARACTERS] if digest else None
+
+
+class Candidate(NamedTuple):
+    """An entry that may have to be written, with the record in Redis."""
+
+    item: Item
+    comparison: Comparison
+    old: Record | None
+    force: bool
+
+    @property
+    def is_deleted(self) -> bool:
+        """True if the console deleted the record, and the seed leaves it deleted. The console deletes no realm."""
+        return self.old is None and self.comparison.stored is not None and not (self.force or self._is_realm)
+
+    @property
+    def needs_hash(self) -> bool:
+        """True if the entry has a plain secret that must be hashed, or compared with the hash of the record."""
+        is_used = self._is_whole or self.comparison.unclear or self.comparison.changed & set(_SECRETS)
+        return bool(is_used) and self.item.plain_secret is not None and not self.is_deleted
+
+    @property
+    def old_hash(self) -> str | None:
+        return _find_hash(self.old)
+
+    @property
+    def _is_realm(self) -> bool:
+        return self.item.name.kind == "realm"
+
+    @property
+    def _is_whole(self) -> bool:
+        """True if the seed decides over the whole record. Only seeds change a realm."""
+        return self.old is None or self.force or self._is_realm
+
+    def plan(self, keyring: Keyring, secret_hash: str | None, unlisted: User | None) -> Planned:
+        """Return the change. `secret_hash` is the hash of the plain secret, if that needs one.
+
+        `unlisted` is the user of an external realm as the user was without a record.
+        """
+        comparison, old, name = self.comparison, self.old, self.item.name
+        applied = None if comparison.stored == comparison.applied else comparison.applied
+        if self.is_deleted:
+            return Planned(name, None, None, None, applied)
+        made = self._make_record(keyring, secret_hash)
+        is_unclear = False
+        if old is None or self._is_whole:
+            new = made
+        else:
+            new = _merge(old, made, comparison.changed)
+            is_unclear = comparison.unclear is not None and _find_hash(old) != _find_hash(made)
+        if is_unclear:
+            applied = comparison.unclear if comparison.unclear != comparison.stored else None
+        ends = _ends_sessions(old or unlisted, new)
+        return Planned(name, self._find_act(made, new), old, new, applied, ends, is_unclear, self.needs_hash)
+
+    def _make_record(self, keyring: Keyring, secret_hash: str | None) -> Record:
+        entry, old = self.item.entry, self.old
+        if isinstance(entry, UserEntry):
+            return make_user(entry, old if isinstance(old, User) else None, secret_hash)
+        if isinstance(entry, ClientEntry):
+            return make_client(entry, old if isinstance(old, Client) else None, secret_hash)
+        provider = old if isinstance(old, IdentityProvider) else None
+        return make_provider(self.item.name.name, entry, provider, keyring)
+
+    def _find_act(self, made: Record, new: Record) -> Act | None:
+        """Return the act. It is `restore` if the change goes beyond what the file changed."""
+        old, comparison = self.old, self.comparison
+        if old is None:
+            return "add" if comparison.stored is None or self._is_realm else "restore"
+        if is_same(old, new):
+            return None
+        if self._is_realm:
+            return "update" if comparison.changed or comparison.unclear or self.force else None
+        return "update" if is_same(_merge(old, made, comparison.changed), new) else "restore"
+
+
+def _find_hash(record: Record | None) -> str | None:
+    return getattr(record, "password_hash" if isinstance(record, User) else "client_secret_hash", None)
+
+
+def _merge(old: Record, made: Record, changed: Collection[str]) -> Record:
+    """Return the old record with the fields that these fields of an entry decide over taken from the other record."""
+    names = [name for name in old.__struct_fields__ if _ENTRY_FIELDS.get(name, name) in changed]
+    return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})
+
+
+def _ends_sessions(old: Record | None, new: Record) -> bool:
+    if isinstance(old, User) and isinstance(new, User):
+        return is_narrowed(old, new)
+    if isinstance(old, Client) and isinstance(new, Client):
+        return find_narrowing(old, new) is not None
+    if isinstance(old, IdentityProvider) and isinstance(new, IdentityProvider):
+        return not set(old.default_roles) <= set(new.default_roles)
+    return False

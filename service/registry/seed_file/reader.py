@@ -1,21 +1,22 @@
 """The reader of the seed file: realms, clients and users in YAML, checked as a whole before any of it is used.
 
 Field names are those of RFC 7591, if it defines one for the field. All mistakes are reported together, each with its
-place. Unknown and repeated keys are mistakes. For 100,000 users only the entries are kept in memory, as compact JSON.
+place. Unknown and repeated keys are mistakes.
 
 Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3, §5.5
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import yaml
+from yaml.constructor import ConstructorError
 
 from service.crypto.password_hashing import is_password_hash, is_secret_hash
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
@@ -32,9 +33,7 @@ from service.protocol.user import (
     normalize_username,
 )
 from service.registry.seed_file import schema
-from service.registry.seed_file.fingerprint import Fingerprinted, opening
-from service.registry.seed_file.schema import BadSeed, ClientEntry, Entry, RealmEntry, Seed, UserEntry, read_user_entry
-from service.registry.seed_file.yaml_stream import Readable, SeedYaml, describe_yaml_error
+from service.registry.seed_file.schema import BadSeed, ClientEntry, Entry, RealmEntry, Seed, UserEntry
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {
@@ -57,6 +56,16 @@ _NON_IDENTIFYING_CLAIMS: Final = frozenset(
 Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
 """
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_TAGS: Final = {
+    _MERGE,
+    *(
+        f"tag:yaml.org,2002:{name}"
+        for name in ("null", "bool", "int", "float", "binary", "timestamp", "str", "map", "seq", "value")
+    ),
+}
+"""The types of a seed file."""
+
 _SECTIONS: Final = ("realms", "clients", "users")
 _PLACE: Final = re.compile(r"(realms|clients|users)(?:\[([0-9]+)\]|\.|$)")
 
@@ -68,37 +77,51 @@ _CHOICES: Final[dict[object, tuple[str, ...]]] = {
 }
 
 
-_NO_USER: Final = UserEntry(username="")
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's loader, which composes the nodes of one document and makes values of them."""
+
+
+def read_fingerprint(path: Path) -> bytes:
+    """Return the fingerprint of the seed file, without parsing it. Raises BadSeed if the file cannot be read."""
+    return _make_fingerprint(_read_file(path))
 
 
 def load_seed(path: Path, min_password_characters: int) -> Seed:
     """Read the seed file. Raises BadSeed with every mistake in the file."""
-    with opening(path) as file:
-        return _read_seed(file, min_password_characters)
+    try:
+        return parse_seed(_read_file(path), min_password_characters)
+    except BadSeed as refusal:
+        raise BadSeed(refusal.mistakes, path) from None
 
 
 def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
     """Parse the text of a seed. Raises BadSeed with every mistake in the text."""
-    return _read_seed(BytesIO(text), min_password_characters)
-
-
-def _read_seed(file: Readable, min_password_characters: int) -> Seed:
-    reader, watched = _Reader(min_password_characters), Fingerprinted(file)
+    reader = _Reader(min_password_characters)
     try:
-        seed = reader.read_seed(watched)
+        seed = reader.read_seed(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadSeed((describe_yaml_error(error),)) from None
+        raise BadSeed((_describe_yaml_error(error),)) from None
     if reader.has_mistakes:
         raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in reader.list_mistakes()))
-    return msgspec.structs.replace(seed, fingerprint=watched.finish())
+    return msgspec.structs.replace(seed, fingerprint=_make_fingerprint(text))
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadSeed((f"the file cannot be read: {error.strerror}",), path) from None
+
+
+def _make_fingerprint(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
 
 
 class _Reader:
     """The reader of one file, which notes each mistake with its place and goes on.
 
     A value that cannot be used is noted and treated as absent, so that the rest of its entry is still checked. The
-    first mistake at a place hides all later ones there, which may follow from it. Sections stand in any order, and
-    users depend on realms, so users are checked when all sections are read.
+    first mistake at a place hides all later ones there, which may follow from it.
     """
 
     def __init__(self, min_password_characters: int) -> None:
@@ -121,35 +144,49 @@ class _Reader:
     def note(self, place: str, mistake: str) -> None:
         self.mistakes.setdefault(place, mistake)
 
-    def _note_repeated(self, place: str) -> None:
-        """Note a repeated key as a mistake. A YAML parser would silently use the last value."""
-        self._repeated.setdefault(place, "this key stands twice in its mapping")
-
-    def read_seed(self, file: Readable) -> Seed:
-        yaml_values = SeedYaml(file, self._note_repeated)
+    def read_seed(self, text: bytes) -> Seed:
+        loader = _Loader(text)
         try:
-            sections = yaml_values.read_sections()
-            if sections is None:
-                raise BadSeed(("the file: expected a mapping with the keys realms, clients and users",))
-            return self._read_sections(sections)
+            root: Any = loader.get_single_node()
+            self._check_node(loader, root, "", set())
+            tree = None if root is None else loader.construct_document(root)
         finally:
-            yaml_values.close()
+            loader.dispose()
+        if not isinstance(tree, dict):
+            raise BadSeed(("the file: expected a mapping with the keys realms, clients and users",))
+        for name in tree.keys() - set(_SECTIONS):
+            self.note(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
+        realms = dict(self._read_realms(tree.get("realms")))
+        clients = tuple(self._read_clients(tree.get("clients")))
+        return Seed(realms=realms, clients=clients, users=tuple(self._read_users(tree.get("users"), realms)))
 
-    def _read_sections(self, sections: Iterator[tuple[Any, Any]]) -> Seed:
-        realms: dict[str, RealmEntry] = {}
-        clients: tuple[ClientEntry, ...] = ()
-        user_texts: list[bytes] = []
-        for name, section in sections:
-            if name == "realms":
-                realms = dict(self._read_realms(section))
-            elif name == "clients":
-                clients = tuple(self._read_clients(section))
-            elif name == "users":
-                user_texts = [msgspec.json.encode(entry) for entry in self._read_users(section)]
-            else:
-                self.note(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
-        self._check_users(user_texts, realms)
-        return Seed(realms=realms, clients=clients, user_texts=tuple(user_texts))
+    def _check_node(self, loader: Any, node: Any, place: str, seen: set[int]) -> None:
+        """Note each repeated key, of which YAML would silently use the last value. Raises YAMLError for other types.
+
+        The message about an unknown type does not repeat the text, because a password without quotes that begins with !
+        is read as a type.
+        """
+        if node is None or id(node) in seen:  # an alias leads to a node once more
+            return
+        seen.add(id(node))
+        if node.tag not in _TAGS:
+            problem = "found unknown tag (text that begins with ! needs quotes)"
+            raise ConstructorError(None, None, problem, node.start_mark)
+        if isinstance(node, yaml.ScalarNode) and node.tag != _MERGE:
+            _check_scalar(loader, node)
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self._check_node(loader, item, f"{place}[{index}]", seen)
+        if isinstance(node, yaml.MappingNode):
+            names = set[str]()
+            for key, value in node.value:
+                self._check_node(loader, key, place, seen)
+                inner = f"{place}.{key.value}" if place else str(key.value)
+                if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                    if key.value in names:
+                        self._repeated.setdefault(inner, "this key stands twice in its mapping")
+                    names.add(key.value)
+                self._check_node(loader, value, inner, seen)
 
     def _read_realms(self, section: Any) -> Iterator[tuple[str, RealmEntry]]:
         if not isinstance(section, dict | None):
@@ -175,41 +212,27 @@ class _Reader:
                 self._check_client(place, entry)
                 yield entry
 
-    def _read_users(self, section: Any) -> Iterator[UserEntry]:
-        """Yield one entry for each place in the list, so that places can be counted.
-
-        An item that is not an entry becomes an entry without a name.
-        """
-        for place, tree in self._read_list("users", section):
-            yield self._read_entry(place, tree, UserEntry) or _NO_USER
-
-    def _check_users(self, texts: list[bytes], realms: dict[str, RealmEntry]) -> None:
-        """Check each user against the user's realm.
-
-        If the realm folds user names, the entry is replaced by one with the folded name.
-        """
+    def _read_users(self, section: Any, realms: dict[str, RealmEntry]) -> Iterator[UserEntry]:
+        """Yield each user. If the user's realm folds user names, the name is folded."""
         known = sorted({MAIN_REALM, *realms})
-        seen: dict[str, int] = {}
-        for index, entry in enumerate(map(read_user_entry, texts)):
-            place = f"users[{index}]"
-            if place in self.mistakes:
+        seen: dict[str, str] = {}
+        for place, tree in self._read_list("users", section):
+            entry = self._read_entry(place, tree, UserEntry)
+            if entry is None:
                 continue
             if entry.realm not in known:
                 self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(known)}")
             if entry.realm in realms:
                 name = normalize_username(entry.username, realms[entry.realm].username_claim)
-                if name != entry.username:
-                    entry = msgspec.structs.replace(entry, username=name)
-                    texts[index] = msgspec.json.encode(entry)
+                entry = msgspec.structs.replace(entry, username=name)
             self._check_user(place, entry)
             if self._is_text(entry.username):
                 subject = identify_user(entry.realm, entry.username).subject
-                first = seen.setdefault(subject, index)
-                if first != index:
-                    self.note(f"{place}.username", f"stands at users[{first}].username already")
+                self._check_unique(f"{place}.username", subject, seen)
+            yield entry
 
     def _read_list(self, name: str, section: Any) -> Iterator[tuple[str, Any]]:
-        if not isinstance(section, list | Iterator | None):
+        if not isinstance(section, list | None):
             self.note(name, "expected a list")
             return
         for index, tree in enumerate(section or []):
@@ -363,6 +386,24 @@ def _get_order(place: str) -> tuple[int, int]:
     """Return the sort key of a mistake: its section, an unknown one first, and the index of the item in it."""
     match = _PLACE.match(place)
     return (_SECTIONS.index(match[1]), int(match[2] or 0)) if match else (-1, 0)
+
+
+def _check_scalar(loader: Any, node: Any) -> None:
+    try:
+        loader.construct_object(node)
+    except (ValueError, LookupError, AttributeError, OverflowError):  # raised by PyYAML's constructors
+        problem = f"found text that is no {node.tag.rpartition(':')[2]}"
+        raise ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _describe_yaml_error(error: Exception) -> str:
+    if isinstance(error, yaml.reader.ReaderError):
+        return "the file: is not text in UTF-8"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        hint = " (text that begins with * needs quotes)" if "undefined alias" in str(error.problem) else ""
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}{hint}"
+    return f"the file: {'is nested too deeply' if isinstance(error, RecursionError) else error}"
 
 
 def _describe_conversion(error: msgspec.ValidationError) -> str:

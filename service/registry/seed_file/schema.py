@@ -7,9 +7,8 @@ Clauses: RFC 6749 §2, RFC 7591 §2, SPEC §2.3
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -76,28 +75,18 @@ class UserEntry(_Entry, frozen=True, kw_only=True):
     disabled: bool | None = None
 
 
-read_user_entry: Final = msgspec.json.Decoder(UserEntry).decode
-
-
 class Seed(msgspec.Struct, frozen=True, kw_only=True):
-    """A seed file without mistakes.
-
-    `user_texts` holds the entries of users, each as JSON. `fingerprint` is a digest of the file as it was read.
-    """
+    """A seed file without mistakes. `fingerprint` is a digest of the file as it was read."""
 
     realms: dict[str, RealmEntry] = {}
     clients: tuple[ClientEntry, ...] = ()
-    user_texts: tuple[bytes, ...] = ()
+    users: tuple[UserEntry, ...] = ()
     fingerprint: bytes = b""
-
-    @property
-    def users(self) -> Iterator[UserEntry]:
-        return map(read_user_entry, self.user_texts)
 
     @property
     def size(self) -> int:
         """The number of entries."""
-        return len(self.realms) + len(self.clients) + len(self.user_texts)
+        return len(self.realms) + len(self.clients) + len(self.users)
 
 
 class BadSeed(Exception):

@@ -1,13 +1,14 @@
 -- Writes a client's record and the web origins of its redirect URIs. If the client lost something, records that its
--- sessions must be scanned for it.
--- KEYS     client_key owed_key
+-- sessions must be scanned for it. Stores the seed entry that the record comes from.
+-- KEYS     client_key owed_key seed_key
 -- DERIVED  origins
 -- ARGV     client_id record loss ("", "grant_or_scope" or "refresh") old_origins new_origins (JSON lists)
+--          applied (empty: the entry in Redis stays)
 -- RETURNS  written
 -- CLAUSES  RFC 6749 §2, §3.1.2.2
-local client_key, owed_key = KEYS[1], KEYS[2]
+local client_key, owed_key, seed_key = KEYS[1], KEYS[2], KEYS[3]
 local client_id, record, loss = ARGV[1], ARGV[2], ARGV[3]
-local old_origins, new_origins = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
+local old_origins, new_origins, applied = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), ARGV[6]
 
 redis.call('SET', client_key, record)
 for _, origin in ipairs(old_origins) do redis.call('SREM', key_of('origin', origin), client_id) end
@@ -16,4 +17,5 @@ for _, origin in ipairs(new_origins) do redis.call('SADD', key_of('origin', orig
 if loss ~= '' and redis.call('HGET', owed_key, client_id) ~= 'refresh' then
   redis.call('HSET', owed_key, client_id, loss)
 end
+if applied ~= '' then redis.call('HSET', seed_key, 'client:' .. client_id, applied) end
 return { 'written' }

@@ -29,6 +29,7 @@ from service.web.request.state import ENDING
 
 REMEMBERED_SECONDS: Final = 0.5
 
+_UNSEEDED: Final = "the seed file is not applied"
 _UNKNOWN_TOKEN: Final = make_access_token("000").text
 _UNKNOWN_CLIENT_ID: Final = ""
 """A client_id that does not exist, like the token above. The readiness probe looks both up.
@@ -46,6 +47,7 @@ class HealthEndpoint:
     _counts: CacheCounts
     _clients: ClientCache
     _is_seed_in_force: Callable[[], Awaitable[bool]]
+    _seed_progress: Callable[[], tuple[int, int]]
     remembered_seconds: float = REMEMBERED_SECONDS
     _remembered_until: float = field(default=0.0, init=False)
     _check: asyncio.Task[str] | None = field(default=None, init=False)
@@ -58,6 +60,9 @@ class HealthEndpoint:
         if ENDING.get(request.scope.get("state", {}), False):
             return _render(503, "this instance is about to end")
         obstacle = await self._share_check()
+        if obstacle == _UNSEEDED:
+            done, of = self._seed_progress()
+            return _render(503, obstacle, done=done, of=of)
         return _render(503, obstacle) if obstacle else _render(200, "ready")
 
     async def _share_check(self) -> str:
@@ -92,7 +97,7 @@ class HealthEndpoint:
             )
         except StoreUnavailable as error:
             return "the store does not answer or cannot serve", str(error)
-        obstacle = found or ("" if is_seed_in_force else "the seed file is not applied")
+        obstacle = found or ("" if is_seed_in_force else _UNSEEDED)
         return obstacle, obstacle
 
     def _log_change(self, reason: str) -> None:
@@ -106,6 +111,6 @@ class HealthEndpoint:
         self._last_reason = reason
 
 
-def _render(status: int, words: str) -> Response:
+def _render(status: int, words: str, **numbers: int) -> Response:
     headers = {"Cache-Control": "no-store"} | ({"Retry-After": "1"} if status == 503 else {})
-    return Response(msgspec.json.encode({"status": words}), status, headers, "application/json")
+    return Response(msgspec.json.encode({"status": words} | numbers), status, headers, "application/json")

@@ -12,7 +12,7 @@ import hmac
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -89,6 +89,7 @@ class ClientAuthenticator:
     _allowed: tuple[int, int]
     _secrets: HashingPool
     _now_ms: Callable[[], int]
+    _is_seed_in_force: Callable[[], Awaitable[bool]]
     admitted_seconds: float = ADMITTED_SECONDS
     renewed_seconds: float = RENEWED_SECONDS
     _memory: VerifiedSecretCache = field(default_factory=VerifiedSecretCache, init=False)
@@ -102,13 +103,18 @@ class ClientAuthenticator:
 
         A public client has no secret that could be guessed, so no rate limit applies to it. Raises InvalidClient,
         InvalidRequest if two methods are mixed, or ClientThrottled past the limit. Raises TemporarilyUnavailable if too
-        many checks wait.
+        many checks wait, or in place of InvalidClient if the seed file is not in force.
         """
         candidates = await self._get_candidates(request, form)
         for client, reading in candidates:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
-        client = await self._check(candidates, get_prefixes(request))
+        try:
+            client = await self._check(candidates, get_prefixes(request))
+        except InvalidClient:
+            if await self._is_seed_in_force():
+                raise
+            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1) from None
         return AuthenticatedClient(client, secret_used=True)
 
     async def _get_candidates(self, request: Request, form: Form) -> Candidates:

@@ -1,0 +1,62 @@
+"""The changes of records and the names of their security events. Seeds and the console share them.
+
+Clauses: SPEC §6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from service.protocol.client import Client
+from service.protocol.provider import IdentityProvider
+from service.protocol.user import User
+
+EntryKind = Literal["realm", "client", "user"]
+Record = IdentityProvider | Client | User
+
+SECRET_FIELDS: Final = {
+    "client_secret_hash": "client_secret",
+    "has_short_secret": "client_secret",
+    "previous_secret_hash": "previous_secret",
+    "previous_secret_until_ms": "previous_secret",
+    "sealed_secret": "client_secret",
+    "password_hash": "password",
+    "upgraded_from": "password",
+}
+"""The fields of records that hold a secret or belong to one, with the names under which they are shown."""
+
+
+def is_same(old: Record | None, new: Record) -> bool:
+    return old is not None and not list_changed_fields(old, new)
+
+
+def list_changed_fields(old: Record, new: Record) -> list[str]:
+    """Return the names of the fields that differ, but for `revision`, which is new after each write."""
+    return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
+
+
+_UPDATED_EVENTS: Final[dict[EntryKind, str]] = {
+    "realm": "realm_updated",
+    "client": "client_updated",
+    "user": "user_updated",
+}
+_DISABLED_EVENTS: Final[dict[tuple[EntryKind, bool], str]] = {
+    ("client", True): "client_disabled",
+    ("client", False): "client_enabled",
+    ("user", True): "user_disabled",
+    ("user", False): "user_enabled",
+}
+
+
+def list_update_events(kind: EntryKind, old: Record, new: Record) -> Iterator[str]:
+    """Yield the names of the events of one change. A secret and `disabled` have events of their own."""
+    changed = list_changed_fields(old, new)
+    if "client_secret_hash" in changed:
+        yield "client_made_public" if getattr(new, "client_secret_hash", None) is None else "client_secret_rotated"
+    if "password_hash" in changed:
+        yield "user_password_set"
+    if "disabled" in changed:
+        yield _DISABLED_EVENTS[kind, getattr(new, "disabled", False)]
+    if kind == "realm" or not changed or not set(changed) <= {"disabled", *SECRET_FIELDS}:
+        yield _UPDATED_EVENTS[kind]
