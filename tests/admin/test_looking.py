@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
 import pwd
 import shlex
 import signal
@@ -167,7 +166,6 @@ class TestDoctor:
 
         assert not [subject for level, subject in found if level == "trouble"]
         assert found["good", "keys"] == "all that should expire will"
-        assert platform.python_version() in found["good", "Python"]
         assert "appendonly is off" in found["warning", "Redis"]
         assert ("note", "client phone-app") in found
 
@@ -252,7 +250,7 @@ class TestDoctor:
             (
                 {"TOKEN_SERVICE_SECRET_KEY": f"{SECRET_KEY},{SECRET_KEY} of tomorrow"},
                 "note",
-                "TOKEN_SERVICE_SECRET_KEY, key 2 of 2",
+                "TOKEN_SERVICE_SECRET_KEY",
             ),
         ],
     )

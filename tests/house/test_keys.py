@@ -29,7 +29,7 @@ realms:
   cep: {client_id: us, client_secret: secret-at-the-organisation, issuer: "https://login.example.org"}
 """
 
-PERSISTENT = ("for good", "while a client", "while a user", "while a realm")
+PERSISTENT = ("for good", "while a client", "while a redirect URI", "while a user", "while a realm")
 
 
 async def every_kind_of_key(

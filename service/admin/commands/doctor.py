@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
@@ -15,8 +14,7 @@ from service.admin.checks import Finding, Level
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
-from service.admin.output import Output
-from service.admin.progress import Advance
+from service.admin.output import Advance, Output
 from service.config.settings import Settings
 from service.config.wiring import choose_durability, make_redis_url
 from service.http_client.client import HttpClient
@@ -79,7 +77,6 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += _or_good("settings", "nothing stands out", checks.look_at_settings(context.settings, os.environ))
     findings += checks.look_at_store_address(make_redis_url(context.settings))
     now_ms = await context.redis.read_clock_ms()
-    findings.append(checks.look_at_interpreter(sys.version_info[:3], now_ms))
     clients = await context.registry.list_clients()
     findings += _or_good("clients", f"{len(clients)}, nothing stands out", checks.look_at_clients(clients, now_ms))
     for name, provider in (await context.registry.list_realms()).items():
