@@ -39,7 +39,7 @@ from service.store.consents import Consents
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
-from service.store.registry import SIGNING_NOTE_SECONDS, RegistryStore
+from service.store.registry import RegistryStore
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
@@ -254,7 +254,6 @@ class Worker:
             self.keep_pending_revocations_run(),
             self.keep_sessions_counted(),
             self.keep_metrics_flushed(),
-            self.keep_signing_key_noted(),
         )
         tasks = [seeding, *(asyncio.create_task(work) for work in works)]
         try:
@@ -266,20 +265,6 @@ class Worker:
             await self.close()
         finally:
             metrics.flush_counts()
-
-    async def keep_signing_key_noted(self) -> None:
-        """Record which key signs, while several are configured, so that `doctor` can count its uses.
-
-        With one key, the records of an earlier change are deleted once. They would be too early at the next change.
-        """
-        is_single = len(self.settings.secret_keys) <= 1
-        while True:
-            with suppress(StoreUnavailable):
-                if is_single:
-                    await self.registry.forget_signing_keys()
-                    return
-                await self.registry.note_signing_key(self.keyring.key_id)
-            await asyncio.sleep(SIGNING_NOTE_SECONDS)
 
     async def keep_metrics_flushed(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -20,14 +19,6 @@ _MAX_CODE_MS: Final = 600_000
 _SPECIFIED_GRACE_MS: Final = 300_000
 _MANY_TRACKED_KEYS: Final = 900_000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
-LAST_MONTHS: Final = {
-    (3, 11): (2027, 10),
-    (3, 12): (2028, 10),
-    (3, 13): (2029, 10),
-    (3, 14): (2030, 10),
-    (3, 15): (2031, 10),
-}
-"""The year and month in which the Python project ends the security releases of each series (PEP 602)."""
 
 
 class Finding(NamedTuple):
@@ -40,22 +31,6 @@ class Finding(NamedTuple):
     level: Level
     subject: str
     says: str
-
-
-def look_at_interpreter(version: tuple[int, int, int], now_ms: int) -> Finding:
-    """Check that the Python project still fixes vulnerabilities of this version of Python.
-
-    Only the series is checked. The newest release of it is not known here, and a distribution may fix an older one.
-    """
-    series, number = version[:2], ".".join(map(str, version))
-    if series not in LAST_MONTHS:
-        return Finding("good", "Python", f"{number}, whose end of security releases this version does not know")
-    year, month = LAST_MONTHS[series]
-    says = f"{number}, whose series has security releases of the Python project until {year}-{month:02}"
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    if (now.year, now.month) <= (year, month):
-        return Finding("good", "Python", says)
-    return Finding("warning", "Python", f"{says} only: use a newer one, unless your distribution still fixes it")
 
 
 def look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:

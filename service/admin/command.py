@@ -66,7 +66,7 @@ class Console(click.Group):
         try:
             sys.exit(super().main(words, *others, **extra | {"standalone_mode": False}))
         except click.Abort:
-            error: click.ClickException = CommandRefused("interrupted; what was shown as done stays done")
+            error: click.ClickException = CommandRefused("Interrupted. Completed steps were not rolled back.")
         except click.ClickException as refusal:
             error = refusal
         if "--json" in words:

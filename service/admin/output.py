@@ -6,7 +6,7 @@ Results go to stdout. Questions, progress and errors go to stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 import msgspec
 
-from service.admin.progress import Advance
 from service.admin.prompts import ask_yes_or_no
 from service.observability.logs import escape_json
 from service.protocol.grammar import make_printable
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from service.admin.printer import Printer
 
 Fields = Mapping[str, Any]
+Advance = Callable[..., None]
+"""Shows how many steps are done, and of how many if that is known."""
 
 UNBOUNDED: Final = 10_000
 """Width in columns of an output that is no terminal, so that no line is broken or cut off."""

@@ -5,7 +5,7 @@ Only `output` imports this module, when it prints one of them: rich takes as lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -13,8 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
-
-from service.admin.progress import Advance
 
 
 class _CountColumn(MofNCompleteColumn):
@@ -49,7 +47,7 @@ class Printer:
         self._print(table, facts)
 
     @contextmanager
-    def showing_progress(self, what: str) -> Iterator[Advance]:
+    def showing_progress(self, what: str) -> Iterator[Callable[..., None]]:
         columns = (SpinnerColumn(), "{task.description}", BarColumn(), _CountColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as bars:
             task = bars.add_task(what, total=None)

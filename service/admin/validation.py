@@ -29,15 +29,18 @@ _SOURCES: Final = {
 }
 """The argument or option of the console behind each field of an entry."""
 
+_CONTROL_CHARACTER: Final = re.compile(r"[\x7f-\x84\x86-\x9f]")
+"""The control characters that YAML permits nowhere."""
+
 _PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
 
 
 def validate_client(**fields: Any) -> Client:
     """Return a client with these fields. Raises WrongInput with every mistake."""
-    # Imported here, like `parse_seed` below: the libraries of hashes and of YAML delay each command by a tenth.
+    # Imported here, like `check_entry` below: the libraries of hashes and of YAML delay each command by a tenth.
     from service.registry.records import make_client
 
-    return make_client(_check("clients", fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
+    return make_client(_check(fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
 
 
 def validate_user(
@@ -46,24 +49,23 @@ def validate_user(
     """Return a user with these fields. Raises WrongInput with every mistake. The realm is not checked."""
     stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "-" * MAX_PASSWORD_CHARACTERS}
     given = {"username": username, "roles": roles, "name": name} | stand_in
-    entry = _check("users", given, UserEntry, min_password_characters)
+    entry = _check(given, UserEntry, min_password_characters)
     return msgspec.structs.replace(entry, realm=realm, password=password)
 
 
-def _check(section: str, fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
-    from service.registry.seed_file.reader import parse_seed
+def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
+    from service.registry.seed_file.reader import check_entry
 
-    given = {name: value for name, value in fields.items() if value is not None}
+    if any(map(_CONTROL_CHARACTER.search, filter(lambda value: isinstance(value, str), fields.values()))):
+        raise WrongInput("expected text without control characters")
     try:
-        seed = parse_seed(msgspec.json.encode({section: [given]}), min_password_characters)
+        # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return check_entry(
+            {name: value for name, value in given.items() if value is not None}, kind, min_password_characters
+        )
     except BadSeed as refusal:
-        if refusal.mistakes[0].startswith("the file: "):  # YAML permits no control characters anywhere
-            raise WrongInput("expected text without control characters") from None
-        mistakes = (_name_source(mistake.removeprefix(f"{section}[0].")) for mistake in refusal.mistakes)
-        raise WrongInput("\n".join(mistakes)) from None
-    (entry,) = getattr(seed, section)
-    assert isinstance(entry, kind)
-    return entry
+        raise WrongInput("\n".join(map(_name_source, refusal.mistakes))) from None
 
 
 def _name_source(mistake: str) -> str:

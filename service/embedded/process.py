@@ -24,7 +24,7 @@ MAX_LOG_BYTES = 10_000_000
 
 
 class StoreFailed(Exception):
-    """Error if the server does not start or does not stay alive. The message is one line."""
+    """Error if the server does not start. The message is one line."""
 
 
 class ServerProcess:
@@ -50,7 +50,10 @@ class ServerProcess:
         deadline = time.monotonic() + LOADING_SECONDS
         while not self._answers():
             if self.process.poll() is not None:
-                raise StoreFailed(f"the embedded store did not start; {self.log_file} ends: {self._last_line()}")
+                cure = "If a later server wrote the data, set REDIS_URL to such a server, or move the data away"
+                raise StoreFailed(
+                    f"the embedded store did not start; {self.log_file} ends: {self._last_line()}. {cure}"
+                )
             if time.monotonic() >= deadline:
                 raise StoreFailed(f"the embedded store does not answer; see {self.log_file}")
             time.sleep(POLL_SECONDS)

@@ -87,8 +87,8 @@ def _serve(command_line: list[str]) -> int:
         settings = load_settings(os.environ)
         if not settings.embedded:
             return _run_workers(arguments, settings, listeners)
-        with _embedded_store(settings) as store:
-            return _run_workers(arguments, settings, listeners) or store.status
+        with _embedded_store(settings):
+            return _run_workers(arguments, settings, listeners)
 
 
 def _say_what_is_used(settings: Settings) -> None:
@@ -116,25 +116,13 @@ class _Listeners:
             listening.close()
 
 
-class _RunningStore:
-    """The exit status of the embedded store. It becomes FAILED when the store is given up, which ends the service."""
-
-    def __init__(self) -> None:
-        self.status = DONE
-
-    def give_up(self, reason: str) -> None:
-        log.error("ending the service", reason=reason)
-        self.status = FAILED
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 @contextlib.contextmanager
-def _embedded_store(settings: Settings) -> Iterator[_RunningStore]:
-    store, running = EmbeddedStore(settings.data_dir, syncs_always=settings.durability.level == "disk"), _RunningStore()
+def _embedded_store(settings: Settings) -> Iterator[None]:
+    store = EmbeddedStore(settings.data_dir, syncs_always=settings.durability.level == "disk")
     try:
         store.claim()
-        store.start(running.give_up)
-        yield running
+        store.start()
+        yield
     finally:
         # A second Ctrl-C must not interrupt the stop of the store.
         _on_signals(_ignore)

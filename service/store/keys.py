@@ -25,7 +25,6 @@
 | pending_sweeps:{registry}       | hash   | while a client's scan is pending     | put_client, delete_client         |
 | pending_realm_sweeps:{registry} | set    | while a realm's scan is pending      | registry                          |
 | pending_revocations:{registry}  | set    | while a user's revocation is pending | registry                          |
-| signing:{registry}              | hash   | for good                             | registry                          |
 | lock:{registry}                 | string | ten seconds, renewed                 | registry                          |
 | lock:{registry}:seed            | string | ten seconds, renewed                 | registry                          |
 | probe:{registry}                | string | ten seconds                          | probe_store                       |
@@ -64,7 +63,6 @@ LASTING_KINDS: Final = frozenset(
         "pending_sweeps",
         "pending_realm_sweeps",
         "pending_revocations",
-        "signing",
     }
 )
 """The kinds of keys that have no time to live. Keys of all other kinds expire."""
@@ -146,7 +144,7 @@ def user_seed_key(shard: str) -> str:
 def registry_key(kind: str, name: str = "") -> str:
     """Return the key of a record that is not a user's.
 
-    `kind` is client, realm, origin, seed, signing, events, pending_…, lock or probe.
+    `kind` is client, realm, origin, seed, events, pending_…, lock or probe.
     """
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 

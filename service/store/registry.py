@@ -22,7 +22,6 @@ from service.store.records import read_json, reading
 from service.store.scripts import load_script
 
 LOCK_SECONDS: Final = 10
-SIGNING_NOTE_SECONDS: Final = 60
 
 _PUT_CLIENT: Final = load_script("put_client")
 _DELETE_CLIENT: Final = load_script("delete_client")
@@ -248,22 +247,6 @@ class RegistryStore:
 
     async def put_seed(self, name: SeedName, applied: str) -> None:
         await self._redis.write("HSET", *_get_seed_field(name), applied)
-
-    async def note_signing_key(self, key_id: str) -> None:
-        """Record that a process signs refresh tokens with this key at present."""
-        await self._redis.write("HSET", registry_key("signing"), key_id, await self._redis.read_clock_ms())
-
-    async def forget_signing_keys(self) -> None:
-        """Forget which keys signed until when. While one key is configured, the times are not kept up to date."""
-        await self._redis.write("DEL", registry_key("signing"))
-
-    async def list_signing_keys(self) -> dict[str, int]:
-        """Return by key id when a process last signed with the key, in milliseconds of Redis's clock.
-
-        The times are kept only while several keys are configured. They may be SIGNING_NOTE_SECONDS too early.
-        """
-        fields = await self._redis.read("HGETALL", registry_key("signing"))
-        return {key_id.decode(): int(ms) for key_id, ms in fields.items()}
 
     async def list_clients(self) -> list[Client]:
         """Return all clients, sorted by client_id."""

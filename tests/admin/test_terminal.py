@@ -126,31 +126,6 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
     assert "Traceback" not in screen
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        (("user", "delete", "alice@example.com"), 1, "no answer to the question; nothing was changed"),
-        (("token", "inspect"), 2, "stdin: expected one line with the token. Type it at a terminal, or pipe it in"),
-        (("hash-secret", "--file", "-"), 2, "stdin: expected one secret a line, and no empty lines"),
-    ],
-)
-def test_a_closed_stdin_answers_nothing(
-    environment: dict[str, str], registry: None, words: tuple[str, ...], status: int, message: str
-) -> None:
-    ended = run_in_shell("<&-", *words, environment=environment)
-
-    assert (ended.returncode, ended.stdout) == (status, "")
-    assert message in ended.stderr
-
-
-def test_without_a_stdout_nothing_is_done(environment: dict[str, str], registry: None) -> None:
-    ended = run_in_shell(">&-", "client", "create", "new-shop", environment=environment)
-    found = run_in_shell("", "client", "show", "new-shop", environment=environment)
-
-    assert (ended.returncode, found.returncode) == (1, 1)
-    assert ended.stderr == "Error: stdout is closed, where the answer should go; nothing was done\n"
-
-
 @pytest.mark.parametrize("words", [("user", "list"), ("user", "list", "--json"), ("client", "list", "--json")])
 def test_nobody_complains_when_the_reader_goes_away(
     environment: dict[str, str], registry: None, words: tuple[str, ...]
@@ -179,34 +154,3 @@ def test_the_other_name_is_the_same_console(environment: dict[str, str], registr
     )
 
     assert '"client_id":"web-shop"' in listed.stdout
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        (
-            ("",),
-            [
-                *("client", "doctor", "events", "hash-secret", "realm", "revoke-all"),
-                *("seed", "session", "stats", "token", "user"),
-            ],
-        ),
-        (("client", "rotate-secret", "w"), ["web-shop"]),
-        (("client", "create", "x", "--grant-type", "p"), ["password"]),
-    ],
-)
-def test_the_shell_can_complete(
-    environment: dict[str, str], registry: None, typed: tuple[str, ...], offered: list[str]
-) -> None:
-    completion_request = {
-        "_TOKEN_SERVICE_ADMIN_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(("token-service-admin", *typed)),
-        "COMP_CWORD": str(len(typed)),
-    }
-
-    completed = subprocess.run(
-        [ADMIN], env=plain_environment() | environment | completion_request, capture_output=True, check=True, text=True
-    )
-
-    assert [line.partition(",")[2] for line in completed.stdout.splitlines()] == offered
-    assert completed.stderr == ""

@@ -121,7 +121,6 @@ async def test_the_service_uses_all_that_it_was_granted(
             await make_code(worker)
             await PHONE_APP.log_in(http, ALICE)
             await change_seed(worker)
-            await worker.registry.note_signing_key("AAAA")
             assert await worker.external_logins.take("state", 60_000)
             await estimate_session_count(worker.redis)
             await revoke_nothing(worker.redis, store)

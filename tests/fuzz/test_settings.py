@@ -19,7 +19,6 @@ from service.admin.validation import validate_client, validate_user
 from service.config.parsers import parse_duration_or_zero_ms
 from service.config.reading import BadSettings
 from service.config.settings import SETTINGS, load_settings
-from service.embedded.binary import parse_release
 from service.gateway.lookup import _parse_url
 from service.redis_client.url import parse_redis_url, without_password
 from service.serving.arguments import BadArguments, parse_arguments
@@ -199,15 +198,6 @@ def test_what_the_console_is_told_is_an_entry_or_wrong_input(name: str, shown: s
         validate_client(client_id=name, client_name=shown, redirect_uris=[item], scope=item, grant_types=[item])
     with suppress(WrongInput, UnicodeEncodeError):
         validate_user("main", name, item, (shown,), shown, 8)
-
-
-@pytest.mark.fuzzes("binary.parse_release")
-@given(bent_text("redis 7.0.15", "valkey 9.1.2"))
-@example("redis 7.0." + "9" * 5000)
-def test_a_release_is_read_or_none(words: str) -> None:
-    release = parse_release(words)
-
-    assert release is None or parse_release(str(release)) == release
 
 
 def test_long_addresses_take_no_time() -> None:

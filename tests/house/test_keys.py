@@ -67,8 +67,6 @@ async def every_kind_of_key(
     yield "a check under way"
     await find_obstacle(worker.redis)
     yield "a probe"
-    await worker.registry.note_signing_key(worker.keyring.key_id)
-    yield "the note of a signing key"
     await worker.event_stream.append([b"{}"], [b"{}"])
     yield "security events"
     with pytest.raises(StoreUnavailable):

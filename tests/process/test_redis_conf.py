@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
     embedded = EmbeddedStore(tmp_path_factory.mktemp("redis_conf"))
     try:
         embedded.claim()
-        embedded.start(lambda reason: None)
+        embedded.start()
         with redis.Redis(unix_socket_path=str(embedded.socket_path), decode_responses=True) as client:
             yield client
     finally:

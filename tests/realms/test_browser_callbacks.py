@@ -31,7 +31,7 @@ from tests.realms.login_steps import (
     with_query,
 )
 from tests.support.browser import Browser, assert_refused, assert_sent_back, authorization_response, is_consent_page
-from tests.support.fake_provider import CLIENT_SECRET, OPENID_METADATA, TOKEN, FakeProvider, Held, Reply
+from tests.support.fake_provider import OPENID_METADATA, TOKEN, FakeProvider, Held, Reply
 
 pytestmark = pytest.mark.usefixtures("no_secret_leaks")
 
@@ -66,39 +66,10 @@ def redirects(**changes: object) -> ProviderChange:
     "fault",
     [
         fault_case("the organisation denies", redirects(code=None, error="access_denied"), "", "access_denied"),
-        fault_case(
-            "it is not available",
-            redirects(code=None, error="temporarily_unavailable"),
-            "with the error temporarily_unavailable",
-        ),
         fault_case("it has an error", redirects(code=None, error="server_error"), "with the error server_error"),
-        fault_case(
-            "it wants another scope", redirects(code=None, error="invalid_scope"), "with the error invalid_scope"
-        ),
-        fault_case(
-            "an error that is no code",
-            redirects(code=None, error=f"x\nerror {CLIENT_SECRET}"),
-            "with the error (not a code)",
-        ),
         fault_case("another issuer", redirects(iss=OTHER_ISSUER), "from another issuer"),
-        fault_case("an issuer with a slash more", lambda it: redirects(iss=f"{it.url}/")(it), "from another issuer"),
-        fault_case(
-            "a denial of another issuer",
-            redirects(code=None, error="access_denied", iss=OTHER_ISSUER),
-            "from another issuer",
-        ),
         fault_case("no issuer where one is promised", redirects(iss=None), "does not say who it comes from"),
-        fault_case(
-            "a denial without an issuer where one is promised",
-            redirects(code=None, error="access_denied", iss=None),
-            "does not say who it comes from",
-        ),
-        fault_case("a code and an error", redirects(error="server_error"), "with the error server_error"),
-        fault_case("a code and a denial", redirects(error="access_denied"), "with the error access_denied"),
         fault_case("neither a code nor an error", redirects(code=None), "neither a code nor an error"),
-        fault_case("an empty code", redirects(code=""), "neither a code nor an error"),
-        fault_case("a code with a line end", redirects(code="a\nb"), "neither a code nor an error"),
-        fault_case("a code that is not ASCII", redirects(code="ä"), "neither a code nor an error"),
     ],
 )
 async def test_a_redirect_that_brings_no_login(
@@ -117,9 +88,7 @@ async def test_a_redirect_that_brings_no_login(
     await assert_healthy(register_realm, provider, browser)
 
 
-@pytest.mark.parametrize(
-    "more", ["code=x", "code=", "error=server_error&error=access_denied", "code=%ff", "iss=x", "iss=%"]
-)
+@pytest.mark.parametrize("more", ["code=x", "iss=%"])
 async def test_a_parameter_that_stands_twice_or_cannot_be_read(
     provider: FakeProvider,
     browser: Browser,
@@ -136,40 +105,17 @@ async def test_a_parameter_that_stands_twice_or_cannot_be_read(
     await assert_healthy(register_realm, provider, browser)
 
 
-async def test_no_issuer_where_none_is_promised_is_no_trouble(
-    provider: FakeProvider, browser: Browser, cep: None
-) -> None:
-    provider.metadata = {"authorization_response_iss_parameter_supported": None}
-    provider.redirect = {"iss": None}
-    assert is_consent_page(await log_in_through_cep(browser, ASK))
-
-    provider.redirect = {"iss": OTHER_ISSUER}
-    other = Browser(browser.http)
-    assert_login_failed(await log_in_through_cep(other, ASK), other, "temporarily_unavailable")
-
-
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-10.12-csrf-as-a-client")
 @pytest.mark.parametrize(
     "state",
-    [None, "", "x", "A" * 400, "tspl1_000" + "A" * 44, "\x00", "ä", "x" * 2000],
-    ids=["none", "empty", "x", "unknown", "of another kind", "a control character", "not ASCII", "long"],
+    [None, "A" * 400, "tspl1_000" + "A" * 44],
+    ids=["none", "unknown", "of another kind"],
 )
 async def test_a_state_that_is_not_known_leads_nowhere(
     provider: FakeProvider, browser: Browser, cep: None, state: str | None
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
     assert_refused(await open_callback(browser, with_query(path, state=state)), *EXPIRED)
-
-    assert provider.calls(TOKEN) == []
-    assert is_consent_page(await open_callback(browser, path))
-
-
-@pytest.mark.parametrize("more", ["state=x", "state=", "state=%ff"])
-async def test_a_state_that_stands_twice_is_none(
-    provider: FakeProvider, browser: Browser, cep: None, more: str
-) -> None:
-    path = await log_in_at_provider(await start_login(browser, ASK))
-    assert_refused(await open_callback(browser, f"{path}&{more}"), *EXPIRED)
 
     assert provider.calls(TOKEN) == []
     assert is_consent_page(await open_callback(browser, path))
@@ -203,7 +149,7 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
     assert_login_failed(await open_callback(browser, with_query(path, code=code)), browser, "access_denied")
 
 
-@pytest.mark.parametrize("destination", ["image", "iframe", "script", "empty"])
+@pytest.mark.parametrize("destination", ["image", "empty"])
 async def test_a_callback_that_is_no_page_uses_nothing_up(
     provider: FakeProvider, browser: Browser, cep: None, destination: str
 ) -> None:
@@ -294,19 +240,6 @@ async def test_of_many_callbacks_with_one_state_one_gets_through(
             assert_refused(response, *EXPIRED)
     assert len(provider.calls(TOKEN)) == 1
     assert is_consent_page(await browser.open(ASK))
-
-
-async def test_many_logins_of_one_browser_at_once_are_each_their_own(
-    provider: FakeProvider, browser: Browser, cep: None
-) -> None:
-    """Tabs that a browser restores each have their own state, nonce and verifier."""
-    await start_login(browser, ASK)
-    places = await asyncio.gather(*(start_login(browser, ASK) for _ in range(CONTENDERS // 2)))
-    paths = [await log_in_at_provider(place) for place in places]
-    responses = await asyncio.gather(*(open_callback(browser, path) for path in paths))
-
-    assert len({request.form["code_verifier"] for request in provider.calls(TOKEN)}) == len(paths)
-    assert all(is_consent_page(response) for response in responses)
 
 
 @pytest.mark.clause("decided-i6-pending-login-expires", "decided-external-state")

@@ -167,7 +167,7 @@ async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_ver
     assert not {"cookie", "origin", "referer"} & request.headers.keys()
 
 
-@pytest.mark.parametrize("secret", [CLIENT_SECRET, "a secret: with 100% + signs & =", "~-._*"])
+@pytest.mark.parametrize("secret", [CLIENT_SECRET, "a secret: with 100% + signs & ="])
 async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in_a_form(
     browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, secret: str
 ) -> None:
@@ -184,7 +184,7 @@ async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in
     assert not {"client_id", "client_secret"} & request.form.keys()
 
 
-@pytest.mark.parametrize("methods", [["client_secret_post"], ["private_key_jwt", "client_secret_post"]])
+@pytest.mark.parametrize("methods", [["client_secret_post"]])
 async def test_the_secret_stands_in_the_body_where_the_provider_takes_it_nowhere_else(
     browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, methods: list[str]
 ) -> None:
@@ -197,16 +197,6 @@ async def test_the_secret_stands_in_the_body_where_the_provider_takes_it_nowhere
     assert is_consent_page(page)
     assert (request.form["client_id"], request.form["client_secret"]) == (CLIENT_ID, CLIENT_SECRET)
     assert "authorization" not in request.headers
-
-
-@pytest.mark.parametrize("methods", [None, ["client_secret_post", "client_secret_basic"]])
-async def test_the_secret_goes_by_basic_wherever_that_is_taken(
-    browser: Browser, cep: None, provider: FakeProvider, methods: list[str] | None
-) -> None:
-    provider.metadata = {"token_endpoint_auth_methods_supported": methods}
-
-    assert is_consent_page(await log_in_through_cep(browser))
-    assert "client_secret" not in provider.calls(TOKEN)[0].form
 
 
 async def test_without_a_secret_the_service_only_names_itself(
@@ -283,18 +273,8 @@ async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
     assert len(provider.calls(USERINFO)) == 1
 
 
-async def test_a_claim_that_the_id_token_has_is_not_asked_for_again(
-    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
-) -> None:
-    await register_realm(username_claim="email")
-    provider.userinfo = {"email": "somebody@else.example"}
-
-    assert (await log_in(http, browser))["username"] == EMAIL
-    assert not provider.calls(USERINFO)
-
-
 @pytest.mark.clause("decided-external-username")
-@pytest.mark.parametrize("number", [4711, 0, 2**63, 10**30])
+@pytest.mark.parametrize("number", [4711, 10**30])
 @pytest.mark.parametrize("source", ["openid email", "email"])
 async def test_the_digits_of_a_number_are_a_name(
     browser: Browser,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -21,13 +19,10 @@ from tests.realms.failing_logins import (
     claims,
     fault_case,
     logged_faults,
-    tokens_are,
 )
 from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
 from tests.support.browser import Browser, Page, is_consent_page
 from tests.support.fake_provider import (
-    CLAIMS,
-    CLIENT_SECRET,
     INTROSPECT,
     KEYS,
     OPENID_METADATA,
@@ -35,12 +30,9 @@ from tests.support.fake_provider import (
     USERINFO,
     Answer,
     Drop,
-    Endless,
     FakeProvider,
     Hang,
-    Raw,
     Reply,
-    Slowly,
     running_provider,
 )
 
@@ -71,26 +63,8 @@ ASKED: Mapping[str, Mapping[str, object]] = {
 
 
 NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
-    "500": (Reply(500, b"an error"), "status 500"),
-    "500 with what would be right": (Reply(500, {"sub": "x", "active": True, "access_token": "x"}), "status 500"),
-    "201": (Reply(201, {"sub": "x", "active": True, "access_token": "x"}), "status 201"),
-    "204": (Reply(204), "status 204"),
     "a page": (Reply(200, b"<!doctype html><title>Sign in</title>"), "not JSON"),
-    "nothing": (Reply(200), "not JSON"),
-    "null": (Reply(200, b"null"), "not JSON"),
-    "a list": (Reply(200, b"[{}]"), "not JSON"),
-    "brackets without end": (Reply(200, b"[" * 200_000), "not JSON"),
-    "not UTF-8": (Reply(200, b'{"sub":"\xff","access_token":"x"}'), "not JSON"),
-    "two answers in one": (Reply(200, b"{}{}"), "not JSON"),
-    "half an answer": (Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}"), "broke off"),
-    "no HTTP": (Raw(b"SSH-2.0-OpenSSH\r\n"), "broke off"),
-    "bad chunks": (Raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}"), "broke off"),
     "a connection that ends": (Drop(), "broke off"),
-    "more than anybody would read": (Endless(), "longer than"),
-    "a head without end": (Endless(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 100), "broke off"),
-    "packed": (Reply(200, gzip.compress(json.dumps(CLAIMS).encode()), {"content-encoding": "gzip"}), "it packs"),
-    "our secret as an error": (Raw(f"HTTP/1.1 200 OK\r\n{CLIENT_SECRET}\r\n\r\n".encode()), "broke off"),
-    "our secret as an answer": (Reply(200, CLIENT_SECRET.encode()), "not JSON"),
 }
 
 
@@ -105,28 +79,19 @@ async def test_an_answer_that_is_none(assert_fault: AssertFault, provider: FakeP
 
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("path", ASKED)
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(Hang(), id="never"),
-        pytest.param(Slowly(Reply(200, b"{}"), pause_seconds=0.1), id="letter by letter"),
-        pytest.param(Endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), id="always about to"),
-    ],
-)
 async def test_an_answer_that_does_not_come_in_time(
-    assert_fault: AssertFault, time_passes_while_waiting: None, path: str, answer: Answer
+    assert_fault: AssertFault, time_passes_while_waiting: None, path: str
 ) -> None:
-    await assert_fault(Fault(answers(path, answer), "no answer within 5 s", entry=ASKED[path]))
+    await assert_fault(Fault(answers(path, Hang()), "no answer within 5 s", entry=ASKED[path]))
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", ASKED)
-@pytest.mark.parametrize("status", [302, 307])
-async def test_no_redirect_is_followed(assert_fault: AssertFault, path: str, status: int) -> None:
+async def test_no_redirect_is_followed(assert_fault: AssertFault, path: str) -> None:
     """A redirect would send the code, the token or the secret to another address."""
     async with running_provider() as elsewhere:
-        moved = Reply(status, headers={"location": elsewhere.url + path})
-        await assert_fault(Fault(answers(path, moved), f"status {status}", entry=ASKED[path]))
+        moved = Reply(307, headers={"location": elsewhere.url + path})
+        await assert_fault(Fault(answers(path, moved), "status 307", entry=ASKED[path]))
         assert elsewhere.requests == []
 
 
@@ -161,10 +126,6 @@ async def test_a_provider_that_is_away_when_a_browser_comes_back(
     await assert_healthy(register_realm, provider, browser)
 
 
-def publishes_no_source(provider: FakeProvider) -> None:
-    provider.metadata = {"userinfo_endpoint": None, "introspection_endpoint": None, "jwks_uri": None}
-
-
 def refuses(path: str, status: int, body: Mapping[str, object]) -> ProviderChange:
     return answers(path, Reply(status, body))
 
@@ -176,42 +137,16 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> ProviderChang
     "fault",
     [
         fault_case("metadata of another issuer", metadata_say(issuer=OTHER_ISSUER), "that of the issuer"),
-        fault_case("metadata of nobody", metadata_say(issuer=None), "not JSON of the form"),
-        fault_case("metadata of a number", metadata_say(issuer=7), "not JSON of the form"),
-        fault_case(
-            "metadata without an authorization endpoint", metadata_say(authorization_endpoint=None), "names no auth"
-        ),
-        fault_case("metadata without a token endpoint", metadata_say(token_endpoint=None), "names no auth"),
-        fault_case("metadata without a source of who it is", publishes_no_source, "no way to learn who"),
         fault_case(
             "a token endpoint without TLS", metadata_say(token_endpoint="http://org.example/"), "not one to speak to"
         ),
-        fault_case(
-            "a login page that is a script", metadata_say(authorization_endpoint="javascript:x"), "not one to speak"
-        ),
         fault_case("no metadata anywhere", answers(OPENID_METADATA, Reply(404)), "publishes no metadata"),
-        fault_case("a token of another type", tokens_are(token_type="mac"), "no bearer token"),
-        fault_case("a token bound to a key", tokens_are(token_type="DPoP"), "no bearer token"),
-        fault_case("a token of no type", tokens_are(token_type=None), "not JSON of the form"),
-        fault_case("no access token", tokens_are(access_token=None), "not JSON of the form"),
-        fault_case("an empty access token", tokens_are(access_token=""), "no bearer token"),
-        fault_case("an access token with a line end", tokens_are(access_token="a\r\nx: y"), "no bearer token"),
-        fault_case("an access token that is a number", tokens_are(access_token=7), "not JSON of the form"),
         fault_case("the code is refused", refuses(TOKEN, 400, {"error": "invalid_grant"}), "", "access_denied"),
-        fault_case(
-            "the request is refused", refuses(TOKEN, 400, {"error": "invalid_request"}), "error invalid_request"
-        ),
         fault_case(
             "our secret is refused",
             lambda _: None,
             "the error invalid_client",
             entry={"client_secret": "another secret"},
-        ),
-        fault_case("too many requests", refuses(TOKEN, 429, {"error": "slow down"}), "error too_many_requests"),
-        fault_case("a refusal that is no code", refuses(TOKEN, 400, {"error": CLIENT_SECRET}), "error (not a code)"),
-        fault_case("a refusal without a code", refuses(TOKEN, 400, {}), "not JSON of the form"),
-        fault_case(
-            "a refusal with status 200", refuses(TOKEN, 200, {"error": "invalid_grant"}), "not JSON of the form"
         ),
         fault_case(
             "userinfo of somebody else",
@@ -220,34 +155,9 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> ProviderChang
             entry={"username_claim": "email"},
         ),
         fault_case(
-            "userinfo of nobody",
-            lambda it: (it.id_token_claims.update(email=None), it.userinfo.update(sub=None))[0],
-            "another user",
-            entry={"username_claim": "email"},
-        ),
-        fault_case("a token that userinfo does not know", refuses(USERINFO, 401, {}), "status 401", entry=BY_USERINFO),
-        fault_case(
             "a token that is not active",
             lambda it: it.introspection.update(active=False),
             "not active",
-            entry=BY_INTROSPECTION,
-        ),
-        fault_case(
-            "a token of which that is not said",
-            lambda it: it.introspection.update(active=None),
-            "not active",
-            entry=BY_INTROSPECTION,
-        ),
-        fault_case(
-            "a token of which it is said in words",
-            lambda it: it.introspection.update(active="true"),
-            "not active",
-            entry=BY_INTROSPECTION,
-        ),
-        fault_case(
-            "our secret is refused at introspection",
-            refuses(INTROSPECT, 401, {"error": "invalid_client"}),
-            "status 401",
             entry=BY_INTROSPECTION,
         ),
     ],
@@ -258,17 +168,7 @@ async def test_a_provider_that_is_not_in_order(assert_fault: AssertFault, fault:
 
 NO_NAMES = {
     "missing": None,
-    "empty": "",
-    "too long": "z" * 256,
     "with a line end": "zoe\n",
-    "with a line end inside": "zoe\r\nX: y",
-    "with a control character": "zoe\x00",
-    "true": True,
-    "false": False,
-    "a list": ["zoe"],
-    "an object": {"name": "zoe"},
-    "not whole": 1.5,
-    "a number that is too long": 10**300,
 }
 
 
@@ -282,7 +182,7 @@ async def test_a_claim_that_is_no_name(assert_fault: AssertFault, entry: Mapping
 
 
 @pytest.mark.clause("decided-external-username")
-@pytest.mark.parametrize("name", ["z", "z" * 255, "zoe:zoe", "zoe zoe", "Zoë \U0001d4b5", "-", "*"])
+@pytest.mark.parametrize("name", ["z" * 255, "Zoë \U0001d4b5"])
 async def test_a_claim_that_is_an_unusual_name(provider: FakeProvider, browser: Browser, cep: None, name: str) -> None:
     provider.claims["sub"] = name
     page = await log_in_through_cep(browser, ASK)
@@ -292,14 +192,11 @@ async def test_a_claim_that_is_an_unusual_name(provider: FakeProvider, browser: 
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "decided-external-username")
-@pytest.mark.parametrize("verified", [False, "false", "", 0, None], ids=repr)
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 async def test_an_address_that_the_provider_does_not_call_verified(
-    assert_fault: AssertFault, entry: Mapping[str, object], verified: object
+    assert_fault: AssertFault, entry: Mapping[str, object]
 ) -> None:
-    await assert_fault(
-        Fault(claims(email_verified=verified), "", "access_denied", {**entry, "username_claim": "email"})
-    )
+    await assert_fault(Fault(claims(email_verified=False), "", "access_denied", {**entry, "username_claim": "email"}))
 
 
 @pytest.mark.clause("decided-external-username")

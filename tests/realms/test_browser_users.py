@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import httpx2
 import pytest
@@ -23,7 +22,6 @@ from tests.realms.login_steps import (
     start_login,
 )
 from tests.support.browser import (
-    CONSENT,
     SESSIONS,
     SWITCH,
     Browser,
@@ -108,14 +106,6 @@ async def test_who_has_none_of_the_roles_is_denied(
     )  # otherwise single sign-on would return the same user
 
 
-async def test_who_is_listed_gets_in_where_nobody_else_does(
-    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm
-) -> None:
-    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=[])
-
-    assert (await log_in(http, browser))["username"] == SUB
-
-
 @pytest.mark.clause("decided-disabled-user")
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_a_disabled_user_is_denied_though_the_provider_lets_them_in(
@@ -178,12 +168,6 @@ async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser
     assert page_text("consent.realm_main") not in page.text
 
 
-async def test_a_realm_without_a_name_is_called_by_its_own(browser: Browser, register_realm: RegisterRealm) -> None:
-    await register_realm(name=None)
-
-    assert " cep " in Page(await log_in_through_cep(browser)).text
-
-
 async def test_the_name_in_the_registry_goes_before_the_providers(
     browser: Browser, register_realm: RegisterRealm
 ) -> None:
@@ -193,7 +177,7 @@ async def test_the_name_in_the_registry_goes_before_the_providers(
     assert ("Zoë of ours" in page.text, NAME in page.text) == (True, False)
 
 
-@pytest.mark.parametrize("name", [None, "", 7, True, ["Zoë"], "Zoë\nExample", "Zoë\r", "\x00", "z" * 256])
+@pytest.mark.parametrize("name", [None, 7, "Zoë\nExample"])
 async def test_a_name_that_cannot_be_shown_is_left_out(
     browser: Browser, cep: None, provider: FakeProvider, name: object
 ) -> None:
@@ -243,19 +227,6 @@ async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: Non
 
     assert is_consent_page(await browser.open(ASK_CEP))
     assert provider.requests == []
-
-
-async def test_who_does_not_stay_has_a_cookie_that_ends_with_the_browser(browser: Browser, cep: None) -> None:
-    path = await log_in_at_provider(await start_login(browser))
-    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
-    response = await browser.http.get(path, headers={"cookie": cookies})
-    (cookie,) = response.headers.get_list("set-cookie")
-
-    assert (response.status_code, response.content) == (303, b"")
-    assert response.headers["location"].startswith(f"{CONSENT}?request=")
-    assert cookie.startswith("ts_session=")
-    assert {"httponly", "samesite=lax"} <= set(cookie.lower().split("; "))
-    assert not re.search("max-age|expires", cookie.lower())
 
 
 @pytest.mark.clause("decided-realm-choice")
@@ -352,14 +323,6 @@ async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, 
 
     assert page_text("login.notice_login_not_admitted") in Page(page).text
     assert query_of(await choose_cep(browser, page))["prompt"] == "login"
-
-
-async def test_an_id_token_may_carry_the_certificates_of_its_key(
-    browser: Browser, cep: None, provider: FakeProvider
-) -> None:
-    provider.id_token_header = {"x5c": ["A" * 4000]}
-
-    assert is_consent_page(await log_in_through_cep(browser))
 
 
 async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(

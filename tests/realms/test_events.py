@@ -7,18 +7,14 @@ import io
 import httpx2
 import pytest
 
-from service.protocol.user import User
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
 from tests.realms.login_steps import (
-    choose_cep,
-    log_in_at_provider,
     log_in_through_cep,
     log_in_with_password,
-    open_callback,
 )
-from tests.support.browser import SESSIONS, Browser
+from tests.support.browser import Browser
 from tests.support.clients_and_users import PHONE_APP
 from tests.support.events import events_of
 from tests.support.fake_provider import CLAIMS, PASSWORD, USERNAME, FakeProvider
@@ -36,15 +32,6 @@ async def test_a_login_there_is_told_with_the_name_that_the_provider_gave(
     assert events_of(json_logs) == [("login_succeeded", AT_CEP | {"username": CLAIMS["sub"]})]
 
 
-async def test_a_login_for_the_sessions_names_no_client(cep: None, browser: Browser, json_logs: io.StringIO) -> None:
-    page = await browser.open(SESSIONS)
-    await open_callback(browser, await log_in_at_provider(await choose_cep(browser, page)))
-
-    assert events_of(json_logs) == [
-        ("login_succeeded", {"username": CLAIMS["sub"], "realm": "cep", "address": ADDRESS})
-    ]
-
-
 @pytest.mark.clause("decided-typed-names-not-recorded")
 async def test_a_login_that_the_provider_denies_is_told(
     cep: None, provider: FakeProvider, browser: Browser, json_logs: io.StringIO
@@ -53,16 +40,6 @@ async def test_a_login_that_the_provider_denies_is_told(
     await log_in_through_cep(browser)
 
     assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "organisation_denied"})]
-
-
-async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
-    cep: None, worker: Worker, browser: Browser, json_logs: io.StringIO
-) -> None:
-    """The provider named a user whose record here is disabled, so no user logged in."""
-    await worker.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
-    await log_in_through_cep(browser)
-
-    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "user_not_admitted"})]
 
 
 @pytest.mark.clause("decided-typed-names-not-recorded")

@@ -79,7 +79,7 @@ def test_a_token_under_a_secret_that_others_know_is_refused() -> None:
         refuse(f"{signed}.{encode(hmac.digest(secret, signed.encode(), 'sha256'))}", keys)
 
 
-@pytest.mark.parametrize("algorithm", ["RS1", "ES256K", "Ed448", "RS257", "", 7, None, ["RS256"], {}])
+@pytest.mark.parametrize("algorithm", ["RS1", "ES256K", 7, None])
 def test_an_algorithm_that_is_not_listed_is_refused(algorithm: object) -> None:
     header = {"alg": algorithm, "kid": "RSA"}
     refuse(sign_raw(json.dumps(header).encode(), json.dumps(CLAIMS).encode()))
@@ -119,7 +119,7 @@ def test_a_token_of_which_a_part_was_changed_is_refused(part: int) -> None:
     refuse(".".join(worker))
 
 
-@pytest.mark.parametrize("text", ["", ".", "..", "...", "x", "x.y.z", "ä.ö.ü", "\ud800", "a" * 200_000, "e30.e30.e30"])
+@pytest.mark.parametrize("text", ["", "..", "x.y.z", "\ud800", "a" * 200_000])
 def test_what_is_no_token_is_refused(text: str) -> None:
     refuse(text)
 
@@ -196,23 +196,11 @@ def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
     [
         pytest.param({"kty": "AKP", "alg": "ML-DSA-44", "pub": "x", "kid": "x"}, id="an unknown kind"),
         pytest.param({"kty": ["RSA"]}, id="a kind that is no text"),
-        pytest.param({"kid": "x"}, id="no kind"),
-        pytest.param({"kty": "RSA", "kid": "x"}, id="no parts"),
         pytest.param({"kty": "RSA", "n": "!", "e": "AQAB"}, id="parts that cannot be read"),
-        pytest.param({"kty": "RSA", "n": 7, "e": 7}, id="parts that are no text"),
-        pytest.param({"kty": "RSA", "n": "", "e": ""}, id="empty parts"),
         pytest.param({"kty": "RSA", "n": encode(b"\xff" * 64), "e": "AQAB"}, id="a key too short to trust"),
         pytest.param({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, id="a point off its curve"),
-        pytest.param({"kty": "EC", "crv": "P-257", "x": "AA", "y": "AA"}, id="an unknown curve"),
-        pytest.param({"kty": "OKP", "crv": "Ed25519", "x": "AA"}, id="a short key"),
         pytest.param({"kty": "oct", "k": "AA"}, id="a secret"),
-        pytest.param({"kty": "oct", "k": ""}, id="an empty secret"),
-        pytest.param({"kty": "RSA", "use": "x", "key_ops": ["verify"]}, id="an unknown use"),
         pytest.param(None, id="null"),
-        pytest.param("x", id="text"),
-        pytest.param("-----BEGIN PUBLIC KEY-----", id="PEM"),
-        pytest.param(7, id="a number"),
-        pytest.param([], id="a list"),
     ],
 )
 def test_a_key_that_cannot_be_used_is_no_trouble_beside_one_that_can(stranger: object) -> None:
@@ -238,9 +226,6 @@ def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
         {},
         {"keys": []},
         {"keys": None},
-        {"keys": {}},
-        {"keys": "RSA"},
-        {"keys": 7},
         pytest.param({"keys": {"RSA": dict(make_key("RSA").as_dict(private=False))}}, id="a mapping of keys"),
         {"keys": [None]},
         {"keys": [{"kty": "AKP"}]},
@@ -257,7 +242,7 @@ def test_a_set_without_a_key_is_a_misanswer(content: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["iss", "sub", "aud", "exp", "iat"])
-@pytest.mark.parametrize("value", ["missing", None, "", [], {}, True, ["x"], {"x": 1}], ids=repr)
+@pytest.mark.parametrize("value", ["missing", None, {"x": 1}], ids=repr)
 def test_a_claim_that_must_be_there_is_there_and_of_its_type(name: str, value: object) -> None:
     claims = {**CLAIMS, name: value}
     if value == "missing":

@@ -38,10 +38,8 @@ from tests.support.fake_provider import (
     USERNAME,
     Answer,
     Drop,
-    Endless,
     FakeProvider,
     Hang,
-    Raw,
     Reply,
     running_provider,
 )
@@ -161,19 +159,7 @@ async def test_capitals_do_not_lead_round_the_record_of_a_user(
 
 
 NONSENSE: dict[str, Answer] = {
-    "500": Reply(500),
-    "502 with tokens": Reply(502, {"access_token": "t", "token_type": "Bearer"}),
-    "201": Reply(201, {"access_token": "t", "token_type": "Bearer"}),
-    "204": Reply(204),
-    "an empty body": Reply(200),
     "no JSON": Reply(200, b"<html>Welcome</html>", {"content-type": "text/html"}),
-    "no object": Reply(200, b'["access_token"]'),
-    "deep JSON": Reply(200, b"[" * 100_000),
-    "no HTTP": Raw(b"220 mail.org.example ESMTP\r\n"),
-    "a head without end": Endless(head=b"HTTP/1.1 200 OK\r\nx: ", chunk=b"x" * 4096),
-    "half of the body": Raw(b'HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"access_token"'),
-    "a huge answer": Endless(),
-    "a packed answer": Reply(200, b"\x1f\x8b", {"content-encoding": "gzip"}),
     "a dropped connection": Drop(),
 }
 
@@ -230,25 +216,23 @@ async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
 
 
 @pytest.mark.clause("decided-external-realm-down")
-@pytest.mark.parametrize("host", ["nobody.invalid", "x" * 64 + ".invalid", "a..invalid", "xn--.invalid", "[::1]"])
+@pytest.mark.parametrize("host", ["nobody.invalid", "a..invalid"])
 async def test_a_host_that_leads_nowhere_is_an_outage(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, host: str
 ) -> None:
     """A metadata document may contain a host that is not a valid name."""
-    scheme = "http" if host == "[::1]" else "https"
-    provider.metadata["token_endpoint"] = f"{scheme}://{host}:{free_port()}/token"
+    provider.metadata["token_endpoint"] = f"https://{host}:{free_port()}/token"
 
     assert_provider_unavailable(await log_in(http))
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
 async def test_a_redirect_is_not_followed_and_takes_no_password_along(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, path: str, status: int
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, path: str
 ) -> None:
     async with running_provider() as another:
-        provider.answer(path, Reply(status, headers={"location": another.url + path}))
+        provider.answer(path, Reply(307, headers={"location": another.url + path}))
 
         assert_provider_unavailable(await log_in(http))
 
@@ -258,21 +242,14 @@ async def test_a_redirect_is_not_followed_and_takes_no_password_along(
 
 REFUSALS_OF_OURS = {
     "our secret is wrong": (401, {"error": "invalid_client"}),
-    "our secret is wrong, as 400": (400, {"error": "invalid_client"}),
     "no password grant there": (400, {"error": "unsupported_grant_type"}),
-    "none for us": (400, {"error": "unauthorized_client"}),
-    "another scope": (400, {"error": "invalid_scope"}),
-    "a malformed request": (400, {"error": "invalid_request"}),
     "too many requests": (429, {"error": "invalid_grant"}),
 }
 
 
 REFUSALS_OF_A_LOGIN = {
     "an error of its own": (400, {"error": "consent_required"}),
-    "no code at all": (400, {"error": "Wrong password for zoe!"}),
-    "an error without a name": (400, {"message": "no"}),
     "a 403": (403, {"error": "access_denied"}),
-    "a 404": (404, {"error": "not_found"}),
 }
 
 
@@ -309,27 +286,11 @@ async def test_a_secret_of_ours_that_the_provider_does_not_know_is_told_to_the_o
 
 
 UNBELIEVABLE: dict[str, dict[str, dict[str, object]]] = {
-    "no access token": {"token_response": {"access_token": None}},
-    "an access token that no header can carry": {"token_response": {"access_token": "a\r\nb"}},
-    "another type of token": {"token_response": {"token_type": "mac"}},
-    "no type of token": {"token_response": {"token_type": None}},
     "an ID token that is none": {"token_response": {"id_token": "x"}},
-    "an ID token of another type": {"token_response": {"id_token": 7}},
     "no claim": {"claims": {"sub": None}},
-    "an empty claim": {"claims": {"sub": ""}},
-    "a claim that is a list": {"claims": {"sub": [SUB]}},
-    "a claim over 255 characters": {"claims": {"sub": "x" * 256}},
-    "half of a character": {"claims": {"sub": "\ud800"}},
-    "a claim with a line end": {"claims": {"sub": "zoe\nadmin"}},
-    "another issuer": {"id_token_claims": {"iss": "https://evil.example"}},
     "another audience": {"id_token_claims": {"aud": "another client"}},
-    "an old ID token": {"id_token_claims": {"exp": 1}},
-    "no time of issue": {"id_token_claims": {"iat": None}},
-    "another key": {"id_token_header": {"kid": "another"}},
     "metadata of another issuer": {"metadata": {"issuer": "https://evil.example"}},
-    "metadata without a token endpoint": {"metadata": {"token_endpoint": None}},
     "metadata that leads to plain HTTP elsewhere": {"metadata": {"token_endpoint": "http://evil.example/token"}},
-    "metadata with an address that is no text": {"metadata": {"token_endpoint": ["https://evil.example"]}},
 }
 
 

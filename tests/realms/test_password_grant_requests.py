@@ -12,11 +12,10 @@ import yaml
 
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
-from tests.realms.login_steps import RegisterRealm, log_in_with_password
+from tests.realms.login_steps import log_in_with_password
 from tests.realms.password_logins import WRONG_ALICE, assert_provider_unavailable, guess, log_in, sign
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import (
-    CLIENT_ID,
     CLIENT_SECRET,
     OPENID_METADATA,
     PASSWORD,
@@ -62,40 +61,6 @@ async def test_the_provider_is_sent_a_password_grant_and_nothing_more(
         "content-type": "application/x-www-form-urlencoded",
         "authorization": BASIC,
     }
-
-
-async def test_without_a_scope_in_its_entry_the_provider_is_sent_none(
-    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
-) -> None:
-    await register_realm(scope=None)
-
-    assert (await log_in(http)).status_code == 200
-
-    assert provider.calls(TOKEN)[0].form == {"grant_type": "password", "username": USERNAME, "password": PASSWORD}
-
-
-async def test_a_public_client_there_names_itself_in_the_form(
-    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
-) -> None:
-    await register_realm(client_secret=None)
-
-    await log_in(http)
-
-    (request,) = provider.calls(TOKEN)
-    assert (request.form["client_id"], request.form.get("client_secret")) == (CLIENT_ID, None)
-    assert "authorization" not in request.headers
-
-
-async def test_the_secret_goes_into_the_form_where_the_provider_takes_it_nowhere_else(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
-) -> None:
-    provider.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
-
-    await log_in(http)
-
-    (request,) = provider.calls(TOKEN)
-    assert (request.form["client_id"], request.form["client_secret"]) == (CLIENT_ID, CLIENT_SECRET)
-    assert "authorization" not in request.headers
 
 
 TEXTS = {

@@ -23,7 +23,7 @@ async def log_in(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
 
 
 @pytest.mark.clause("decided-trace-to-providers")
-@pytest.mark.parametrize(("flags", "sent_flags"), [("00", 0), ("01", 1), ("03", 3), ("ff", 3)])
+@pytest.mark.parametrize(("flags", "sent_flags"), [("00", 0), ("ff", 3)])
 async def test_each_request_there_has_the_trace_id_and_a_new_parent_id(
     cep: None, provider: FakeProvider, http: httpx2.AsyncClient, flags: str, sent_flags: int
 ) -> None:

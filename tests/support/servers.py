@@ -134,7 +134,8 @@ def _is_free(port: int) -> bool:
 
 
 def server_binary() -> str:
-    return os.environ.get("TEST_SERVER_BINARY") or get_server_binary()
+    installed = shutil.which("valkey-server") or shutil.which("redis-server")
+    return os.environ.get("TEST_SERVER_BINARY") or installed or get_server_binary()
 
 
 @functools.cache

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
-from service.admin.command import Parsed, Work, command, console
-from service.admin.context import AdminContext, explaining, open_context
+from service.admin.command import Parsed, command, console
+from service.admin.context import AdminContext
 from service.admin.formatting import format_time, format_when
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
 from service.crypto.generated_secrets import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing
-from service.protocol.grammar import make_printable
 from service.registry.warnings import list_client_warnings
 
 _KEPT_WITH_SECRET: Final = ("has_short_secret", "previous_secret_hash", "previous_secret_until_ms")
@@ -29,30 +25,6 @@ _KEPT_WITH_SECRET: Final = ("has_short_secret", "previous_secret_hash", "previou
 @console.group("client")
 def clients() -> None:
     """Manage registered applications."""
-
-
-def _client_id() -> Callable[[Work], Work]:
-    return click.argument("client_id", metavar="ID", shell_complete=_complete)
-
-
-def _complete(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
-    """Return the clients whose ids begin like this. Errors are not shown, since the user is still typing."""
-    with suppress(click.ClickException), explaining():
-        return asyncio.run(_list_completions(beginning))
-    return []
-
-
-async def _list_completions(beginning: str) -> list[CompletionItem]:
-    context = open_context()
-    try:
-        clients = await context.registry.list_clients()
-    finally:
-        await context.close()
-    return [
-        CompletionItem(client.client_id, help=make_printable(client.client_name))
-        for client in clients
-        if client.client_id.startswith(beginning)
-    ]
 
 
 @command(clients, "list", examples=("client list", "client list --json"))
@@ -70,7 +42,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 
 
 @command(clients, "show", examples=("client show shop",))
-@_client_id()
+@click.argument("client_id", metavar="ID")
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client but its hashes."""
     output.facts(_describe(await _get_client(context, client_id)))
@@ -143,7 +115,7 @@ async def create_client(
         'client update shop --add-scope role:partner --name "Example Shop"',
     ),
 )
-@_client_id()
+@click.argument("client_id", metavar="ID")
 @click.option("--name", help="The name that the consent page shows.")
 @click.option("--redirect-uri", "redirect_uris", multiple=True, help="Replace all redirect URIs. May be repeated.")
 @click.option("--add-redirect-uri", "added_uris", multiple=True, help="May be repeated.")
@@ -182,7 +154,7 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
 
 
 @command(clients, "disable", asks=True, examples=("client disable shop",))
-@_client_id()
+@click.argument("client_id", metavar="ID")
 async def disable_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Refuse a client like an unknown one, and end all of its sessions.
 
@@ -197,7 +169,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
 
 
 @command(clients, "enable", examples=("client enable shop",))
-@_client_id()
+@click.argument("client_id", metavar="ID")
 async def enable_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Accept a disabled client again."""
     await context.editor.enable_client(client_id)
@@ -205,7 +177,7 @@ async def enable_client(context: AdminContext, output: Output, client_id: str) -
 
 
 @command(clients, "rotate-secret", asks=True, examples=("client rotate-secret shop --overlap 24h",))
-@_client_id()
+@click.argument("client_id", metavar="ID")
 @click.option(
     "--overlap",
     "overlap_ms",
@@ -237,7 +209,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
 
 
 @command(clients, "delete", asks=True, examples=("client delete shop",))
-@_client_id()
+@click.argument("client_id", metavar="ID")
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
     if await context.registry.find_client(client_id) is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
 
 import click
@@ -15,8 +14,8 @@ from service.admin.checks import Finding, Level
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
-from service.admin.output import Output
-from service.admin.progress import Advance
+from service.admin.output import Advance, Output
+from service.config.settings import Settings
 from service.config.wiring import choose_durability, make_redis_url
 from service.http_client.client import HttpClient
 from service.protocol.provider import IdentityProvider, list_identity_risks
@@ -25,7 +24,6 @@ from service.protocol.scope import REALMS
 from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
-from service.registry.key_usage import count_key_usage
 from service.store.reports.key_statistics import Statistics
 from service.store.reports.readiness import find_obstacle
 
@@ -75,11 +73,10 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += [finding async for finding in _look_at_slots(context)]
     findings.append(await _look_at_clock(context))
     findings += [finding async for finding in _look_at_keys(context, advance)]
-    findings += [finding async for finding in _look_at_secret_keys(context)]
+    findings += _look_at_secret_keys(context.settings)
     findings += _or_good("settings", "nothing stands out", checks.look_at_settings(context.settings, os.environ))
     findings += checks.look_at_store_address(make_redis_url(context.settings))
     now_ms = await context.redis.read_clock_ms()
-    findings.append(checks.look_at_interpreter(sys.version_info[:3], now_ms))
     clients = await context.registry.list_clients()
     findings += _or_good("clients", f"{len(clients)}, nothing stands out", checks.look_at_clients(clients, now_ms))
     for name, provider in (await context.registry.list_realms()).items():
@@ -155,21 +152,12 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterato
         yield Finding("warning", "ends of sessions", says)
 
 
-async def _look_at_secret_keys(context: AdminContext) -> AsyncIterator[Finding]:
-    """Count what depends on each key but the first, while the key is being changed."""
-    older = context.keyring.key_ids[1:]
-    usage = await count_key_usage(context.redis, context.registry, older) if older else {}
-    for number, key_id in enumerate(older, start=2):
-        sessions, entries = usage[key_id]
-        subject = f"TOKEN_SERVICE_SECRET_KEY, key {number} of {len(older) + 1}"
-        if sessions is None:
-            says = "it is not known when it signed last: it is new, or it signed only while it was the only key"
-            yield Finding("note", subject, f"{says}; it made the digests of {entries} seed entries")
-        elif sessions or entries:
-            says = f"in use by up to {sessions} sessions, and for the digests of {entries} seed entries"
-            yield Finding("note", subject, f"{says}: keep it")
-        else:
-            yield Finding("good", subject, "not in use any more: it can be removed")
+def _look_at_secret_keys(settings: Settings) -> Iterator[Finding]:
+    count = len(settings.secret_keys)
+    if count > 1:
+        life = format_span(settings.refresh_token_ttl_ms)
+        says = f"{count} keys. The last one can be removed when the first one has been in use everywhere for {life}"
+        yield Finding("note", "TOKEN_SERVICE_SECRET_KEY", f"{says} (the longest life of a refresh token)")
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:

@@ -412,3 +412,17 @@ def _describe_conversion(error: msgspec.ValidationError) -> str:
     for name, word in _YAML_WORDS.items():
         words = words.replace(f"`{name}`", word)
     return words.replace("`", "")
+
+
+def check_entry(tree: dict[str, Any], entry_type: type[Entry], min_password_characters: int) -> Entry:
+    """Return one entry of a client or user. Raises BadSeed with every mistake, each with the name of its field."""
+    reader = _Reader(min_password_characters)
+    entry = reader._read_entry("", tree, entry_type)
+    assert entry is not None
+    if isinstance(entry, ClientEntry):
+        reader._check_client("", entry)
+    elif isinstance(entry, UserEntry):
+        reader._check_user("", entry)
+    if reader.mistakes:
+        raise BadSeed(tuple(f"{place.removeprefix('.')}: {mistake}" for place, mistake in reader.mistakes.items()))
+    return entry
