@@ -42,9 +42,10 @@ class Connections(ServerState):
     output the peer has not read.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, head_seconds: float = HEAD_SECONDS) -> None:
         super().__init__()
         self.most = most
+        self.head_seconds = head_seconds
         self.is_ending = False
         self.awaiting_request: dict[WaitingConnection, float] = {}
         self.awaiting_reader: dict[WaitingConnection, float] = {}
@@ -62,7 +63,7 @@ class Connections(ServerState):
             self._closed_for_room += 1
 
     def close_expired(self, now: float) -> None:
-        for connection in tuple(_late(self.awaiting_request, now - HEAD_SECONDS)):
+        for connection in tuple(_late(self.awaiting_request, now - self.head_seconds)):
             connection.close_slow()
         for connection in tuple(_late(self.awaiting_reader, now - UNREAD_SECONDS)):
             connection.abort()
