@@ -124,6 +124,7 @@ class DrainingServer(uvicorn.Server):
         copies = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
         for opened in (*self.servers, *self._sockets):
             opened.close()
+        await asyncio.sleep(0)  # uvloop closes the sockets in the next turn
         accepted = [connection for copy in copies for connection in accept_all(copy)]
         for copy in copies:
             copy.close()
