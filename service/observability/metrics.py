@@ -23,7 +23,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from service import __version__
 from service.observability.metric_buffers import CounterBuffer, HistogramBuffer
@@ -248,6 +248,11 @@ class CacheCounts:
         """Count a bearer lookup that read Redis, as a cache miss and as a Redis call. BearerLookup calls this."""
         self.count_miss()
         count_redis_call(call, seconds, failed)
+
+
+def forget_worker(pid: int | None) -> None:
+    """Delete the gauges of a worker that has ended. Its counts stay."""
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 def render() -> bytes:

@@ -122,8 +122,10 @@ class DrainingServer(uvicorn.Server):
         self._listens = False
         listening = [listener for server in self.servers for listener in server.sockets]
         copies = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
-        for opened in (*self.servers, *self._sockets):
-            opened.close()
+        for server in self.servers:
+            server.close()
+        for given in self._sockets:
+            given.close()
         await asyncio.sleep(0)  # uvloop closes the sockets in the next turn
         accepted = [connection for copy in copies for connection in accept_all(copy)]
         for copy in copies:

@@ -12,13 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.routing import Route
 
 from service.observability import metrics
 from service.serving.connections import Connections
 from service.serving.uvicorn_protocol import HttpConnection
-from service.web.api.metrics import MetricsEndpoint
+from service.web.api.metrics import build_metrics_app
 
 REQUEST_SECONDS: Final = 5.0
 TICK_SECONDS: Final = 0.5
@@ -45,7 +43,7 @@ def answering_metrics(
         yield
         return
     if metrics.FOLDER not in os.environ:
-        # The thread and the application could otherwise make the metrics of this process at the same time, each its own.
+        # The thread and the application could otherwise make metrics of this process at the same time, each its own.
         metrics.get_metrics()
     loop = asyncio.new_event_loop()
     serving = loop.create_task(_serve(sockets, base_host, request_seconds))
@@ -65,8 +63,7 @@ def _run(loop: asyncio.AbstractEventLoop, serving: asyncio.Task[None]) -> None:
 
 
 async def _serve(sockets: Sequence[socket.socket], base_host: str, request_seconds: float) -> None:
-    application = Starlette(routes=[Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))])
-    application.router.redirect_slashes = False
+    application = build_metrics_app(base_host)
     configuration = uvicorn.Config(application, ws="none", lifespan="off", log_config=None, access_log=False)
     configuration.load()
     connections = Connections(MAX_READERS, head_seconds=request_seconds)

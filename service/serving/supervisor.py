@@ -155,7 +155,8 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
         with contextlib.ExitStack() as around:
             if configuration.use_subprocess:
                 around.enter_context(sharing_numbers())
-            around.enter_context(answering_metrics(listeners.metrics_sockets, urlsplit(settings.base_url).hostname or ""))
+            base_host = urlsplit(settings.base_url).hostname or ""
+            around.enter_context(answering_metrics(listeners.metrics_sockets, base_host))
             if configuration.use_subprocess:
                 return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()], drains)
             return _run_here(configuration, listeners.sockets or None, drains)

@@ -11,10 +11,10 @@ import time
 from collections import deque
 
 import uvicorn
-from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess, multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
+from service.observability import metrics
 from service.observability.logs import EventLog
 from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
 from service.system.malloc import configure_malloc
@@ -73,7 +73,7 @@ class WorkerProcess(Process):
             log.error("a worker does not end, killing it", pid=self.pid)
             self.process.kill()
         self.process.join()
-        mark_process_dead(self.pid)  # type: ignore[no-untyped-call]
+        metrics.forget_worker(self.pid)
 
 
 class Workers(Multiprocess):

@@ -123,7 +123,12 @@ def test_connections_in_the_accept_queue_are_answered() -> None:
     with running_server(drains=True) as server:
         server.uvicorn_server.drain_seconds = 0
         is_in_tick, may_go_on = threading.Event(), threading.Event()
-        server.uvicorn_server.before_tick = lambda: (is_in_tick.set(), may_go_on.wait())
+
+        def hold() -> None:
+            is_in_tick.set()
+            may_go_on.wait()
+
+        server.uvicorn_server.before_tick = hold
         assert is_in_tick.wait(MAX_WAIT_SECONDS)
         peers = [server.connect() for _ in range(20)]
         for peer in peers:

@@ -7,8 +7,10 @@ import re
 from ipaddress import ip_address
 from typing import Final
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
@@ -53,6 +55,13 @@ class MetricsEndpoint:
         match = _HOST.fullmatch(next(iter(list_header_values(scope, b"host")), ""))
         host = ((match[1] or match[2]) if match else "").lower()
         return host in ("localhost", self._base_host) or _is_address(host)
+
+
+def build_metrics_app(base_host: str) -> Starlette:
+    """Return the application of a separate address, which serves the metrics to every caller."""
+    app = Starlette(routes=[Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))])
+    app.router.redirect_slashes = False
+    return app
 
 
 def _is_address(host: str) -> bool:

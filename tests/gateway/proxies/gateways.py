@@ -81,7 +81,14 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def running_gateway(
-    name: str, folder: Path, service_port: int, api_port: int, application_port: int, *, websocket: bool = False, without: Sequence[str] = ()
+    name: str,
+    folder: Path,
+    service_port: int,
+    api_port: int,
+    application_port: int,
+    *,
+    websocket: bool = False,
+    without: Sequence[str] = (),
 ) -> Iterator[Gateway]:
     """Run a gateway with its example configuration, in which only the ports differ. All its files are in the folder.
 
