@@ -2,8 +2,8 @@
 
 Label values are words of our own code. No text from a caller becomes a label.
 
-Workers that are read as one keep their numbers in a shared private folder (see multiworker.py). The variable
-PROMETHEUS_MULTIPROC_DIR must name it before the first use of a metric.
+Workers that are read as one keep their numbers in a shared private folder. PROMETHEUS_MULTIPROC_DIR must name it before
+prometheus_client is imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import logging
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Literal
 
 from prometheus_client import (
@@ -24,10 +23,10 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from service import __version__
 from service.observability.metric_buffers import CounterBuffer, HistogramBuffer
-from service.observability.multiworker import MultiWorkerCollector, share_counts
 
 Outcome = Literal["ok", "refused", "throttled", "unavailable", "failed"]
 
@@ -49,14 +48,9 @@ FLUSH_SECONDS: Final = 0.05
 
 
 class Metrics:
-    """All metrics of a process, and the buffers in front of those that every request changes.
+    """All metrics of a process, and the buffers in front of those that every request changes."""
 
-    If `folder` is given, the numbers are kept in files there. Workers share the folder; each has files of its own.
-    """
-
-    def __init__(self, folder: str | None) -> None:
-        if folder:
-            share_counts(Path(folder))
+    def __init__(self) -> None:
         # Metrics in files have no `_created` samples. Metrics in memory shall look the same.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -186,7 +180,7 @@ class Metrics:
 @functools.cache
 def get_metrics() -> Metrics:
     """Return the metrics of this process, which are made at the first use. No module makes them when it is imported."""
-    return Metrics(os.environ.get(FOLDER))
+    return Metrics()
 
 
 def flush_counts(buffers: Sequence[CounterBuffer | HistogramBuffer] = ()) -> None:
@@ -256,11 +250,16 @@ class CacheCounts:
         count_redis_call(call, seconds, failed)
 
 
+def forget_worker(pid: int | None) -> None:
+    """Delete the gauges of a worker that has ended. Its counts stay."""
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+
 def render() -> bytes:
     """Return all metrics in the text format: of this process, or of all workers that share its folder."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return generate_latest(get_metrics().registry)
     together = CollectorRegistry()
-    together.register(MultiWorkerCollector(Path(folder)))
+    MultiProcessCollector(together, folder)  # type: ignore[no-untyped-call]
     return generate_latest(together)

@@ -38,13 +38,14 @@ class WaitingConnection(Protocol):
 class Connections(ServerState):
     """All connections of this process, and since when they have waited for their peers, the longest first.
 
-    `awaiting_request` holds the connections that wait for a request head, `awaiting_reader` those whose output the peer
-    has not read.
+    `awaiting_request` holds the connections that wait for a request or the rest of one, `awaiting_reader` those whose
+    output the peer has not read.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, head_seconds: float = HEAD_SECONDS) -> None:
         super().__init__()
         self.most = most
+        self.head_seconds = head_seconds
         self.is_ending = False
         self.awaiting_request: dict[WaitingConnection, float] = {}
         self.awaiting_reader: dict[WaitingConnection, float] = {}
@@ -53,7 +54,7 @@ class Connections(ServerState):
         self._refused_reported_at = -REFUSED_REPORT_SECONDS
 
     def evict_one(self) -> None:
-        """If too many connections are open, close the one that has waited longest for a request.
+        """If too many connections are open, close the one that has waited longest for a whole request.
 
         Closing one is enough, since this is called for each new connection.
         """
@@ -62,13 +63,13 @@ class Connections(ServerState):
             self._closed_for_room += 1
 
     def close_expired(self, now: float) -> None:
-        for connection in tuple(_late(self.awaiting_request, now - HEAD_SECONDS)):
+        for connection in tuple(_late(self.awaiting_request, now - self.head_seconds)):
             connection.close_slow()
         for connection in tuple(_late(self.awaiting_reader, now - UNREAD_SECONDS)):
             connection.abort()
         if self._closed_for_room:
             log.warning(
-                "%d connections without a request were closed: more than %d were open",
+                "%d connections without a whole request were closed: more than %d were open",
                 self._closed_for_room,
                 self.most,
             )

@@ -25,7 +25,6 @@ import uvicorn
 from service.serving.connections import Connections
 from service.serving.gc_tuning import freeze_startup_objects
 from service.serving.sockets import accept_all
-from service.system.syn_filter import drop_new_connections
 from service.web.request.state import ENDING
 
 DRAIN_SECONDS: Final = 2.0
@@ -72,7 +71,6 @@ class DrainingServer(uvicorn.Server):
         self._drains = drains
         self._is_draining = False
         self._draining_since: float | None = None
-        self._listener_copies: list[socket.socket] = []
         self._listens = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -106,41 +104,32 @@ class DrainingServer(uvicorn.Server):
         seconds = now - self._draining_since
         if seconds < self.drain_seconds:
             return False
-        if not self._listener_copies:
-            self._stop_accepting()
-            return False
         if self._listens:
-            await self._accept_backlog()
+            await self._stop_listening()
         most_seconds = max(self.drain_seconds, self.config.timeout_keep_alive)
         return not self._connections.awaiting_request or seconds > most_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()
-        for door in self._listener_copies:
-            door.close()
         await super().shutdown(sockets)
 
     def _announce_end(self) -> None:
         ENDING.set(self.lifespan.state, True)
         self._connections.announce_end()
 
-    def _stop_accepting(self) -> None:
-        """Drop new connections. Handshakes in progress have until the next tick to complete."""
-        listening = [listener for server in self.servers for listener in server.sockets]
-        self._listener_copies = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
-        for door in self._listener_copies:
-            drop_new_connections(door)
-
-    async def _accept_backlog(self) -> None:
-        """Close the listening sockets, and serve the connections that were still in their accept queues."""
+    async def _stop_listening(self) -> None:
+        """Close the listening sockets, and serve the connections that are still in their accept queues."""
         self._listens = False
+        listening = [listener for server in self.servers for listener in server.sockets]
+        copies = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
         for server in self.servers:
             server.close()
         for given in self._sockets:
             given.close()
-        accepted = [connection for door in self._listener_copies for connection in accept_all(door)]
-        for door in self._listener_copies:
-            door.close()
+        await asyncio.sleep(0)  # uvloop closes the sockets in the next turn
+        accepted = [connection for copy in copies for connection in accept_all(copy)]
+        for copy in copies:
+            copy.close()
         await asyncio.gather(*(self._serve_accepted(connection) for connection in accepted))
 
     async def _serve_accepted(self, connection: socket.socket) -> None:

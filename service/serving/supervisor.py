@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from urllib.parse import urlsplit
 
 import uvicorn
 from uvicorn.supervisors import ChangeReload
@@ -142,7 +143,8 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
         with contextlib.ExitStack() as around:
             if configuration.use_subprocess:
                 around.enter_context(sharing_numbers())
-            around.enter_context(answering_metrics(listeners.metrics_sockets))
+            base_host = urlsplit(settings.base_url).hostname or ""
+            around.enter_context(answering_metrics(listeners.metrics_sockets, base_host))
             if configuration.use_subprocess:
                 return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()], drains)
             return _run_here(configuration, listeners.sockets or None, drains)

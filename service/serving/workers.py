@@ -1,19 +1,20 @@
-"""uvicorn's worker processes, with a time limit for their end and a limit of attempts to start."""
+"""uvicorn's worker processes, with draining, a time limit for their end and a limit of replacements."""
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
 
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors import Multiprocess, multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
+from service.observability import metrics
 from service.observability.logs import EventLog
 from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
 from service.system.malloc import configure_malloc
@@ -34,6 +35,7 @@ class WorkerProcess(Process):
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
         self._drains = drains
+        self._kill_at = math.inf
         super().__init__(config, sockets)
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
@@ -49,9 +51,29 @@ class WorkerProcess(Process):
         assert isinstance(self._server, DrainingServer)
         return self._server
 
-    def send_signal(self, number: int) -> None:
+    def terminate(self) -> None:
+        """End the worker without draining, since the other workers go on listening on the same socket."""
+        self.end(signal.SIGINT)
+
+    def end(self, number: int) -> None:
+        """Send a signal that ends the worker. It may take as long as draining and a request; then `join` kills it."""
         if self.exitcode is None and self.pid is not None:
             os.kill(self.pid, number)
+            graceful = self.config.timeout_graceful_shutdown or 0
+            seconds = max(DRAIN_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
+            self._kill_at = min(self._kill_at, time.monotonic() + seconds)
+
+    def is_awaited(self) -> bool:
+        return self.process.is_alive() and time.monotonic() < self._kill_at
+
+    def join(self) -> None:
+        while self.is_awaited():
+            time.sleep(POLL_SECONDS)
+        if self.process.is_alive():
+            log.error("a worker does not end, killing it", pid=self.pid)
+            self.process.kill()
+        self.process.join()
+        metrics.forget_worker(self.pid)
 
 
 class Workers(Multiprocess):
@@ -61,35 +83,24 @@ class Workers(Multiprocess):
 
     def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
         super().__init__(configuration, sockets)
+        # The supervisor of uvicorn has no parameter for the class of its processes.
+        multiprocess.Process = functools.partial(WorkerProcess, drains=drains)  # type: ignore[assignment,misc]
         self.failed = False
-        self._drains = drains
         self._hurries = False
         self._replaced_at: deque[float] = deque(maxlen=REPLACEMENTS * configuration.workers)
 
-    def init_processes(self) -> None:
-        for _ in range(self.processes_num):
-            self.processes.append(self._start_worker())
-
-    def _start_worker(self) -> WorkerProcess:
-        worker = WorkerProcess(self.config, self.sockets, self._drains)
-        worker.start()
-        return worker
-
     def keep_subprocess_alive(self) -> None:
-        for index, worker in enumerate(self.processes):
-            if self.should_exit.is_set():
-                return
-            if worker.is_alive(self.config.timeout_worker_healthcheck):
-                continue
-            worker.kill()
-            worker.join()
-            if worker.exitcode == STARTUP_FAILURE or self._never_start():
-                self.failed = True
-                self.should_exit.set()
-                return
-            log.warning("a worker died and is replaced", pid=worker.pid)
-            self.processes[index] = self._start_worker()
-            self._replaced_at.append(time.monotonic())
+        if self.should_exit.is_set():
+            return
+        before = self.processes.copy()
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if new is not old:
+                log.warning("a worker died and is replaced", pid=old.pid)
+                self._replaced_at.append(time.monotonic())
+        if self.should_exit.is_set() or self._never_start():
+            self.failed = True
+            self.should_exit.set()
 
     def _never_start(self) -> bool:
         """Return True if workers are replaced again and again. uvicorn's own supervisor would never give up."""
@@ -99,24 +110,6 @@ class Workers(Multiprocess):
             return False
         log.error("the workers die again and again, ending the service")
         return True
-
-    def restart_all(self) -> None:
-        """Replace all workers on SIGHUP. Each new worker is ready before the old one ends."""
-        for index, old in enumerate(self.processes):
-            new = self._start_worker()
-            if not new.wait_until_ready(self.config.timeout_worker_healthcheck, self.should_exit):
-                log.error("a new worker was not ready in time, the old ones stay", pid=new.pid)
-                new.kill()
-                new.join()
-                return
-            self.processes[index] = new
-            # No draining, unlike at the end of the service: the other workers go on listening on the same socket.
-            old.send_signal(signal.SIGINT)
-            self._await_end([old])
-
-    def handle_ttin(self) -> None:
-        self.processes_num += 1
-        self.processes.append(self._start_worker())
 
     def handle_int(self) -> None:
         self._hurries = True
@@ -131,27 +124,15 @@ class Workers(Multiprocess):
         # new connections would be queued and never answered.
         for listening in self.sockets:
             listening.close()
-        super().terminate_all()
+        for worker in self.processes:
+            worker.end(signal.SIGTERM)
 
     def join_all(self) -> None:
-        self._await_end(self.processes, self._hear_hurry)
-
-    def _hear_hurry(self) -> None:
-        self.handle_signals()
-        if self._hurries:
-            self._hurries = False
-            for worker in self.processes:
-                worker.send_signal(signal.SIGTERM)  # the second one, which cuts short the draining
-
-    def _await_end(self, workers: Sequence[WorkerProcess], meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Wait until the workers have ended. Kills a worker that takes longer than draining and a request may."""
-        graceful = self.config.timeout_graceful_shutdown or 0
-        deadline = time.monotonic() + max(DRAIN_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
-        while any(worker.process.is_alive() for worker in workers) and time.monotonic() < deadline:
+        while any(worker.is_awaited() for worker in self.processes):
             time.sleep(POLL_SECONDS)
-            meanwhile()
-        for worker in workers:
-            if worker.process.is_alive():
-                log.error("a worker does not end, killing it", pid=worker.pid)
-                worker.process.kill()
-                worker.process.join()
+            self.handle_signals()
+            if self._hurries:
+                self._hurries = False
+                for worker in self.processes:
+                    worker.end(signal.SIGTERM)  # the second one, which cuts short the draining
+        super().join_all()

@@ -11,8 +11,7 @@ import logging
 import tomllib
 
 import uvicorn
-from prometheus_client import values
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import Counter, Histogram
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.supervisors import multiprocess
 
@@ -27,16 +26,11 @@ USED = {
 
 CONTRACT = [
     (logging, "_srcfile"),
-    (values, "ValueClass"),
-    (values, "MultiProcessValue"),
-    (MultiProcessCollector, "merge"),
     (uvicorn.Server, "shutdown"),
     (uvicorn.Server, "on_tick"),
     (uvicorn.Server, "handle_exit"),
     (httptools_impl, "STATUS_LINE"),
-    (httptools_impl, "RequestResponseCycle"),
     (httptools_impl.HttpToolsProtocol, "_unset_keepalive_if_required"),
-    (httptools_impl.HttpToolsProtocol, "_should_upgrade"),
     (httptools_impl.HttpToolsProtocol, "on_message_begin"),
     (httptools_impl.HttpToolsProtocol, "on_headers_complete"),
     (httptools_impl.HttpToolsProtocol, "on_body"),

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +73,7 @@ class WatchedServer(DrainingServer):
         self._connections = self.server_state = WatchedConnections(self._connections.most)
         self.ticks = 0
         self.ends = False
+        self.before_tick: Callable[[], object] = lambda: None
         self.ticked = threading.Condition()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -80,6 +81,7 @@ class WatchedServer(DrainingServer):
         await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
+        self.before_tick()
         self.ends = await super().on_tick(counter)
         with self.ticked:
             self.ticks += 1

@@ -119,36 +119,23 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopT
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_whoever_connected_in_time_is_answered() -> None:
-    """Callers connect without pause until the port is closed. After that they are refused, and none is cut off."""
-    cut_off: list[str] = []
-    answered: list[str] = []
-
-    def come(port: int) -> None:
-        while True:
-            try:
-                connection = socket.create_connection(("127.0.0.1", port), MAX_WAIT_SECONDS)
-            except ConnectionRefusedError:
-                return
-            with connection:
-                try:
-                    connection.sendall(GET)
-                    answer = connection.recv(1000)
-                except OSError as error:
-                    cut_off.append(repr(error))
-                    continue
-            (answered if answer.startswith(ANSWER) else cut_off).append(repr(answer))
-
+def test_connections_in_the_accept_queue_are_answered() -> None:
     with running_server(drains=True) as server:
         server.uvicorn_server.drain_seconds = 0
-        threads = [threading.Thread(target=come, args=(server.port,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: answered, "the first answer")
+        is_in_tick, may_go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            is_in_tick.set()
+            may_go_on.wait()
+
+        server.uvicorn_server.before_tick = hold
+        assert is_in_tick.wait(MAX_WAIT_SECONDS)
+        peers = [server.connect() for _ in range(20)]
+        for peer in peers:
+            peer.send(GET)
         server.uvicorn_server.handle_exit(signal.SIGTERM, None)
-        for thread in threads:
-            thread.join()
-    assert cut_off == []
+        may_go_on.set()
+        assert [peer.read_all()[: len(ANSWER)] for peer in peers] == [ANSWER] * len(peers)
 
 
 def end_listening(server: RunningServer) -> None:

@@ -34,10 +34,13 @@ MOST_CALLS = 26_000
 """The limit of calls of Python and C functions in one step. 16 requests of 250 chunks need the most."""
 
 MOST_CALLS_FOR = {
-    "a long X-Forwarded-For at sessions": 62_000,
-    "a long X-Forwarded-For at verify": 62_000,
+    "a long X-Forwarded-For": 62_000,
+    "16 upgrades of 250 headers": 34_000,
 }
-"""A proxy appends to the header that it received, so each of 60,000 empty hops is parsed."""
+"""A proxy appends to the header that it received, so each of 60,000 empty hops is parsed.
+
+A head that offers an upgrade is read twice, which takes two milliseconds for 16 of them.
+"""
 
 MOST_NORMALIZED = 18 * (MAX_USERNAME_CHARACTERS + 1)
 """The limit of characters of a normalized text, whose cost is quadratic. One ligature becomes 18 characters."""
@@ -129,18 +132,6 @@ def watch_steps(patch: pytest.MonkeyPatch, watched_service: WatchedService) -> N
 
     patch.setattr(asyncio.Handle, "_run", run_counted)
     patch.setattr(unicodedata, "normalize", normalize_measured)
-
-
-def test_each_hostile_request_has_a_name_of_its_own() -> None:
-    assert len(set(HOSTILE)) == len(HOSTILE)
-
-
-def test_a_redirect_that_turns_the_caller_away_is_not_the_expected_one() -> None:
-    hostile = HostileRequest.of("a redirect", b"", 303)
-
-    assert hostile.is_expected(Answer(303, b"Location: /?error=invalid_scope"))
-    assert not hostile.is_expected(Answer(303, b"Location: /?error=temporarily_unavailable"))
-    assert not hostile.is_expected(Answer(503))
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")

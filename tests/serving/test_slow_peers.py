@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from service.serving.connections import HEAD_SECONDS, UNREAD_SECONDS
 from service.serving.uvicorn_protocol import MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES
@@ -183,7 +183,31 @@ def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(serve
     assert [peer.read() for peer in silent[:3]] == [b""] * 3
     server.answer_slow()
     assert busy.read().startswith(ANSWER)
-    assert list(itertools.chain(server.connections.awaiting_reader)) == []
+    assert not server.connections.awaiting_reader
+
+
+@pytest.mark.clause("decided-room-for-connections")
+def test_connections_that_owe_a_body_make_room_for_a_newcomer(held_time: LoopTime) -> None:
+    async def read_body(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\na"
+    with running_server(read_body, held_time=held_time) as server:
+        server.connections.most = 5
+        owing = [server.connect() for _ in range(5)]
+        for number, peer in enumerate(owing, 1):
+            peer.send(head)
+            server.await_received(number * len(head))
+        for peer in owing[:3]:
+            newcomer = server.connect()
+            newcomer.send(GET)
+            assert newcomer.read().startswith(ANSWER)
+            assert peer.read() == b""
+        owing[-1].send(b"a" * 99)
+        assert owing[-1].read().startswith(ANSWER)
 
 
 @pytest.mark.clause("decided-malformed-request")

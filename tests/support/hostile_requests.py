@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from tests.conftest import SEED
-from tests.support.clients_and_users import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
+from tests.support.clients_and_users import PHONE_APP, PHONE_CALLBACK, TOKEN, VERIFY
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 SIZE = 60_000
@@ -123,53 +123,29 @@ def make_hostile_requests(access_token: str) -> list[HostileRequest]:
 
 
 def _cookies() -> Iterator[HostileRequest]:
-    units = {
-        "backslashes": "\\",
-        "cookies": "a=b; ",
-        "our own cookies": "ts_device=; ",
-        "separators": ";",
-        "gaps": "; ",
-    }
-    for name, unit in units.items():
+    for name, unit in {"cookies": "a=b; ", "our own cookies": "ts_device=; "}.items():
         yield HostileRequest.of(f"a cookie of {name}", get("/sessions/", f'Cookie: x="{fill(unit)}"'), 200)
-    yield HostileRequest.of("a device cookie of dots", get("/sessions/", f"Cookie: ts_device={fill('.')}"), 200)
     headers = [f"Cookie: ts_browser={fill('a', 200)}"] * 250
     yield HostileRequest.of("250 cookie headers", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}", *headers), 200)
 
 
 def _forms() -> Iterator[HostileRequest]:
-    for unit in ("%41&", "&", "=", "+", "a&", "a=&", "%41", "%41a", "%", "\\"):
-        yield HostileRequest.of(
-            f"a form of {unit}", post(TOKEN, fill(unit, FORM)), 401 if unit in ("=", "+", "%41", "%41a", "\\") else 400
-        )
-    for path in (INTROSPECT, REVOKE, "/authorization/login", "/authorization/consent", "/sessions/sign-out"):
-        yield HostileRequest.of(f"a form of %41& at {path}", post(path, fill("%41&", FORM)), 400)
-    for name in ("client_id", "client_secret", "grant_type", "code", "refresh_token", "code_verifier", "redirect_uri"):
-        body = f"{_grant(name)}&{name}={fill('%41', FORM - 200)}"
-        yield HostileRequest.of(f"a long {name}", post(TOKEN, body), 401 if name.startswith("client_") else 400)
-    for name, type_ in {"parameters": ";", "charsets": ";charset=utf-8", "spaces": " "}.items():
-        data = post(TOKEN, "a=b", f"{FORM_TYPE}{fill(type_)};")
-        yield HostileRequest.of(f"a content type of {name}", data, 400)
-
-
-def _grant(name: str) -> str:
-    """Return the rest of a form in which the service reads this parameter."""
-    fields = {"client_id": PHONE_APP.client_id}
-    if name == "refresh_token":
-        fields["grant_type"] = "refresh_token"
-    elif name in ("code", "code_verifier", "redirect_uri"):
-        fields |= {"grant_type": "authorization_code", "code": "a", "redirect_uri": "a"}
-    return urlencode({key: value for key, value in fields.items() if key != name})
+    for unit, status in {"%41&": 400, "%41a": 401}.items():
+        yield HostileRequest.of(f"a form of {unit}", post(TOKEN, fill(unit, FORM)), status)
+    yield HostileRequest.of("a login form of %41&", post("/authorization/login", fill("%41&", FORM)), 400)
+    long = fill("%41", FORM - 200)
+    yield HostileRequest.of("a long client_secret", post(TOKEN, f"client_id=phone-app&client_secret={long}"), 401)
+    refresh = f"client_id=phone-app&grant_type=refresh_token&refresh_token={long}"
+    yield HostileRequest.of("a long refresh_token", post(TOKEN, refresh), 400)
+    yield HostileRequest.of("a content type of parameters", post(TOKEN, "a=b", f"{FORM_TYPE}{fill(';')};"), 400)
 
 
 def _names() -> Iterator[HostileRequest]:
-    for realm, status in (("main", 400), ("cep", 503)):
-        for name, unit in {"letters": "A", "combining characters": COMBINING, "ligatures": "\ufdfa"}.items():
-            username = fill(quote(unit), FORM - 300)
-            yield HostileRequest.of(f"a user name of {name} in {realm}", _log_in(username, "x", realm), status)
-        yield HostileRequest.of(
-            f"a long password in {realm}", _log_in("alice@example.com", fill("%F0%9F%97%9D"), realm), status
-        )
+    for name, unit in {"combining characters": COMBINING, "ligatures": "\ufdfa"}.items():
+        username = fill(quote(unit), FORM - 300)
+        yield HostileRequest.of(f"a user name of {name}", _log_in(username, "x", "main"), 400)
+    yield HostileRequest.of("a user name in cep", _log_in(fill(quote(COMBINING), FORM - 300), "x", "cep"), 503)
+    yield HostileRequest.of("a long password", _log_in("alice@example.com", fill("%F0%9F%97%9D"), "main"), 400)
 
 
 def _log_in(username: str, password: str, realm: str) -> bytes:
@@ -180,127 +156,73 @@ def _log_in(username: str, password: str, realm: str) -> bytes:
 
 def _scopes(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
-    for name, unit in {"items": "role:orderer+", "spaces": "+", "letters": "a+"}.items():
-        scope = fill(unit)
-        grant = "client_id=phone-app&grant_type=password&username=a&password=a"
-        yield HostileRequest.of(f"a scope of {name}", post(TOKEN, f"{grant}&scope={scope}"), 400)
-        yield HostileRequest.of(
-            f"a scope of {name} at authorization", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&scope={scope}"), 303
-        )
-        yield HostileRequest.of(f"a scope of {name} at verify", get(f"{VERIFY}?scope={scope}", bearer), 403)
+    scope = fill("role:orderer+")
+    grant = "client_id=phone-app&grant_type=password&username=a&password=a"
+    yield HostileRequest.of("a scope of items", post(TOKEN, f"{grant}&scope={scope}"), 400)
+    data = get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&scope={scope}")
+    yield HostileRequest.of("a scope of items at authorization", data, 303)
+    yield HostileRequest.of("a scope of items at verify", get(f"{VERIFY}?scope={scope}", bearer), 403)
 
 
 def _queries(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
-    for unit in ("%41&", "&", "=", "+", "a=&", "%41", "%"):
-        many = unit.endswith("&")
-        query = fill(unit)
-        yield HostileRequest.of(f"a query of {unit} at authorization", get(f"{AUTHORIZATION}?{query}"), 400)
-        yield HostileRequest.of(
-            f"a query of {unit} at verify", get(f"{VERIFY}?{query}", bearer), 403 if many or unit == "%" else 200
-        )
-    for unit in ("%41&", "%41"):
-        query = fill(unit)
-        yield HostileRequest.of(
-            f"a query of {unit} at token", post(f"{TOKEN}?{query}", "a=b"), 400 if "&" in unit else 401
-        )
-        for page in ("/authorization/login", "/authorization/consent", "/authorization/callback", "/sessions/"):
-            name = "notice" if page == "/sessions/" else "request"
-            data = get(f"{page}?{name}={query}")
-            yield HostileRequest.of(
-                f"a query of {unit} at {page}", data, *((200, 400, 403) if unit == "%41" else (400,))
-            )
-    for name, unit in {"letters": "%41", "control characters": "%01", "surrogates": "%F0%9F%97%9D"}.items():
-        yield HostileRequest.of(
-            f"a state of {name}", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&state={fill(unit)}"), 303
-        )
-    port = urlencode({"redirect_uri": "http://127.0.0.1:1/"})
-    query = AUTHORIZATION_QUERY.partition("&redirect_uri")[0]
-    yield HostileRequest.of("a redirect_uri of colons", get(f"{AUTHORIZATION}?{query}&{port}{fill('%3A1')}"), 400)
+    for path in (AUTHORIZATION, "/sessions/"):
+        yield HostileRequest.of(f"a query of %41& at {path}", get(f"{path}?{fill('%41&')}"), 400)
+    yield HostileRequest.of("a query of %41& at token", post(f"{TOKEN}?{fill('%41&')}", "a=b"), 400)
+    for unit, status in {"%41&": 403, "%41": 200}.items():
+        yield HostileRequest.of(f"a query of {unit} at verify", get(f"{VERIFY}?{fill(unit)}", bearer), status)
+    state = fill("%F0%9F%97%9D")
+    yield HostileRequest.of("a long state", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&state={state}"), 303)
 
 
 def _headers(access_token: str) -> Iterator[HostileRequest]:
-    for name, value in {
-        "a bearer of letters": f"Bearer {fill('a')}",
-        "a bearer of padding": f"Bearer {fill('=')}",
-        "a bearer of spaces": f"Bearer {fill(' ')}a",
-        "a bearer of tabs": f"Bearer {fill(chr(9))}a",
-        "no scheme": fill("a"),
-    }.items():
-        yield HostileRequest.of(f"{name} at verify", get(VERIFY, f"Authorization: {value}"), 401)
-        yield HostileRequest.of(f"{name} at revokeAll", get(REVOKE_ALL, f"Authorization: {value}", method="POST"), 401)
-    for name, unit in {"escapes": "%41", "plus signs": "+", "colons": ":", "zeros": "\0"}.items():
-        basic = b64encode(f"a:{fill(unit, 44_000)}".encode()).decode()
-        yield HostileRequest.of(f"Basic of {name}", post(TOKEN, "a=b", FORM_TYPE, f"Authorization: Basic {basic}"), 401)
+    for name, value in {"letters": fill("a"), "tabs": fill("\t") + "a"}.items():
+        yield HostileRequest.of(f"a bearer of {name}", get(VERIFY, f"Authorization: Bearer {value}"), 401)
+    basic = b64encode(f"a:{fill('%41', 44_000)}".encode()).decode()
+    yield HostileRequest.of("Basic of escapes", post(TOKEN, "a=b", FORM_TYPE, f"Authorization: Basic {basic}"), 401)
     yield HostileRequest.of("250 bearers", get(VERIFY, *["Authorization: Bearer a"] * 250), 401)
     yield HostileRequest.of("a head of 70 KB at verify", get(VERIFY, f"X: {fill('a', 70_000)}"), 401)
     bearer = f"Authorization: Bearer {access_token}"
-    for name, value in {
-        "Origin": fill("http://a"),
-        "X-Forwarded-For": fill(","),
-        "X-Forwarded-Proto": fill(","),
-        "Accept-Language": fill("de,en;q=0.5,"),
-        "Accept": fill("text/html,"),
-        "Sec-Fetch-Dest": fill("a"),
-        "Connection": fill("a,"),
-        "Expect": fill("a"),
-        "If-None-Match": fill('"a",'),
-    }.items():
-        header = f"{name}: {value}"
-        yield HostileRequest.of(f"a long {name} at verify", get(VERIFY, bearer, header), 200)
-        status = 403 if name == "Sec-Fetch-Dest" else 200
-        yield HostileRequest.of(f"a long {name} at sessions", get("/sessions/", header), status)
-    yield HostileRequest.of("a long Origin at token", post(TOKEN, "a=b", FORM_TYPE, f"Origin: {fill('http://a')}"), 401)
-    yield HostileRequest.of("250 Origins at token", post(TOKEN, "a=b", FORM_TYPE, *["Origin: http://a"] * 250), 401)
+    for name, value in {"X-Forwarded-For": fill(","), "Connection": fill("a,"), "Expect": fill("a")}.items():
+        yield HostileRequest.of(f"a long {name}", get(VERIFY, bearer, f"{name}: {value}"), 200)
+    for name, value in {"Accept-Language": fill("de,en;q=0.5,"), "If-None-Match": fill('"a",')}.items():
+        yield HostileRequest.of(f"a long {name}", get("/sessions/", f"{name}: {value}"), 200)
+    yield HostileRequest.of("250 Origins", post(TOKEN, "a=b", FORM_TYPE, *["Origin: http://a"] * 250), 401)
 
 
 def _heads() -> Iterator[HostileRequest]:
     yield HostileRequest.of("26,000 headers", get("/", *["a:b"] * 26_000), 431)
-    yield HostileRequest.of("250 short headers", get("/healthz", *["a:"] * 250), 200)
     yield HostileRequest.of("a head without end", get("/", *["a:b"] * 60_000)[:-2], 431)
     yield HostileRequest.of("a header without end", get("/", f"X: {fill('a', READ)}")[:-4], 431)
-    yield HostileRequest.of("a name without end", get("/", fill("a", READ))[:-4], 431)
-    yield HostileRequest.of("an address without end", b"GET /" + b"a" * READ, 431)
-    yield HostileRequest.of("a query without end", b"GET /?" + b"a" * READ, 431)
+    yield HostileRequest.of("an address without end", b"GET /?" + b"a" * READ, 431)
     yield HostileRequest.of("blank lines", b"\r\n" * (READ // 2) + get("/healthz"), 200)
-    for name, unit in {"escapes": "%41", "slashes": "/", "invisible characters": "%7f", "dots": "../"}.items():
-        yield HostileRequest.of(f"a path of 60 KB of {name}", get(f"/{fill(unit)}"), 431)
-        yield HostileRequest.of(f"a path of 4 KB of {name}", get(f"/authorization/{fill(unit, 4000)}"), 404)
-    for header in ("Upgrade: h2c", "Upgrade: websocket"):
-        data = get("/healthz", "Connection: Upgrade, HTTP2-Settings", header, "HTTP2-Settings: AAMA")
-        yield HostileRequest.of(header, data, 200)
-    yield HostileRequest.of("no Host", b"GET /healthz HTTP/1.1\r\n\r\n", 400)
-    yield HostileRequest.of("two Hosts", get("/healthz", "Host: there"), 400)
+    yield HostileRequest.of("a path of 60 KB", get(f"/{fill('%41')}"), 431)
+    yield HostileRequest.of("a path of 4 KB", get(f"/authorization/{fill('../', 4000)}"), 404)
 
 
 def _bodies() -> Iterator[HostileRequest]:
     head = get(TOKEN, CHUNKED, FORM_TYPE, method="POST")
     quick = get(VERIFY, CHUNKED, method="POST")
     yield HostileRequest.of("trailers", quick + b"0\r\n" + b"a:b\r\n" * 50_000, 431, 401, 0)
-    yield HostileRequest.of("trailers behind a form", head + b"3\r\na=b\r\n0\r\n" + b"a:b\r\n" * 50_000, 431, 401, 0)
     yield HostileRequest.of("a trailer without end", quick + b"0\r\na:" + b"b" * 400_000, 401, 0)
     yield HostileRequest.of("one-byte chunks", head + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
-    yield HostileRequest.of("one-byte chunks at verify", quick + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
     yield HostileRequest.of("chunk extensions", head + b"1;a=b\r\na\r\n" * 25_000 + b"0\r\n\r\n", 400)
     yield HostileRequest.of("a chunk extension without end", head + b"1;" + b"a=b;" * 100_000, 400)
     yield HostileRequest.of("a chunk size without end", head + b"0" * 400_000, 400)
-    yield HostileRequest.of("a body past its limit", head + b"100000\r\n" + b"a" * 900_000, 413)
     yield HostileRequest.of("a body past all limits", head + b"1000000\r\n" + b"a" * 4_000_000, 413)
     announced = get(TOKEN, FORM_TYPE, "Content-Length: 100000000", method="POST")
     yield HostileRequest.of("an announced body past all limits", announced + b"a" * 4_000_000, 413)
-    expected = get(TOKEN, FORM_TYPE, "Content-Length: 5", "Expect: 100-continue", method="POST")
-    yield HostileRequest.of("an expected body", expected, 100)
 
 
 def _lines() -> Iterator[HostileRequest]:
     yield HostileRequest.of("9,000 requests in line", get("/healthz") * 9_000, 0)
-    yield HostileRequest.of("16 requests of 250 headers", get("/healthz", *["a:b"] * 250) * 16, 200, answers=16)
+    many = ["a:b"] * 240
+    yield HostileRequest.of("16 requests of 250 headers", get("/healthz", *many) * 16, 200, answers=16)
+    upgrade = get("/healthz", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA", *many)
+    yield HostileRequest.of("16 upgrades of 250 headers", upgrade * 16, 200, answers=16)
     chunks = get(VERIFY, CHUNKED, method="POST") + b"1\r\na\r\n" * 250 + b"0\r\n\r\n"
     yield HostileRequest.of("16 requests of 250 chunks", chunks * 16, 401, answers=16)
-    trailers = get(VERIFY, CHUNKED, method="POST") + b"0\r\n" + b"a:b\r\n" * 250 + b"\r\n"
-    yield HostileRequest.of("16 requests of 250 trailers", trailers * 16, 401, answers=16)
-    forms = post(TOKEN, fill("a", FORM - 1))
-    yield HostileRequest.of("16 forms of 64 KiB", forms * 16, 401, answers=16)
+    yield HostileRequest.of("16 forms of 64 KiB", post(TOKEN, fill("a", FORM - 1)) * 16, 401, answers=16)
 
 
 class Caller:

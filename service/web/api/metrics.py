@@ -1,4 +1,4 @@
-"""GET /metrics, for Prometheus on this machine. Every other caller gets the response of an unknown path."""
+"""GET /metrics for Prometheus, on the main port or at a separate address."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 from ipaddress import ip_address
 from typing import Final
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
@@ -19,20 +21,25 @@ _HOST: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]+)?|([^:]*)(?::[0-9]+)?
 
 
 class MetricsEndpoint:
-    def __init__(self, base_host: str) -> None:
+    """The endpoint of the metrics: for callers on this machine, or with `is_for_all` for those elsewhere, too."""
+
+    def __init__(self, base_host: str, *, is_for_all: bool = False) -> None:
         self._base_host = base_host
+        self._is_for_all = is_for_all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the metrics to a caller on this machine.
+        """Serve the metrics.
 
-        A caller elsewhere gets 404 with every method, so that the allowed methods are not revealed either.
+        A caller that may not read them gets 404 with every method, so that the allowed methods are not revealed either.
         """
-        if not (is_from_this_machine(scope) and self._is_meant(scope)):
+        is_permitted = self._is_meant(scope) if is_from_this_machine(scope) else self._is_for_all
+        if not is_permitted:
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         # A thread reads the files of all workers: this takes some milliseconds, and must not delay other requests.
-        metrics.flush_counts()
+        if not self._is_for_all:  # then this is the thread that counts
+            metrics.flush_counts()
         text = await asyncio.to_thread(metrics.render)
         response = Response(text, headers={"Content-Type": metrics.CONTENT_TYPE, "Cache-Control": "no-store"})
         await response(scope, receive, send)
@@ -48,6 +55,13 @@ class MetricsEndpoint:
         match = _HOST.fullmatch(next(iter(list_header_values(scope, b"host")), ""))
         host = ((match[1] or match[2]) if match else "").lower()
         return host in ("localhost", self._base_host) or _is_address(host)
+
+
+def build_metrics_app(base_host: str) -> Starlette:
+    """Return the application of a separate address, which serves the metrics to every caller."""
+    app = Starlette(routes=[Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))])
+    app.router.redirect_slashes = False
+    return app
 
 
 def _is_address(host: str) -> bool:
