@@ -18,7 +18,6 @@ from service.gateway.access_record import VERSION
 from service.protocol.authorization_code import RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
-from service.store.old_families import convert_old_family
 
 _MAX_VERSION_CHARACTERS: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")
@@ -155,8 +154,6 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
     kind = "a session"
     with reading(kind):
         field = {name.decode(): value.decode() for name, value in fields.items()}
-        if field.get("v") == VERSION and "t" in field:
-            field = convert_old_family(field)
         _check_version(field.get("v", "").partition(" ")[0], kind)
         created, _, grant_type, secret_used, _, subject = field["v"].split(" ")[1:]
         head, expires_in_ms, access_in_ms, floor = map(int, field["h"].split(" ")[:4])

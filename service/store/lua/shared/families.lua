@@ -43,16 +43,9 @@ local function format_state(family)
   return state
 end
 
--- Returns the family without its other fields, and the values of two of these. A family of version 0.2.0 is converted
--- but not written. If `is_old` is true, the caller must rewrite it before it writes a field.
+-- Returns the family without its other fields, and the values of two of these.
 local function read_family(family_key, one_field, other_field)
   local values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
-  if values[3] == '2' then
-    local field = open_old_families().convert(read_fields(family_key))
-    local family = parse_family(field.v, field.h, field.c, field.u, field.r)
-    family.is_old, family.provider = true, field.g or NO_PROVIDER
-    return family, field[one_field], field[other_field]
-  end
   local family = parse_family(unpack(values, 3))
   if family and family.has_provider then family.provider = redis.call('HGET', family_key, 'g') end
   return family, values[1], values[2]
@@ -144,7 +137,6 @@ local function open_families()
   -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
   function families.read_whole(family_key)
     local field = read_fields(family_key)
-    if field.v == '2' then field = open_old_families().convert(field) end
     local family = parse_family(field.v, field.h, field.c, field.u, field.r)
     if not family then return nil end
     family.field, family.provider = field, field.g or NO_PROVIDER

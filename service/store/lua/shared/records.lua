@@ -46,7 +46,7 @@
 -- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. No field is
 -- longer than 64 characters, unless the name of the user or the client is, or the session is refreshed a hundred times
 -- within the grace. Beyond that Redis keeps the hash in an encoding that needs three times the memory, until the family
--- ends. Version 0.2.0 had other fields (see old_families.lua).
+-- ends.
 --
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
 --   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid,
