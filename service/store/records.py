@@ -58,9 +58,6 @@ class FamilyRecord(NamedTuple):
     scope: str
     grant_type: str
     secret_used: bool
-    sid: str
-    upstream_subject: str
-    audience: str
     floor: int
     access: tuple[AccessEntry, ...]
     spent: tuple[SpentEntry, ...]
@@ -116,9 +113,6 @@ class CodeRecord(NamedTuple):
     code_challenge: str | None
     username: str
     scope: str
-    sid: str
-    upstream_subject: str
-    audience: str
 
 
 class ConsentRecord(NamedTuple):
@@ -129,9 +123,6 @@ class ConsentRecord(NamedTuple):
     login: str
     subject: str
     answer: str
-    sid: str
-    upstream_subject: str
-    audience: str
     request: str
 
 
@@ -145,8 +136,6 @@ class BrowserSessionRecord(NamedTuple):
     username: str
     login: str
     name: str
-    sid: str
-    upstream_subject: str
 
 
 def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
@@ -155,10 +144,9 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
     with reading(kind):
         field = {name.decode(): value.decode() for name, value in fields.items()}
         _check_version(field.get("v", "").partition(" ")[0], kind)
-        created, _, grant_type, secret_used, _, subject = field["v"].split(" ")[1:]
+        created, _, grant_type, secret_used, subject = field["v"].split(" ")[1:]
         head, expires_in_ms, access_in_ms, floor = map(int, field["h"].split(" ")[:4])
         created_ms = int(created)
-        sid, upstream_subject, audience = field.get("g", "\n\n").split("\n")
         access = (
             _parse_access_entry(text, created_ms) for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)
         )
@@ -175,9 +163,6 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             scope=_parse_scope_field(field["r"]),
             grant_type=_GRANT_TYPES[grant_type],
             secret_used=secret_used == "1",
-            sid=sid,
-            upstream_subject=upstream_subject,
-            audience=audience,
             floor=floor,
             access=tuple(sorted(access, key=lambda entry: entry.generation)),
             spent=tuple(sorted(spent)),

@@ -437,8 +437,8 @@ async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_an
         b"",
         b"2",
         b"2\nnot a record of ours",
-        b"2\n1\n2\nf\nc\ns\n\xff\nrealm:main\n\n\n",
-        b"2\nx\n2\nf\nc\ns\nu\nrealm:main\n\n\n",
+        b"2\n1\n2\nf\nc\ns\n\xff\nrealm:main",
+        b"2\nx\n2\nf\nc\ns\nu\nrealm:main",
     ],
     ids=["empty", "the version alone", "too few lines", "no UTF-8", "no number"],
 )
@@ -514,7 +514,7 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
     server = start_redis(tmp_path, "--unixsocket", str(socket))
     try:
         token, now_ms = make_access_token("0a3"), 1_795_000_000_000
-        record = f"2\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n"
+        record = f"2\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
         with redis.Redis(port=server.port, db=3) as client:
             client.set(access_key(token.shard, token.digest), record, px=60_000)
             client.config_set("requirepass", "p@ss word")
@@ -533,7 +533,7 @@ def test_a_lookup_outlives_the_event_loop_that_it_was_used_in(redis_server: AnyR
     """Each test, or each call of a program without a running event loop, has a loop of its own."""
     bearer = BearerLookup(redis_server.url)
     name, now_ms = make_access_token("0a3"), 1_795_000_000_000
-    record = f"2\n{now_ms}\n{now_ms + 10**12}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n"
+    record = f"2\n{now_ms}\n{now_ms + 10**12}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
     store.set(access_key(name.shard, name.digest), record, px=60_000)
 
     async def look() -> bool:
