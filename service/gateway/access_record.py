@@ -23,11 +23,9 @@ SHARDS: Final = 4096
 def parse_grant(record: bytes) -> AccessGrant:
     """Parse the record of an access token.
 
-    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
-    upstream_subject, audience.
+    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 
-    Raises StoreUnavailable for a record of another version or form, and for a record with an audience. This code cannot
-    judge such records.
+    Raises StoreUnavailable for a record of another version or form, which this code cannot judge.
     """
     if not isinstance(record, bytes):  # the server that answered is not Redis
         raise StoreUnavailable("an access token's record is no text")
@@ -37,9 +35,7 @@ def parse_grant(record: bytes) -> AccessGrant:
             raise StoreUnavailable(
                 f"an access token's record has version {version[:20]!r}; this code knows version {VERSION}"
             )
-        issued_ms, expires_ms, family_digest, client_id, subject, username, scope, _sid, _upstream, audience = lines
-        if audience:
-            raise StoreUnavailable("an access token was made for one API, which this version cannot check")
+        issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
         return AccessGrant(
             issued_at_ms=int(issued_ms),
             expires_at_ms=int(expires_ms),

@@ -18,7 +18,6 @@ from service.gateway.access_record import VERSION
 from service.protocol.authorization_code import RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
-from service.store.old_families import convert_old_family
 
 _MAX_VERSION_CHARACTERS: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")
@@ -59,9 +58,6 @@ class FamilyRecord(NamedTuple):
     scope: str
     grant_type: str
     secret_used: bool
-    sid: str
-    upstream_subject: str
-    audience: str
     floor: int
     access: tuple[AccessEntry, ...]
     spent: tuple[SpentEntry, ...]
@@ -117,9 +113,6 @@ class CodeRecord(NamedTuple):
     code_challenge: str | None
     username: str
     scope: str
-    sid: str
-    upstream_subject: str
-    audience: str
 
 
 class ConsentRecord(NamedTuple):
@@ -130,9 +123,6 @@ class ConsentRecord(NamedTuple):
     login: str
     subject: str
     answer: str
-    sid: str
-    upstream_subject: str
-    audience: str
     request: str
 
 
@@ -146,8 +136,6 @@ class BrowserSessionRecord(NamedTuple):
     username: str
     login: str
     name: str
-    sid: str
-    upstream_subject: str
 
 
 def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
@@ -155,13 +143,10 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
     kind = "a session"
     with reading(kind):
         field = {name.decode(): value.decode() for name, value in fields.items()}
-        if field.get("v") == VERSION and "t" in field:
-            field = convert_old_family(field)
         _check_version(field.get("v", "").partition(" ")[0], kind)
-        created, _, grant_type, secret_used, _, subject = field["v"].split(" ")[1:]
+        created, _, grant_type, secret_used, subject = field["v"].split(" ")[1:]
         head, expires_in_ms, access_in_ms, floor = map(int, field["h"].split(" ")[:4])
         created_ms = int(created)
-        sid, upstream_subject, audience = field.get("g", "\n\n").split("\n")
         access = (
             _parse_access_entry(text, created_ms) for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)
         )
@@ -178,9 +163,6 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             scope=_parse_scope_field(field["r"]),
             grant_type=_GRANT_TYPES[grant_type],
             secret_used=secret_used == "1",
-            sid=sid,
-            upstream_subject=upstream_subject,
-            audience=audience,
             floor=floor,
             access=tuple(sorted(access, key=lambda entry: entry.generation)),
             spent=tuple(sorted(spent)),

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from service.redis_client.script import OWN_SCRIPTS, Script, list_scripts, read_script
 
 _FOLDER: Final = Path(__file__).with_name("lua")
-_SHARED: Final = ("records", "old_families", "families", "spent_generations", "pages")
+_SHARED: Final = ("records", "families", "spent_generations", "pages")
 """The files of `lua/shared`. Each uses only what it defines itself, or what a file before it defines."""
 
 _FLAGS: Final = "--!df flags=allow-undeclared-keys"

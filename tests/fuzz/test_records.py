@@ -24,28 +24,22 @@ from service.worker import Worker
 from tests.fuzz.generators import bent_bytes, data, json_values
 from tests.store.sessions import DEFAULT_LIFETIMES
 
-OLD_FAMILY = (
-    b"v=2|h=2|t=1700000000000 8000000000000 8000000000000|s=subject|c=shop|u=alice|r=realm:main role:enduser|"
-    b"g=p\n1\n\n\n|f=1|m=7:0:4688|o=2:8000000000000|p=" + b"r" * 22 + b"970000000000000000001|k=1:1|n=1:1|"
-    b"a1=" + b"a" * 22 + b"170000000100000000001|s3=0:0:1700000000500"
-)
-"""The fields of a hash that version 0.2.0 wrote, as text that can be bent."""
 FAMILY = (
-    b"v=2 1700000000000 8000000000000 p 1 1 subject|h=2 8000000000000 8000000000000 1 2 8000000000000 7:0:4688 p3:3|"
-    b"c=shop|u=alice|r=main enduser|g=\n\n|p3=" + b"r" * 22 + b"8000000000000:1|k=1:1|n=1:1|"
+    b"v=2 1700000000000 8000000000000 p 1 subject|h=2 8000000000000 8000000000000 1 2 8000000000000 7:0:4688 p3:3|"
+    b"c=shop|u=alice|r=main enduser|p3=" + b"r" * 22 + b"8000000000000:1|k=1:1|n=1:1|"
     b"a1=" + b"a" * 22 + b"1000:1|s3=0:0:1700000000500"
 )
 """The fields of a hash, as text that can be bent."""
-GRANT = b"2\n1700000000000\n9700000000000\nfamily\nshop\nsubject\nalice\nrealm:main role:enduser\n\n\n"
-CODE = b"2\n1700000000000\n9700000000000\nsubject\nshop\nhttps://shop.example/\n\nalice\nrealm:main role:enduser\n\n\n"
+GRANT = b"2\n1700000000000\n9700000000000\nfamily\nshop\nsubject\nalice\nrealm:main role:enduser"
+CODE = b"2\n1700000000000\n9700000000000\nsubject\nshop\nhttps://shop.example/\n\nalice\nrealm:main role:enduser"
 REDEEMED = b"2\nshop\n\nfamily"
-SESSION = b"2\n1700000000000\n9700000000000\nsubject\nmain\nalice\nlogin\n\n\n"
+SESSION = b"2\n1700000000000\n9700000000000\nsubject\nmain\nalice\nlogin\n"
 TOMBSTONE = b"2\n1700000000000\nrevoked\n1\n1\n\n1700000000000\nshop\nsubject\nalice\nrealm:main role:enduser"
 REQUEST = (
     b'{"client_id":"shop","return_address":{"redirect_uri":"https://shop.example/","state":"x"},'
     b'"scope":"role:enduser","code_challenge":null}'
 )
-CONSENT = b'2\n1\n2\nlogin\nsubject\n\n\n\n\n{"request":' + REQUEST + b',"scope":"realm:main role:enduser"}'
+CONSENT = b'2\n1\n2\nlogin\nsubject\n\n{"request":' + REQUEST + b',"scope":"realm:main role:enduser"}'
 CLIENT = (
     b'{"client_id":"shop","redirect_uris":["https://shop.example/"],"grant_types":["password"],"scope":"role:enduser"}'
 )
@@ -69,7 +63,6 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
     "code": (codes._parse_code, CODE),
     "redeemed code": (records.parse_redeemed, REDEEMED),
     "family": (lambda record: records.parse_family(make_hash(record)), FAMILY),
-    "old family": (lambda record: records.parse_family(make_hash(record)), OLD_FAMILY),
     "tombstone": (records.parse_tombstone, TOMBSTONE),
     "code in a sweep": (session_scan._parse_code, CODE),
     "family in a sweep": (lambda record: session_scan._parse_family(make_hash(record)), FAMILY),
@@ -133,7 +126,7 @@ def test_an_answer_that_is_no_text_is_an_outage() -> None:
 @example(CODE.replace(b"1700000000000", b"then", 1))
 @example(GRANT.replace(b"9700000000000", b"9" * 400))
 @example(FAMILY.replace(b"8000000000000", b"9" * 400))
-@given(st.one_of(bent_bytes(FAMILY, OLD_FAMILY, CODE, REDEEMED, TOMBSTONE, GRANT), pieces))
+@given(st.one_of(bent_bytes(FAMILY, CODE, REDEEMED, TOMBSTONE, GRANT), pieces))
 async def test_whatever_stands_in_the_place_of_a_session_is_read_or_an_outage(
     worker: Worker, store: redis.Redis, record: bytes
 ) -> None:

@@ -426,7 +426,7 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
     server = start_redis(tmp_path, "--unixsocket", str(socket))
     try:
         token, now_ms = make_access_token("0a3"), 1_795_000_000_000
-        record = f"2\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n"
+        record = f"2\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
         with redis.Redis(port=server.port, db=3) as client:
             client.set(access_key(token.shard, token.digest), record, px=60_000)
             client.config_set("requirepass", "p@ss word")

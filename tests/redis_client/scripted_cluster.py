@@ -118,7 +118,7 @@ def record(shard: str, now_ms: int | None = None) -> bytes:
         now_ms = int(read_scripted_clock() * 1000)
     subject = urlsafe_b64encode(bytes.fromhex(f"{shard}0")).decode()[:2].ljust(22, "x")
     return bulk(
-        f"2\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\n{subject}\ncarol\nrealm:main role:enduser\n\n\n".encode()
+        f"2\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\n{subject}\ncarol\nrealm:main role:enduser".encode()
     )
 
 

@@ -19,12 +19,9 @@ from tests.support.codes import SESSION_MS, consent_request_for
 
 CONSENT_MS = 1_800_000
 
-_BROWSER_LINES = "version created_ms expires_ms subject realm username login name sid upstream_subject"
-_CONSENT_LINES = "version created_ms expires_ms login subject answer sid upstream_subject audience request"
-_CODE_LINES = (
-    "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope"
-    " sid upstream_subject audience"
-)
+_BROWSER_LINES = "version created_ms expires_ms subject realm username login name"
+_CONSENT_LINES = "version created_ms expires_ms login subject answer request"
+_CODE_LINES = "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ local expires_ms = now_ms + code_ttl_ms
 local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms), expires_ms)
   .. table.concat({
     consent.subject, client_id, redirect_uri, code_challenge, username, scope,
-    consent.sid, consent.upstream_subject, consent.audience,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
 open_index().add(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)

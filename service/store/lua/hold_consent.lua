@@ -15,7 +15,7 @@ local consent = {
   created_ms = math.max(now_ms, read_mark(session.subject) + 1),
   expires_ms = math.min(now_ms + ttl_ms, session.expires_ms),
   login = session.login, subject = session.subject, answer = '',
-  sid = session.sid, upstream_subject = session.upstream_subject, audience = '', request = request,
+  request = request,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
 open_index().add(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)

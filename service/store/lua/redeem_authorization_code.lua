@@ -33,6 +33,5 @@ local family = {
   created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
   grant_type = 'a', secret_used = secret_used,
   subject = subject, client_id = client_id, username = username, scope = scope,
-  provider = table.concat(line, '\n', 10, 12),
 }
 return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms) }

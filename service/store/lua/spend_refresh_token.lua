@@ -42,8 +42,6 @@ if wanted_scope ~= '' then
   scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
 end
 
--- A full Redis refuses this first write, as it refuses the access token of a new record.
-if family.is_old then open_old_families().rewrite(family_key) end
 if is_replay then
   local spent = open_spent_generations()
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)

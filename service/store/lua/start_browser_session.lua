@@ -18,7 +18,7 @@ local expires_ms = now_ms + ttl_ms
 local former = former_digest ~= '' and find_browser_session(key_of('browser', former_digest), now_ms)
 local login = former and former.subject == subject and former.login or browser_digest
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
-  .. table.concat({ subject, realm, username, login, name, '', '' }, '\n')
+  .. table.concat({ subject, realm, username, login, name }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
 open_index().add(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }

@@ -27,14 +27,12 @@ EXTERNAL_MS: Final = 600_000
 class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The content of a sealed login. `browser_digest` names the browser that the login is bound to.
 
-    Without a request, the login leads to /sessions/. `audience` is the API that a token is requested for. It stays
-    empty, because no request can name one yet.
+    Without a request, the login leads to /sessions/.
     """
 
     expires_ms: int
     browser_digest: str
     request: AuthorizationRequest | None
-    audience: str = ""
 
 
 class PendingLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):

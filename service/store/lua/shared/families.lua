@@ -2,21 +2,19 @@
 
 local ACCESS_TOKENS_PER_FAMILY = 100
 local DIGEST_WIDTH = 22
-local NO_PROVIDER = '\n\n'
 
--- Returns a family from the values of its fields v, h, c, u and r, or nil if there is none. The caller sets `provider`,
--- the lines sid, upstream_subject and audience, if `has_provider` is true.
+-- Returns a family from the values of its fields v, h, c, u and r, or nil if there is none.
 local function parse_family(fixed, state, client_id, username, scope)
   if not fixed then return nil end
   if string.sub(fixed, 1, 2) ~= '2 ' then refuse_version('a session') end
-  local created_ms, kept_in_ms, grant_type, secret_used, has_provider, subject =
-    string.match(fixed, '^2 (%d+) (%-?%d+) (%l) (%d) (%d) (%S+)$')
+  local created_ms, kept_in_ms, grant_type, secret_used, subject =
+    string.match(fixed, '^2 (%d+) (%-?%d+) (%l) (%d) (%S+)$')
   local head, expires_in_ms, access_in_ms, floor, stale_below, stale_in_ms, rest =
     string.match(state or '', '^(%d+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%-?%d+)(.*)$')
   if not (created_ms and head) then error('a session has a broken record') end
   return {
     created_ms = created_ms + 0, kept_until_ms = created_ms + kept_in_ms, grant_type = grant_type,
-    secret_used = secret_used, has_provider = has_provider == '1', provider = NO_PROVIDER, subject = subject,
+    secret_used = secret_used, subject = subject,
     head = head + 0, expires_ms = created_ms + expires_in_ms, access_until_ms = created_ms + access_in_ms,
     floor = floor + 0, stale_below = stale_below + 0, stale_from_ms = created_ms + access_in_ms + stale_in_ms,
     merged = rest ~= '' and string.match(rest, '%d+:%d+:%d+') or '',
@@ -29,8 +27,8 @@ end
 -- Returns the text of the field v.
 local function format_fixed(family)
   local created_ms = family.created_ms
-  return string.format('2 %d %d %s %s %d ', created_ms, family.kept_until_ms - created_ms, family.grant_type,
-    family.secret_used, family.provider == NO_PROVIDER and 0 or 1) .. family.subject
+  return string.format('2 %d %d %s %s ', created_ms, family.kept_until_ms - created_ms, family.grant_type,
+    family.secret_used) .. family.subject
 end
 
 -- Returns the text of the field h.
@@ -43,19 +41,10 @@ local function format_state(family)
   return state
 end
 
--- Returns the family without its other fields, and the values of two of these. A family of version 0.2.0 is converted
--- but not written. If `is_old` is true, the caller must rewrite it before it writes a field.
+-- Returns the family without its other fields, and the values of two of these.
 local function read_family(family_key, one_field, other_field)
   local values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
-  if values[3] == '2' then
-    local field = open_old_families().convert(read_fields(family_key))
-    local family = parse_family(field.v, field.h, field.c, field.u, field.r)
-    family.is_old, family.provider = true, field.g or NO_PROVIDER
-    return family, field[one_field], field[other_field]
-  end
-  local family = parse_family(unpack(values, 3))
-  if family and family.has_provider then family.provider = redis.call('HGET', family_key, 'g') end
-  return family, values[1], values[2]
+  return parse_family(unpack(values, 3)), values[1], values[2]
 end
 
 -- Returns the name of the field that holds the access token which this generation bought.
@@ -78,7 +67,7 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
   if #digest ~= DIGEST_WIDTH then error('the digest of an access token has another length') end
   local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
   local record = string.format('2\n%d\n%d\n', now_ms, expires_ms) .. family_digest .. '\n' .. family.client_id .. '\n'
-    .. family.subject .. '\n' .. family.username .. '\n' .. scope .. '\n' .. family.provider
+    .. family.subject .. '\n' .. family.username .. '\n' .. scope
   redis.call('SET', key_of('access', digest), record, 'PX', string.format('%d', expires_ms - now_ms))
   family.access_until_ms = math.max(family.access_until_ms, expires_ms)
   return expires_ms
@@ -121,7 +110,6 @@ local function start_family(family, family_digest, access_digest, now_ms, access
   redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
     'c', family.client_id, 'u', family.username, 'r', shorten_scope(family.scope),
     access_field_of(0), format_entry(family, access_digest, now_ms, 0))
-  if family.provider ~= NO_PROVIDER then redis.call('HSET', family_key, 'g', family.provider) end
   keep_family(family_key, family, family_digest, now_ms)
   return expires_ms - now_ms
 end
@@ -144,10 +132,9 @@ local function open_families()
   -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
   function families.read_whole(family_key)
     local field = read_fields(family_key)
-    if field.v == '2' then field = open_old_families().convert(field) end
     local family = parse_family(field.v, field.h, field.c, field.u, field.r)
     if not family then return nil end
-    family.field, family.provider = field, field.g or NO_PROVIDER
+    family.field = field
     return family
   end
 

@@ -7,7 +7,6 @@ local function find_browser_session(browser_key, now_ms)
   local line = read_lines(text, 'a browser session')
   local session = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4], login = line[7],
-    sid = line[9], upstream_subject = line[10],
   }
   if now_ms >= session.expires_ms or session.created_ms <= read_mark(session.subject) then return nil end
   return session
@@ -20,7 +19,7 @@ local function find_consent(consent_key, now_ms)
   local line = read_lines(text, 'a consent')
   local consent = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), login = line[4], subject = line[5], answer = line[6],
-    sid = line[7], upstream_subject = line[8], audience = line[9], request = line[10],
+    request = line[7],
   }
   if now_ms >= consent.expires_ms or consent.created_ms <= read_mark(consent.subject) then return nil end
   return consent
@@ -28,6 +27,6 @@ end
 
 local function format_consent(consent)
   return string.format('2\n%d\n%d\n', consent.created_ms, consent.expires_ms) .. table.concat({
-    consent.login, consent.subject, consent.answer, consent.sid, consent.upstream_subject, consent.audience, consent.request,
+    consent.login, consent.subject, consent.answer, consent.request,
   }, '\n')
 end

@@ -6,17 +6,15 @@
 -- numbers themselves. A time in ms is exact in both,
 -- where a `long` of C has 64 bits.
 --
--- Every record has version "2". A family is a hash, and all other records are lines. Three fields are empty until the
--- service follows the logout of an identity provider or issues tokens for one API: sid (the identity provider's
--- session), upstream_subject (the user's subject there) and audience (the API). Python parses these records with the
--- classes of records.py.
+-- Every record has version "2". A family is a hash, and all other records are lines. Python parses these records
+-- with the classes of records.py.
 --
 -- A family is the record of one grant. It is a hash, so that a refresh reads and writes only a few of its fields. Every
 -- session has a family, so the field names are short:
---   v           what changes rarely, "2 created kept grant_type secret_used has_provider subject": the version; the time
+--   v           what changes rarely, "2 created kept grant_type secret_used subject": the version; the time
 --               of the grant (ms since 1970); the end of the key and of its entry in the index (see `extend_lifetime`; ms
 --               since the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
---               secret; "1" if there is a field g
+--               secret
 --   h           what every refresh changes, "head expires access_until floor stale_below stale_from", and
 --               after spaces merged and replays if they are there:
 --               head          the generation of the one live refresh token
@@ -31,7 +29,6 @@
 --               replays       "p" and "first:last", the numbers of the fields p0, p1, … that there are
 --   c u r       client_id, username, scope. A scope of more than 64 characters is without the words realm and role,
 --               "main enduser …"
---   g           sid, upstream_subject and audience in lines, if one of them is not empty
 --   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), and "ms:generation":
 --               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
 --               Generation n is in the field of n modulo 100
@@ -46,18 +43,15 @@
 -- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. No field is
 -- longer than 64 characters, unless the name of the user or the client is, or the session is refreshed a hundred times
 -- within the grace. Beyond that Redis keeps the hash in an encoding that needs three times the memory, until the family
--- ends. Version 0.2.0 had other fields (see old_families.lua).
+-- ends.
 --
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
---   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid,
---   upstream_subject.
--- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code), sid,
---   upstream_subject, audience, request (JSON, which has no line ends).
--- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope, sid,
---   upstream_subject, audience.
+--   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty).
+-- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code),
+--   request (JSON, which has no line ends).
+-- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope.
 -- A code after its exchange: version, client_id, code_challenge, family digest.
--- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
---   upstream_subject, audience.
+-- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 -- The tombstone of a family: version, ended_ms, reason (see `EndReason` in families.py), head, presented (the
 --   generation whose replay ended the family, or empty), spent_ms (when that generation had been spent, or empty),
 --   created_ms, client_id, subject, username, scope. Tombstones are for people to read. No request reads one, and no
