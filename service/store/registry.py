@@ -328,7 +328,7 @@ class RegistryStore:
 
     def make_seed_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
         """Return the lock to hold while applying a seed, which takes the other lock for each batch."""
-        return RedisLock(self._redis.run, registry_key("lock", "seed"), LOCK_SECONDS, on_wait)
+        return RedisLock(self._redis, registry_key("lock", "seed"), LOCK_SECONDS, on_wait, None)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

@@ -11,7 +11,6 @@ import logging
 import tomllib
 
 import uvicorn
-from prometheus_client import Counter, Histogram
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.supervisors import multiprocess
 
