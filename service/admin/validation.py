@@ -37,7 +37,7 @@ _PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
 
 def validate_client(**fields: Any) -> Client:
     """Return a client with these fields. Raises WrongInput with every mistake."""
-    # Imported here, like `check_entry` below: the libraries of hashes and of YAML delay each command by a tenth.
+    # Imported here, like `validate_entry` below: the libraries of hashes and of YAML delay each command by a tenth.
     from service.registry.records import make_client
 
     return make_client(_check(fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
@@ -54,14 +54,14 @@ def validate_user(
 
 
 def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
-    from service.registry.seed_file.reader import check_entry
+    from service.registry.seed_file.reader import validate_entry
 
     if any(map(_CONTROL_CHARACTER.search, filter(lambda value: isinstance(value, str), fields.values()))):
         raise WrongInput("expected text without control characters")
     try:
         # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-        return check_entry(
+        return validate_entry(
             {name: value for name, value in given.items() if value is not None}, kind, min_password_characters
         )
     except BadSeed as refusal:

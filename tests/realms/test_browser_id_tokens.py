@@ -64,10 +64,10 @@ def forge_id_token(text: str) -> ProviderChange:
     [
         fault_case("another nonce", id_token_says(nonce="another"), "another nonce"),
         fault_case("no ID token", tokens_are(id_token=None), "no ID token"),
-        fault_case("an ID token that is none", forge_id_token("a.b.c"), "not to be believed"),
+        fault_case("an ID token that is none", forge_id_token("a.b.c"), "ID token is invalid"),
         fault_case("a bad signature", signs_with(other_key), "bad_signature"),
         fault_case("an unknown key", signs_with(lambda: other_key(auto_kid=True)), "a key that it does not publish"),
-        fault_case("no signature", signs_with(lambda: None), "not to be believed"),
+        fault_case("no signature", signs_with(lambda: None), "ID token is invalid"),
     ],
 )
 async def test_an_id_token_that_is_not_to_be_believed(assert_fault: AssertFault, fault: Fault) -> None:
@@ -89,7 +89,7 @@ async def test_a_header_writes_nothing_of_its_own_into_the_log(
     assert_login_failed(await log_in_through_cep(browser, ASK), browser, "temporarily_unavailable")
 
     logged = logged_faults(json_logs)
-    assert "not to be believed" in logged
+    assert "ID token is invalid" in logged
     assert logged.isprintable()
     assert len(logged) < 500
 

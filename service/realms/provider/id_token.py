@@ -100,7 +100,7 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     except InvalidKeyIdError:
         raise UnknownKey from None
     except JoseError as error:
-        raise InvalidProviderResponse(f"its ID token is not to be believed ({_quote(str(error))})") from None
+        raise InvalidProviderResponse(f"its ID token is invalid ({_quote(str(error))})") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidProviderResponse(f"its ID token cannot be read ({type(error).__name__})") from None
     _check_audience(claims, expected.client_id)

@@ -414,7 +414,7 @@ def _describe_conversion(error: msgspec.ValidationError) -> str:
     return words.replace("`", "")
 
 
-def check_entry(tree: dict[str, Any], entry_type: type[Entry], min_password_characters: int) -> Entry:
+def validate_entry(tree: dict[str, Any], entry_type: type[Entry], min_password_characters: int) -> Entry:
     """Return one entry of a client or user. Raises BadSeed with every mistake, each with the name of its field."""
     reader = _Reader(min_password_characters)
     entry = reader._read_entry("", tree, entry_type)
