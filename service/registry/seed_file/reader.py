@@ -76,6 +76,9 @@ _CHOICES: Final[dict[object, tuple[str, ...]]] = {
     schema.Introspect: ("true", "false", "all"),
 }
 
+_MAX_DEPTH: Final = 100
+"""A seed nests entries, lists and mappings: five levels."""
+
 
 class _Loader(yaml.CSafeLoader):
     """PyYAML's loader, which composes the nodes of one document and makes values of them."""
@@ -98,6 +101,7 @@ def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTE
     """Parse the text of a seed. Raises BadSeed with every mistake in the text."""
     reader = _Reader(min_password_characters)
     try:
+        _check_depth(text)
         seed = reader.read_seed(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadSeed((_describe_yaml_error(error),)) from None
@@ -394,6 +398,15 @@ def _check_scalar(loader: Any, node: Any) -> None:
     except (ValueError, LookupError, AttributeError, OverflowError):  # raised by PyYAML's constructors
         problem = f"found text that is no {node.tag.rpartition(':')[2]}"
         raise ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _check_depth(text: bytes) -> None:
+    """Raise RecursionError if the text is nested so deeply that the composer would end the process."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise RecursionError
 
 
 def _describe_yaml_error(error: Exception) -> str:
