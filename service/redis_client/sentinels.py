@@ -17,7 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError
 
-from .deadline import StoreUnavailable, read_clock
+from .clock import read_clock
+from .deadline import StoreUnavailable
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .url import Node, RedisUrl
 

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from .deadline import read_clock
+from .clock import read_clock
+from .trust import Trust
 
 STALE: Final = 0.0
 """The time limit of an entry that may not be used: it was read once, without tracking."""
@@ -18,15 +19,6 @@ UNTIL_INVALIDATED: Final = math.inf
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Missing = TypeVar("Missing")
-
-
-class Trust:
-    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer."""
-
-    __slots__ = ("until",)
-
-    def __init__(self) -> None:
-        self.until = 0.0
 
 
 class TrackedCache(Generic[Key, Value]):

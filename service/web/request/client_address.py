@@ -75,7 +75,10 @@ def _unwrap(address: IPv6Address) -> IPv4Address | None:
 
 
 def forwards_addresses(scope: Scope) -> bool:
-    return any(name in _FORWARDING_HEADERS for name, _ in scope["headers"])
+    for name, _ in scope["headers"]:  # noqa: SIM110 (runs at every request; `any` takes three times as long)
+        if name in _FORWARDING_HEADERS:
+            return True
+    return False
 
 
 def get_peer(scope: Scope) -> str:
