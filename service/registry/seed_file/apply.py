@@ -176,15 +176,25 @@ class Seeding:
     async def _run(self, seed: Seed, options: ApplyOptions) -> AsyncIterator[tuple[int, list[Planned]]]:
         """Plan and write all batches. Yields the number of entries of each batch, and its changes."""
         items = list(_list_items(seed))
+        planned = list[Planned]()
         with ThreadPoolExecutor(self._hashing_threads, "seed", initializer=lower_thread_priority) as threads:
             for batch in _batches(items, self.entries_per_batch):
                 plan = partial(self._plan, batch, options.force, dict[EntryName, str](), threads)
-                yield len(batch), await self._run_batch(plan, is_dry=options.is_dry)
+                await self._pause(planned, options)
+                planned = await self._run_batch(plan, is_dry=options.is_dry)
+                yield len(batch), planned
         if options.prune:
             async for names in list_left_out(self._registry, [item.name for item in items], self.shards):
                 for some in _batches(names, self.entries_per_batch):
                     plan = partial(plan_removals, self._registry, some)
-                    yield 0, await self._run_batch(plan, is_dry=options.is_dry)
+                    await self._pause(planned, options)
+                    planned = await self._run_batch(plan, is_dry=options.is_dry)
+                    yield 0, planned
+
+    async def _pause(self, written: Sequence[Planned], options: ApplyOptions) -> None:
+        """Pause after a batch that was written, so that a change of the console gets the lock."""
+        if not options.is_dry and any(each.is_written for each in written):
+            await asyncio.sleep(self._batch_pause_seconds)
 
     async def _run_batch(self, plan: Plan, *, is_dry: bool) -> list[Planned]:
         """Plan a batch and write it. The plan that is written is made under the lock, when all hashes are made."""
@@ -194,7 +204,6 @@ class Seeding:
         async with self._registry.make_lock() as lock:
             planned = await plan()
             await self._write(planned, lock)
-        await asyncio.sleep(self._batch_pause_seconds)
         return planned
 
     async def _plan(
