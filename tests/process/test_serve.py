@@ -417,12 +417,12 @@ def test_a_restart_keeps_the_data(start_ready: Start, number: signal.Signals) ->
     assert (second.data_dir / "secret_key").read_bytes() == key
 
 
-def test_the_store_is_started_again_when_it_dies(start_ready: Start) -> None:
+def test_without_its_embedded_store_the_service_answers_503(start_ready: Start) -> None:
     service = start_ready()
     with service.store() as store:
         os.kill(store.info("server")["process_id"], signal.SIGKILL)
-    wait_until(lambda: "embedded store is back" in service.log.read_text())
-    wait_until(lambda: service.get("/readyz") == 200)
+    wait_until(lambda: "the embedded store died; restart the service" in service.log.read_text())
+    wait_until(lambda: service.get("/readyz") == 503)
 
 
 def find_workers(service: Service) -> list[int]:

@@ -223,7 +223,7 @@ def test_a_body_of_unknown_length_behind_an_upgrade_is_refused(
     peer = server.connect()
     head = CHUNKED.replace(b"chunked", coding)[:-2] + UPGRADE % b"h2c" + b"\r\n"
     peer.send(head + GET)
-    assert_refused(peer.read_all(), 400, "no HTTP request")
+    assert_refused(peer.read_all(), 400, "Malformed HTTP request")
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

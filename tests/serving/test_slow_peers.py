@@ -162,7 +162,7 @@ def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(se
 def test_what_is_no_request_is_refused_in_the_form_of_all_errors(server: RunningServer, garbage: bytes) -> None:
     peer = server.connect()
     peer.send(garbage)
-    assert_refused(peer.read_all(), 400, "no HTTP request")
+    assert_refused(peer.read_all(), 400, "Malformed HTTP request")
 
 
 @pytest.mark.clause("decided-room-for-connections")
