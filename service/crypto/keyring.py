@@ -165,11 +165,6 @@ class Keyring:
         """The id of the first key: 4 characters of base64url."""
         return encode(self._keys[0].key_id)
 
-    @property
-    def key_ids(self) -> tuple[str, ...]:
-        """The ids of all keys, in their order."""
-        return tuple(encode(key.key_id) for key in self._keys)
-
     def has_key(self, key_id: str) -> bool:
         return any(encode(key.key_id) == key_id for key in self._keys)
 

@@ -1,7 +1,7 @@
 """Buffers in front of counters and histograms, since a plain dict is faster than a metric of prometheus_client.
 
-They saved 5 of 82 µs of a refresh with one worker, and 13 of 89 µs with two. tests/process/test_metrics.py holds the
-numbers that Prometheus reads.
+Without them a verification from memory takes 1.21 times the processor time, and a refresh up to 1.10 times.
+tests/process/test_metrics.py holds the numbers that Prometheus reads.
 """
 
 from __future__ import annotations

