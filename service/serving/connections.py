@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, Protocol, runtime_checkable
 
 from uvicorn.server import ServerState
@@ -12,8 +13,9 @@ from service.observability.logs import EventLog
 from service.protocol.errors import OAuthError
 
 HEAD_SECONDS: Final = 10.0
-"""Time from the start of a connection, or its last response, until the head of the next request must be complete."""
+"""Time from the start of a connection, or from the first byte of a later request, until the request's head is whole."""
 
+IDLE_SECONDS: Final = 5.0
 UNREAD_SECONDS: Final = 10.0
 REFUSED_REPORT_SECONDS: Final = 1.0
 
@@ -38,15 +40,17 @@ class WaitingConnection(Protocol):
 class Connections(ServerState):
     """All connections of this process, and since when they have waited for their peers, the longest first.
 
-    `awaiting_request` holds the connections that wait for a request or the rest of one, `awaiting_reader` those whose
-    output the peer has not read.
+    `awaiting_request` holds the connections that wait for their first request or the rest of one, `idle` those that
+    have received nothing since their last response, and `awaiting_reader` those whose output the peer has not read.
     """
 
-    def __init__(self, most: int, head_seconds: float = HEAD_SECONDS) -> None:
+    def __init__(self, most: int, head_seconds: float = HEAD_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
         super().__init__()
         self.most = most
         self.head_seconds = head_seconds
+        self.idle_seconds = idle_seconds
         self.is_ending = False
+        self.idle: dict[WaitingConnection, float] = {}
         self.awaiting_request: dict[WaitingConnection, float] = {}
         self.awaiting_reader: dict[WaitingConnection, float] = {}
         self._closed_for_room = 0
@@ -58,13 +62,20 @@ class Connections(ServerState):
 
         Closing one is enough, since this is called for each new connection.
         """
-        if len(self.connections) > self.most and self.awaiting_request:
-            next(iter(self.awaiting_request)).abort()
-            self._closed_for_room += 1
+        if len(self.connections) > self.most:
+            oldest = [next(iter(waiting.items())) for waiting in (self.awaiting_request, self.idle) if waiting]
+            if oldest:
+                min(oldest, key=itemgetter(1))[0].abort()
+                self._closed_for_room += 1
+
+    def forget(self, connection: WaitingConnection) -> None:
+        for waiting in (self.idle, self.awaiting_request, self.awaiting_reader):
+            waiting.pop(connection, None)
 
     def close_expired(self, now: float) -> None:
-        for connection in tuple(_late(self.awaiting_request, now - self.head_seconds)):
-            connection.close_slow()
+        for waiting, seconds in ((self.awaiting_request, self.head_seconds), (self.idle, self.idle_seconds)):
+            for connection in tuple(_late(waiting, now - seconds)):
+                connection.close_slow()
         for connection in tuple(_late(self.awaiting_reader, now - UNREAD_SECONDS)):
             connection.abort()
         if self._closed_for_room:

@@ -65,7 +65,7 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, drains: bool, drain_seconds: float = DRAIN_SECONDS) -> None:
         super().__init__(config)
         self.drain_seconds = drain_seconds
-        self._connections = Connections(_most_connections())
+        self._connections = Connections(_most_connections(), idle_seconds=config.timeout_keep_alive)
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
         self._drains = drains
@@ -107,7 +107,8 @@ class DrainingServer(uvicorn.Server):
         if self._listens:
             await self._stop_listening()
         most_seconds = max(self.drain_seconds, self.config.timeout_keep_alive)
-        return not self._connections.awaiting_request or seconds > most_seconds
+        is_anyone_waiting = self._connections.idle or self._connections.awaiting_request
+        return not is_anyone_waiting or seconds > most_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()

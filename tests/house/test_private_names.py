@@ -29,7 +29,6 @@ CONTRACT = [
     (uvicorn.Server, "on_tick"),
     (uvicorn.Server, "handle_exit"),
     (httptools_impl, "STATUS_LINE"),
-    (httptools_impl.HttpToolsProtocol, "_unset_keepalive_if_required"),
     (httptools_impl.HttpToolsProtocol, "on_message_begin"),
     (httptools_impl.HttpToolsProtocol, "on_headers_complete"),
     (httptools_impl.HttpToolsProtocol, "on_body"),
