@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.web.request.state import BODY_IS_COMPLETE, HEAD_BYTES
+from service.web.request.state import BODY_IS_COMPLETE
 from tests.serving.conftest import Peer, RunningServer, running_server
 
 POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
@@ -75,48 +74,3 @@ def test_what_comes_behind_a_body_is_no_header(trailer_is_late: bool) -> None:
             server.await_received(len(head))
             head = b""
         assert read_report(peer, head + b"0\r\nAuthorization: Basic Zm9v\r\n\r\n") == b"not whole"
-
-
-async def report_scope(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond with the scope, without what belongs to this server or connection."""
-    while (await receive()).get("more_body"):
-        pass
-    left_out = {BODY_IS_COMPLETE.name, HEAD_BYTES.name, "client", "server"}
-    body = repr(sorted((name, value) for name, value in scope.items() if name not in left_out)).encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
-    await send({"type": "http.response.body", "body": body})
-
-
-@pytest.fixture(scope="module")
-def both_servers() -> Iterator[tuple[RunningServer, RunningServer]]:
-    options: dict[str, Any] = {"date_header": False, "root_path": "/base", "proxy_headers": False}
-    with (
-        running_server(report_scope, **options) as ours,
-        running_server(report_scope, http="httptools", **options) as uvicorns,
-    ):
-        yield ours, uvicorns
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"GET / HTTP/1.1\r\nHost: here\r\nX-Some: a\r\nx-some: B\r\nConnection: close\r\n\r\n",
-        b"GET /a%20b%2Fc?d=%20e&f HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n",
-        b"GET /%C3%A9%FF? HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n",
-        b"GET http://here:80/path?query HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n",
-        b"GET //path#fragment HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n",
-        b"GET / HTTP/1.0\r\n\r\n",
-        POST.replace(b"Host", b"Connection: close\r\nHost") + b"12345",
-    ],
-    ids=["headers", "escapes", "no UTF-8", "absolute", "fragment", "1.0", "body"],
-)
-def test_the_scope_is_the_one_that_uvicorn_makes(
-    both_servers: tuple[RunningServer, RunningServer], request_: bytes
-) -> None:
-    answers = []
-    for server in both_servers:
-        peer = server.connect()
-        peer.send(request_)
-        answers.append(peer.read_all())
-    assert answers[0] == answers[1]
-    assert answers[0].startswith(b"HTTP/1.1 200")
