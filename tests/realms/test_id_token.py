@@ -200,6 +200,7 @@ def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
         pytest.param({"kty": "RSA", "n": encode(b"\xff" * 64), "e": "AQAB"}, id="a key too short to trust"),
         pytest.param({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, id="a point off its curve"),
         pytest.param({"kty": "oct", "k": "AA"}, id="a secret"),
+        pytest.param(dict(make_key("another").as_dict(private=True)) | {"kid": "RSA"}, id="a private key"),
         pytest.param(None, id="null"),
     ],
 )
