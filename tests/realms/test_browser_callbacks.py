@@ -235,14 +235,3 @@ async def test_a_login_that_takes_longer_than_ten_minutes_starts_again(
     for gone in (path, late):
         assert_refused(await open_callback(browser, gone), *EXPIRED)
     assert len(provider.calls(TOKEN)) == calls_before
-
-
-async def test_a_login_at_a_provider_leaves_nothing_in_redis_before_it_comes_back(
-    browser: Browser, cep: None, store: redis.Redis
-) -> None:
-    before = set(store.scan_iter())
-    for _ in range(5):
-        await start_login(browser, ASK)
-    left = {key.split(":")[0] for key in set(store.scan_iter()) - before}
-
-    assert left <= {"address"}

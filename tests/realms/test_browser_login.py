@@ -338,15 +338,3 @@ async def test_a_request_for_german_is_german_after_the_provider_too(http: httpx
     assert is_consent_page(page)
     assert page.headers["content-language"] == "de"
     assert page_text("consent.permissions", "de") in page.text
-
-
-@pytest.mark.clause("decided-page-language-kept")
-async def test_a_callback_of_a_german_request_that_comes_twice_is_refused_in_german(
-    browser: Browser, cep: None
-) -> None:
-    back = await log_in_at_provider(await start_login(browser, f"{ASK_CEP}&ui_locales=de"))
-    await open_callback(browser, back)
-    again = await open_callback(browser, back)
-
-    assert again.headers["content-language"] == "de"
-    assert page_text("refused.expired_heading", "de") in again.text

@@ -165,16 +165,6 @@ async def test_no_more_than_a_hundred_wait_for_room(breaker: CircuitBreaker, hel
     assert sum(finish is None for finish in ends) == CALLS + MAX_WAITING - 1
 
 
-async def test_who_gives_up_waiting_takes_up_no_room(breaker: CircuitBreaker) -> None:
-    async with concurrent_calls(breaker, CALLS) as concurrent:
-        for one in await concurrent.start(30):
-            one.cancel()
-        await concurrent.finish()
-
-    async with concurrent_calls(breaker, CALLS) as concurrent:
-        assert concurrent.inside == CALLS
-
-
 @pytest.mark.parametrize("error", [*ANSWERS, InvalidProviderResponse("no"), StoreUnavailable(), RuntimeError()])
 async def test_however_a_call_ends_its_room_is_free_again(breaker: CircuitBreaker, error: Exception | None) -> None:
     for _ in range(CALLS - 1):
@@ -258,14 +248,6 @@ async def test_waiting_calls_are_refused_when_the_circuit_opens(breaker: Circuit
 
 
 # The trial call
-
-
-async def test_an_open_circuit_refuses_at_once_for_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    await open_circuit(breaker)
-    held_time.advance(OPEN_SECONDS - 0.01)
-
-    async with concurrent_calls(breaker, 10) as concurrent:
-        assert [reason_of(one) for one in concurrent.calls] == ["organisation_unavailable"] * 10
 
 
 async def test_after_a_second_one_call_is_tried_whoever_else_comes(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import httpx2
 import pytest
 
@@ -112,15 +110,6 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
     for request in provider.requests:
         sent_texts = [*request.query.values(), *request.form.values(), *request.headers.values()]
         assert not [text for text in sent_texts if ALICE.password in text or ALICE.username in text]
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None) -> None:
-    page = await browser.log_in(await browser.open(ASK_EITHER), replace(ALICE, password="wrong"))
-    assert (WRONG in Page(page).text, BUTTON in Page(page).text) == (True, True)
-
-    place = await choose_cep(browser, page)
-    assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
 
 
 @pytest.mark.clause("decided-realm-choice")
