@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpcore2
 
-from service.observability.traces import make_trace_headers
 from service.protocol.provider_responses import InvalidProviderResponse
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
@@ -105,9 +104,8 @@ class HttpClient:
         """
         try:
             pool = self._pool or await self._open_pool()
-            sent = [*_USUAL, *make_trace_headers().items(), *headers.items()]
-            asking = pool.stream(method, address, headers=sent, content=content)
-            async with asking as response:
+            sent = [*_USUAL, *headers.items()]
+            async with pool.stream(method, address, headers=sent, content=content) as response:
                 return HttpResponse(response.status, await _read_body(response))
         except _TROUBLES as error:
             raise InvalidProviderResponse(f"{_describe(error)}, at {address.partition('?')[0]}") from error

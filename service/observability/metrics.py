@@ -38,7 +38,7 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0)
 _REDIS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.5, 2.0)
 _WAIT_SECONDS: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 CACHES: Final = ("bearers", "clients", "origins", "realms", "users")
-_THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "organisation_spared"})
+_THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "provider_spared"})
 
 
 log = logging.getLogger("service.metrics")

@@ -81,7 +81,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "code_challenge_malformed": "The code_challenge must be a SHA-256 in base64url: 43 characters without padding.",
     "code_challenge_method_unsupported": "The code_challenge_method must be S256.",
     "user_denied": "The user refused the request.",
-    "organisation_denied": "The organisation where the user logs in refused the login.",
+    "provider_denied": "The identity provider refused the login.",
     "user_not_admitted": _NOT_ADMITTED,
     "email_not_verified": _NOT_ADMITTED,
     "user_without_role": "The user has none of the roles that were asked for.",
@@ -102,7 +102,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "user_unknown": _WRONG_LOGIN,
     "user_disabled": _WRONG_LOGIN,
     "user_changed": _WRONG_LOGIN,
-    "organisation_doubts_email": _WRONG_LOGIN,
+    "provider_doubts_email": _WRONG_LOGIN,
     "password_wrong": _WRONG_LOGIN,
     "login_throttled": "Too many failed logins; try again later.",
     "code_unknown": _DEAD_CODE,
@@ -130,9 +130,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
     "checks_queue_full": _TOO_MANY_CHECKS,
-    "organisation_unavailable": _PROVIDER_AWAY,
-    "organisation_busy": _PROVIDER_AWAY,
-    "organisation_spared": (
+    "provider_unavailable": _PROVIDER_AWAY,
+    "provider_busy": _PROVIDER_AWAY,
+    "provider_spared": (
         "The identity provider refused too many logins from this address or with this user name; try again later."
     ),
     "seed_not_in_force": "Clients and users are being loaded at the moment; try again in a moment.",

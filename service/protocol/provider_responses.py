@@ -180,7 +180,7 @@ def read_callback(query: Query, server: ProviderEndpoints) -> str:
         raise InvalidProviderResponse("its redirect does not say who it comes from")
     error, code = query.values.get("error"), query.values.get("code")
     if error == "access_denied" and code is None:
-        raise AccessDenied("organisation_denied")
+        raise AccessDenied("provider_denied")
     if error is not None:
         raise InvalidProviderResponse(f"it redirects with the error {_name_error(error)}")
     if code is None or not is_vschar(code):
@@ -275,7 +275,7 @@ def _is_name(text: str) -> bool:
 
 
 def make_unavailable() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
+    return TemporarilyUnavailable("provider_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
 def make_refusal(problem: Exception, *, with_password: bool) -> TemporarilyUnavailable:
@@ -286,7 +286,7 @@ def make_refusal(problem: Exception, *, with_password: bool) -> TemporarilyUnava
     if not isinstance(problem, ProviderError | InvalidLoginResponse):
         return make_unavailable()
     kind = LoginRefused if with_password and problem.is_of_login else ProviderRejected
-    return kind("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
+    return kind("provider_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
 def _name_error(error: str) -> str:

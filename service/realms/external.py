@@ -83,7 +83,7 @@ class ExternalRealm:
                 raise
             identity = await self._provider_client.identify(tokens, nonce=None)
         if identity.email_unverified:
-            raise InvalidGrant("organisation_doubts_email")
+            raise InvalidGrant("provider_doubts_email")
         user = await self._admit(identity)
         if user is None:
             raise InvalidGrant("user_disabled")
@@ -128,7 +128,7 @@ class ExternalRealm:
                 )
             except ProviderError as refusal:
                 if refusal.error == "invalid_grant":
-                    raise CodeRejected("organisation_denied") from None
+                    raise CodeRejected("provider_denied") from None
                 raise
             nonce = binding.nonce if self.provider.speaks_openid else None
             identity = await self._provider_client.identify(tokens, nonce)

@@ -113,7 +113,7 @@ class Logins:
                 await checking.enter_async_context(self._attempts.checking(of_address, failure=refusals))
                 yield
         except Exhausted as error:
-            raise TemporarilyUnavailable("organisation_spared", retry_after_seconds=error.wait_seconds) from None
+            raise TemporarilyUnavailable("provider_spared", retry_after_seconds=error.wait_seconds) from None
 
     async def _find_realm(self, realm: str) -> Realm | None:
         return self._main if realm == MAIN_REALM else await self._external.find(realm)

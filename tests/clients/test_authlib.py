@@ -9,14 +9,11 @@ import pytest
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
 
-from service.config.settings import load_settings
-from service.worker import Worker
 from tests.conftest import environment_of
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
     PHONE_APP,
-    REVOKE,
     REVOKE_ALL,
     TOKEN,
     WEB_SHOP,
@@ -44,14 +41,6 @@ def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
 def service(own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service"), environment_of(own_redis)) as service:
         yield service
-
-
-@pytest.fixture
-async def worker(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Worker]:
-    """A worker that makes codes as the consent page would."""
-    worker = Worker(load_settings(environment_of(own_redis)), lambda: 0)
-    yield worker
-    await worker.close()
 
 
 @asynccontextmanager
@@ -84,21 +73,6 @@ async def test_a_password_is_exchanged_for_tokens_that_authlib_understands(
     assert not token.is_expired()
 
 
-@pytest.mark.clause("spec-3-refresh-rotates", "spec-4.2-refresh-grant", "6749-6-scope-omitted")
-@pytest.mark.parametrize(("app", "method"), METHODS)
-async def test_a_refresh_gives_a_new_token_and_a_repeated_one_the_same(
-    service: ServiceProcess, app: OAuthClient, method: str
-) -> None:
-    async with authlib_client(service, app, method) as client:
-        first = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
-        second = await client.refresh_token(service.url + TOKEN, refresh_token=first["refresh_token"])
-        again = await client.refresh_token(service.url + TOKEN, refresh_token=first["refresh_token"])
-
-    assert second["refresh_token"] != first["refresh_token"]
-    assert again["refresh_token"] == second["refresh_token"]
-    assert len({token["access_token"] for token in (first, second, again)}) == 3
-
-
 @pytest.mark.clause("spec-3-refresh-rotates", "spec-1-short-access-long-refresh")
 async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: ServiceProcess) -> None:
     async with authlib_client(service, PHONE_APP, "none") as client:
@@ -110,39 +84,6 @@ async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: Serv
 
         assert response.status_code == 200
         assert client.token["refresh_token"] != expired["refresh_token"]
-
-
-@pytest.mark.clause("spec-3-revoke-invalidates", "spec-4.3-client-authenticates", "7009-2.1-immediate")
-@pytest.mark.parametrize(("app", "method"), METHODS)
-@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-async def test_a_revoked_token_is_dead(service: ServiceProcess, app: OAuthClient, method: str, kind: str) -> None:
-    async with authlib_client(service, app, method) as client:
-        token = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
-        response = await client.revoke_token(service.url + REVOKE, token=token[kind], token_type_hint=kind)
-
-        assert response.status_code == 200
-        assert (await client.post(service.url + REVOKE_ALL)).status_code == 401
-        if kind == "refresh_token":
-            with pytest.raises(OAuthError, match="invalid_grant"):
-                await client.refresh_token(service.url + TOKEN, refresh_token=token["refresh_token"])
-
-
-@pytest.mark.clause("spec-4.4-bearer-names-user", "spec-4.4-all-tokens", "spec-5.3-bearer-at-revoke-all")
-async def test_an_authenticated_request_logs_the_user_out_everywhere(service: ServiceProcess) -> None:
-    async with (
-        authlib_client(service, PHONE_APP, "none") as phone,
-        authlib_client(service, WEB_SHOP, "client_secret_basic") as shop,
-    ):
-        for client in (phone, shop):
-            await client.fetch_token(grant_type="password", username=BOB.username, password=BOB.password)
-
-        response = await phone.post(service.url + REVOKE_ALL)
-
-        assert (response.status_code, response.content) == (200, b"")
-        for client in (phone, shop):
-            assert (await client.post(service.url + REVOKE_ALL)).status_code == 401
-            with pytest.raises(OAuthError, match="invalid_grant"):
-                await client.refresh_token(service.url + TOKEN)
 
 
 @pytest.mark.clause("spec-2.4-error-body", "6749-5.2-json", "6749-5.2-invalid-grant", "decided-error-description")

@@ -187,13 +187,6 @@ async def test_a_service_that_is_not_there_is_told_in_words() -> None:
         assert "Is ./scripts/serve running?" in await read_page(browser)
 
 
-async def test_a_service_that_goes_by_another_name_is_not_trusted(service: ServiceProcess) -> None:
-    async with browser_at_client(f"http://localhost:{service.port}") as browser:
-        await press(browser, "/sign-in")
-
-        assert f"The issuer of that service is {service.url}" in await read_page(browser)
-
-
 def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctrl_c() -> None:
     port = free_port()
     command = [sys.executable, "-m", "examples.client", "--port", str(port)]

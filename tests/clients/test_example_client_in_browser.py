@@ -14,11 +14,9 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of
-from tests.pages.accessibility import assert_accessible, assert_fits
+from tests.pages.accessibility import assert_fits
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, BrowserErrors, Device, new_context, running_browser
-from tests.pages.steps import allow, button, expect_consent, log_in, sign_in
-from tests.support.browser import page_text
-from tests.support.clients_and_users import ALICE
+from tests.pages.steps import allow, expect_consent, log_in
 from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
 from tests.support.waiting import wait_until
 
@@ -151,35 +149,3 @@ async def test_a_person_signs_in_allows_refreshes_logs_out_and_comes_back(
     await expect_consent(page, NAMES[client_id])
     await allow(page)
     await expect_notice(page, "You are signed in.")
-
-
-@pytest.mark.long
-async def test_who_signed_out_everywhere_is_not_signed_in_at_the_client_either(
-    page: Page, client: str, client_id: str
-) -> None:
-    """The client's next refresh fails, so that it offers to sign in again."""
-    await start(page, client)
-    await log_in(page)
-    await allow(page)
-    await page.wait_for_url(client)
-
-    await page.goto("/sessions/")
-    await expect(page.get_by_role("heading", level=2, name=NAMES[client_id]).first).to_be_visible()
-    await button(page, "sessions.end_all").click()
-    await expect(page.get_by_text(page_text("login.notice_signed_out_everywhere"))).to_be_visible()
-
-    await page.goto(client)
-    await press(page, "Refresh")
-    await expect_notice(page, "The code or the refresh token is not valid any more.")
-    await expect(page.get_by_text("You are not signed in.")).to_be_visible()
-
-
-@pytest.mark.long
-async def test_everybody_can_use_the_example_clients_pages(page: Page, client: str) -> None:
-    await page.goto(client)
-    await assert_accessible(page)
-    await sign_in(page, ALICE)
-    await start(page, client)
-    await allow(page)
-    await page.wait_for_url(client)
-    await assert_accessible(page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,21 +19,17 @@ from tests.pages.deployment import SHOP
 from tests.pages.steps import (
     allow,
     button,
-    corrupt_login_form,
     deny,
     expect_consent,
-    expect_heading,
     expect_login,
     expect_refusal,
-    fill_login,
     find_middle,
     log_in,
     open_consent_page,
-    register_person,
     set_login_cookies,
 )
-from tests.support.browser import SESSIONS, authorization_url, change_user, page_text, register
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from tests.support.browser import authorization_url, page_text, register
+from tests.support.clients_and_users import BOB, tokens_of
 from tests.support.servers import ServiceProcess
 
 STATE = "a state & more = ä"
@@ -57,10 +52,6 @@ async def consent_page(page: Page, worker: Worker, request_address: str) -> Page
 def codes_at(application: Application) -> set[str]:
     """Return all codes that the application received."""
     return {visit.query["code"] for visit in application.visits if "code" in visit.query}
-
-
-def callback_pattern(application: Application) -> re.Pattern[str]:
-    return re.compile(re.escape(application.callback))
 
 
 def count_codes(store: redis.Redis) -> int:
@@ -99,20 +90,6 @@ async def test_who_denies_sends_the_application_away_without_a_code(
     assert count_codes(store) == 0
 
 
-@pytest.mark.clause("decided-consent-every-time", "6819-5.2.4.1-no-automatic-repeat", "6749-10.2-no-automatic-repeat")
-async def test_who_is_signed_in_is_only_asked_and_asked_every_time(
-    page: Page, worker: Worker, application: Application, request_address: str
-) -> None:
-    await set_login_cookies(page, worker)
-    for times in (1, 2):
-        await page.goto(request_address)
-        await expect_consent(page)
-        assert len(codes_at(application)) == times - 1
-        await allow(page)
-        await application.await_callback(page)
-        assert len(codes_at(application)) == times
-
-
 async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
     page: Page, application: Application, store: redis.Redis, request_address: str
 ) -> None:
@@ -129,47 +106,6 @@ async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
     assert len(codes_at(application)) == count_codes(store) == 1
 
 
-async def test_the_way_back_of_who_was_signed_in_already_asks_anew(
-    consent_page: Page, application: Application, store: redis.Redis
-) -> None:
-    await allow(consent_page)
-    await application.await_callback(consent_page)
-
-    await consent_page.go_back()
-    await expect_consent(consent_page)
-    assert len(codes_at(application)) == count_codes(store) == 1
-
-
-async def test_the_way_back_after_a_login_asks_for_no_password(
-    page: Page, application: Application, request_address: str
-) -> None:
-    await open_consent_page(page, request_address)
-
-    await page.go_back()
-    await expect_consent(page)
-    await allow(page)
-    assert "code" in (await application.await_callback(page)).query
-
-
-async def test_each_page_can_be_reloaded(page: Page, application: Application, request_address: str) -> None:
-    await page.goto(request_address)
-    await page.reload()
-    await expect_login(page)
-    await log_in(page)
-    await expect_consent(page)
-    await page.reload()
-    await expect_consent(page)
-    await page.goto(request_address)
-    await page.reload()
-    await expect_consent(page)
-    await allow(page)
-    await application.await_callback(page)
-    await page.goto(SESSIONS)
-    await page.reload()
-    await expect_heading(page, "sessions.heading")
-    assert len(codes_at(application)) == 1
-
-
 @pytest.mark.clause("6749-4.1.2-code-in-redirect")
 async def test_a_double_click_on_allow_makes_one_code(
     consent_page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
@@ -180,45 +116,6 @@ async def test_a_double_click_on_allow_makes_one_code(
     assert count_codes(store) == 1
     (code,) = codes_at(application)
     tokens_of(await SHOP.exchange(http, code, application.callback))
-
-
-@pytest.mark.clause("6749-4.1.2-code-in-redirect")
-async def test_a_second_click_while_the_application_is_slow_leads_to_the_same_code(
-    consent_page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    gate = application.delay("/callback")
-    await button(consent_page, "consent.allow").click(trial=True)
-    middle = await find_middle(button(consent_page, "consent.allow"))
-    addresses = set()
-    for _ in range(2):
-        async with consent_page.expect_request(callback_pattern(application)) as requested:
-            await consent_page.mouse.click(*middle)
-        addresses.add((await requested.value).url)
-    gate.set()
-
-    await application.await_callback(consent_page)
-    assert len(addresses) == 1
-    assert count_codes(store) == 1
-    (code,) = codes_at(application)
-    tokens_of(await SHOP.exchange(http, code, application.callback))
-
-
-async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
-    consent_page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    application.delay("/callback")
-    await button(consent_page, "consent.allow").click(trial=True)
-    middle = await find_middle(button(consent_page, "consent.allow"))
-    async with consent_page.expect_request(callback_pattern(application)) as requested:
-        await consent_page.mouse.click(*middle)
-    code = httpx2.URL((await requested.value).url).params["code"]
-    tokens = tokens_of(await SHOP.exchange(http, code, application.callback))
-
-    await consent_page.mouse.click(*middle)
-    await expect_refusal(consent_page, "answered")
-    assert count_codes(store) == 0
-    assert is_live(store, tokens["access_token"])
-    tokens_of(await SHOP.refresh(http, tokens["refresh_token"]))
 
 
 @asynccontextmanager
@@ -315,21 +212,6 @@ async def test_the_first_tap_on_a_phone_answers(
     await application.await_callback(page)
 
 
-async def test_a_double_click_on_sign_in_leads_to_one_session_and_one_question(
-    page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis, request_address: str
-) -> None:
-    await page.goto(request_address)
-    await fill_login(page)
-    await button(page, "login.submit").dblclick()
-
-    await expect_consent(page)
-    await allow(page)
-    await application.await_callback(page)
-    assert count_codes(store) == 1
-    (code,) = codes_at(application)
-    tokens_of(await SHOP.exchange(http, code, application.callback))
-
-
 async def test_who_answers_for_somebody_else_can_say_so(
     consent_page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
@@ -345,136 +227,6 @@ async def test_who_answers_for_somebody_else_can_say_so(
     assert visit.query["state"] == STATE
     tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
     assert tokens["scope"] == "realm:main role:enduser"
-
-
-async def test_not_you_signs_this_browser_out(consent_page: Page) -> None:
-    await button(consent_page, "consent.switch").click()
-    await expect_login(consent_page)
-
-    await consent_page.goto(SESSIONS)
-    await expect_login(consent_page)
-
-
-@pytest.mark.long
-async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
-    page: Page, application: Application
-) -> None:
-    await page.goto(authorization_url(SHOP, application.callback, scope="realm:main role:partner"))
-    await log_in(page)
-    assert (await application.await_callback(page)).query["error"] == "access_denied"
-
-
-@pytest.mark.long
-async def test_a_login_page_that_is_too_old_says_so(page: Page, request_address: str) -> None:
-    await page.goto(request_address)
-    await corrupt_login_form(page)
-    await log_in(page)
-
-    await expect_refusal(page, "expired")
-    assert "ts_session" not in {cookie.get("name") for cookie in await page.context.cookies()}
-
-
-@pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
-async def test_a_consent_page_that_is_too_old_says_so(
-    consent_page: Page, application: Application, store: redis.Redis, answer: str
-) -> None:
-    store.delete(*store.scan_iter("consent:*"))
-    await button(consent_page, answer).click()
-
-    await expect_refusal(consent_page, "expired")
-    assert not application.visits
-
-
-@pytest.mark.clause("decided-revoke-all-covers-logins")
-@pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
-async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
-    consent_page: Page,
-    application: Application,
-    http: httpx2.AsyncClient,
-    store: redis.Redis,
-    request_address: str,
-    answer: str,
-) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    assert (await revoke_all(http, tokens["access_token"])).status_code == 200
-    await button(consent_page, answer).click()
-
-    await expect_refusal(consent_page, "signed_out")
-    assert count_codes(store) == 0
-    assert not application.visits
-    await consent_page.goto(request_address)
-    await expect_login(consent_page)
-
-
-@pytest.mark.clause("decided-revoke-all-covers-logins")
-@pytest.mark.long
-async def test_a_code_that_was_not_exchanged_yet_dies_with_revoke_all(
-    consent_page: Page, application: Application, http: httpx2.AsyncClient
-) -> None:
-    await allow(consent_page)
-    code = (await application.await_callback(consent_page)).query["code"]
-    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    assert (await revoke_all(http, tokens["access_token"])).status_code == 200
-    assert_error(await SHOP.exchange(http, code, application.callback), 400, "invalid_grant")
-
-
-@pytest.mark.long
-async def test_a_login_page_left_open_across_revoke_all_still_works(
-    page: Page, http: httpx2.AsyncClient, request_address: str
-) -> None:
-    """A login after revokeAll is a new proof of identity."""
-    await page.goto(request_address)
-    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    assert (await revoke_all(http, tokens["access_token"])).status_code == 200
-    await log_in(page)
-    await expect_consent(page)
-
-
-@pytest.mark.long
-async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
-    page: Page, application: Application, worker: Worker, store: redis.Redis, request_address: str
-) -> None:
-    dora = await register_person(worker, "dora@example.com")
-    await set_login_cookies(page, worker, dora)
-    await page.goto(request_address)
-    await change_user(worker, dora, disabled=True)
-    await allow(page)
-
-    await expect_refusal(page, "signed_out")
-    assert count_codes(store) == 0
-    await page.goto(request_address)
-    await log_in(page, dora)
-    await expect(page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
-    assert not application.visits
-
-
-@pytest.mark.long
-async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
-    page: Page, application: Application, worker: Worker, store: redis.Redis, request_address: str
-) -> None:
-    emil = await register_person(worker, "emil@example.com")
-    await set_login_cookies(page, worker, emil)
-    await page.goto(request_address)
-    await change_user(worker, emil, roles=("enduser",))
-    await allow(page)
-
-    await expect_refusal(page, "expired")
-    assert count_codes(store) == 0
-    assert not application.visits
-
-
-@pytest.mark.clause("decided-loopback-port-may-differ")
-async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it_chose(
-    page: Page, application: Application, http: httpx2.AsyncClient
-) -> None:
-    """The registered redirect URI has port 9000."""
-    await page.goto(authorization_url(PHONE_APP, application.callback))
-    await log_in(page)
-    await expect_consent(page, "Phone App")
-    await expect(page.get_by_text(application.url.removeprefix("http://"))).to_be_visible()
-    await allow(page)
-    code = (await application.await_callback(page)).query["code"]
-    tokens_of(await PHONE_APP.exchange(http, code, application.callback))
 
 
 async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(

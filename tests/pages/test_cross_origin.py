@@ -9,7 +9,7 @@ from playwright.async_api import Page
 
 from tests.pages.application import Application
 from tests.pages.browser import BrowserErrors
-from tests.support.clients_and_users import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, login_form
+from tests.support.clients_and_users import ALICE, PHONE_APP, REVOKE_ALL, TOKEN, login_form
 from tests.support.servers import ServiceProcess
 
 pytestmark = pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
@@ -58,16 +58,6 @@ async def test_a_page_of_a_registered_origin_logs_out_everywhere(
     assert without == {"status": 401, "body": "", "challenge": 'Bearer realm="token-service"'}
     await browser_errors.await_texts("401")
     assert all("401" in text for text in browser_errors.take())
-
-
-async def test_a_page_of_a_registered_origin_revokes_a_token(
-    page: Page, service: ServiceProcess, application: Application
-) -> None:
-    await page.goto(application.url)
-    tokens = await get_tokens(page, service)
-    revoked = await call(page, service.url + REVOKE, PHONE_APP.credentials | {"token": tokens["refresh_token"]})
-
-    assert revoked == {"status": 200, "body": "", "challenge": None}
 
 
 async def test_a_page_of_another_origin_ends_no_session(

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import httpx2
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Locator, Page, expect
 
+from service.worker import Worker
+from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
 from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
 from tests.pages.deployment import SHOP, Deployment, running_deployment
-from tests.pages.provider_instance import ANY_REALM, CEP, ask_for, expect_at, expect_person, provider_button
-from tests.pages.steps import allow, button, expect_consent
+from tests.pages.steps import allow, button, expect_consent, expect_heading
 from tests.realms.login_steps import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
+from tests.support.browser import authorization_url, page_text, register
 from tests.support.clients_and_users import AUDITOR, tokens_of
+from tests.support.servers import ServiceProcess
 
 NAME = "Example Provider"
+CEP = "realm:cep role:enduser"
+ANY_REALM = "role:enduser"
+"""A scope that leaves the choice of the realm open."""
+
+
+def ask_for(scope: str, callback: str) -> str:
+    """Return the address of the application's authorization request."""
+    return authorization_url(SHOP, callback, scope=scope, state="a state")
+
+
+def provider_button(page: Page, name: str = NAME) -> Locator:
+    return page.get_by_role("button", name=page_text("login.provider").format(provider=name), exact=True)
+
+
+async def expect_at(page: Page, url: str) -> None:
+    """Check that the page belongs to this server."""
+    await expect(page).to_have_url(re.compile(re.escape(url) + "/"))
+
+
+async def expect_person(page: Page, username: str, realm_label: str) -> None:
+    """Check the user and the provider that the consent page names."""
+    person = page.locator(".person")
+    await expect(person.get_by_text(username, exact=True)).to_be_visible()
+    await expect(person.get_by_text(realm_label, exact=True)).to_be_visible()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +91,7 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
     page = await open_page(device)
     await page.goto(ask_for(scope, application.callback))
     if scope == ANY_REALM:
-        await provider_button(page, NAME).click()
+        await provider_button(page).click()
     await log_in_at_provider(page, provider)
     await expect_consent(page)
     await expect_person(page, SUB, NAME)
@@ -81,13 +109,43 @@ async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_
     page: Page, application: Application, provider: Provider
 ) -> None:
     await page.goto(ask_for(ANY_REALM, application.callback))
-    await provider_button(page, NAME).click()
+    await provider_button(page).click()
     await expect_at(page, provider.url)
     await page.get_by_role("button", name="Cancel").click()
 
     visit = await application.await_callback(page)
     assert visit.query.keys() == {"error", "error_description", "state", "iss"}
     assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
+
+
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
+@pytest.mark.long
+async def test_a_denial_leads_to_an_app_on_a_phone_by_a_link(
+    page: Page, worker: Worker, service: ServiceProcess, provider: Provider
+) -> None:
+    """Chromium checks the redirects after the provider's form against its policy, which lacks the app's scheme."""
+    callback = "com.example.app:/callback"
+    native = await register(worker, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
+    await page.goto(authorization_url(native, callback, state="a state"))
+    await expect_at(page, provider.url)
+    await page.get_by_role("button", name="Cancel").click()
+
+    await expect_heading(page, "refused.no_access_heading")
+    await expect_at(page, service.url)
+    await assert_usable(page)
+    async with page.expect_event("requestfailed", lambda request: request.url.startswith(callback)) as gone:
+        await page.get_by_role("link", name=page_text("refused.back")).click()
+    answer = httpx2.URL((await gone.value).url).params
+    assert (answer["error"], answer["state"], answer["iss"]) == ("access_denied", "a state", service.url)
+
+
+@pytest.mark.long
+async def test_everybody_can_use_a_page_that_offers_a_provider(page: Page, application: Application) -> None:
+    name = "Donaudampfschifffahrtsgesellschaft" * 6
+    await page.goto(ask_for(ANY_REALM, application.callback))
+    await provider_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
+    assert await provider_button(page, name).inner_text() == f"Sign in with {name}", "the button has more than one line"
+    await assert_usable(page)
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
-from tests.pages.browser import GERMAN, GERMAN_PHONE, NO_JAVASCRIPT
+from tests.pages.browser import GERMAN, GERMAN_PHONE
 from tests.pages.conftest import OpenPage
 from tests.pages.deployment import SHOP
 from tests.pages.steps import set_login_cookies
@@ -48,23 +48,6 @@ async def test_a_german_browser_shows_german_pages(open_page: OpenPage, applicat
     await page.get_by_role("button", name=german("consent.allow"), exact=True).click()
 
     assert "code" in (await application.await_callback(page)).query
-
-
-@pytest.mark.clause("decided-page-language-kept")
-async def test_an_application_asks_for_german_in_an_english_browser(
-    open_page: OpenPage, application: Application
-) -> None:
-    page = await open_page(NO_JAVASCRIPT)
-    await page.goto(authorization_url(SHOP, application.callback, ui_locales="de-CH fr"))
-    await expect_german(page, "login.heading")
-    await log_in_in_german(page)
-    await expect_german(page, "consent.heading", client_name="Example Shop")
-    await page.get_by_role("button", name=german("consent.switch"), exact=True).click()
-    await expect_german(page, "login.heading")
-    await log_in_in_german(page)
-    await page.get_by_role("button", name=german("consent.deny"), exact=True).click()
-
-    assert (await application.await_callback(page)).query["error"] == "access_denied"
 
 
 async def test_german_words_fit_on_a_small_screen(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page
 
-from tests.pages.accessibility import assert_accessible, assert_fits, find_violations
+from tests.pages.accessibility import assert_accessible, find_violations
 from tests.pages.application import Application
-from tests.pages.browser import DARK, DESKTOP, NARROW, PHONE, BrowserErrors, Device
+from tests.pages.browser import DARK, DESKTOP, PHONE, BrowserErrors, Device
 from tests.pages.conftest import OpenPage
 
 POLICY = "default-src 'none'; img-src data:"
@@ -33,12 +33,6 @@ async def test_a_browser_complains(
     browser_errors.take()
 
 
-async def test_a_refusal_is_no_complaint(page: Page) -> None:
-    answer = await page.goto("/nowhere")
-    assert answer is not None
-    assert answer.status == 404
-
-
 @pytest.mark.parametrize("device", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.long), DARK])
 async def test_axe_finds_what_keeps_people_out_whatever_the_policy_says(
     open_page: OpenPage, application: Application, device: Device
@@ -52,13 +46,3 @@ async def test_axe_finds_what_keeps_people_out_whatever_the_policy_says(
     assert [violation["id"] for violation in await find_violations(page)] == ["label"]
     with pytest.raises(AssertionError, match=r"label \(critical\)"):
         await assert_accessible(page)
-
-
-async def test_a_page_that_is_too_wide_is_noticed(open_page: OpenPage, application: Application) -> None:
-    page = await open_page(NARROW)
-    application.serve("/", "<p style='width: 321px'>wide</p>")
-    await page.goto(application.url)
-    with pytest.raises(AssertionError, match="on a screen of 320"):
-        await assert_fits(page)
-    await page.goto(application.callback)
-    await assert_fits(page)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-import redis
 from playwright.async_api import Locator, Page, expect
 
 from service.worker import Worker
-from tests.pages.accessibility import assert_usable
 from tests.pages.browser import NO_JAVASCRIPT
 from tests.pages.conftest import OpenPage
 from tests.pages.steps import (
     button,
     expect_heading,
     expect_login,
-    guess_until_throttled,
     log_in,
     register_person,
-    set_login_cookies,
     sign_in,
 )
 from tests.support.browser import SESSIONS, page_text
@@ -84,47 +80,3 @@ async def test_an_error_is_told_at_its_field_and_the_cursor_is_there(page: Page,
     await expect(field(page, "current")).to_have_accessible_description(page_text("password.current_wrong"))
     for name in ("current", "new", "repeated"):
         await expect(field(page, name)).to_have_value("")
-
-
-async def test_who_guessed_too_often_is_told_so_where_the_form_is(
-    page: Page, worker: Worker, http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    person = await register_person(worker, "gerd@example.com")
-    await set_login_cookies(page, worker, person)
-    await guess_until_throttled(http, store, person)
-    await page.goto(SESSIONS)
-    await fill_in(page, person.password)
-    await button(page, "password.submit").click()
-
-    alert = page.get_by_role("alert")
-    await expect(alert).to_have_text(page_text("password.error_throttled"))
-    await expect(alert).to_be_focused()
-    await expect(alert).to_be_in_viewport()
-    await assert_usable(page)
-
-
-async def test_password_managers_find_the_user_and_both_passwords(page: Page, worker: Worker) -> None:
-    person = await register_person(worker, "emil@example.com")
-    await sign_in(page, person)
-    username = page.locator("form.password input[name=username]")
-    await expect(username).to_have_value(person.username)
-    await expect(username).to_have_attribute("autocomplete", "username")
-    await expect(username).to_be_hidden()
-    for name, kind in (("current", "current-password"), ("new", "new-password"), ("repeated", "new-password")):
-        await expect(field(page, name)).to_have_attribute("autocomplete", kind)
-        await expect(field(page, name)).to_have_attribute("type", "password")
-
-
-async def test_a_double_click_leads_to_no_error_page(page: Page, worker: Worker, http: httpx2.AsyncClient) -> None:
-    """The browser drops the answer to the first click, perhaps with its cookie."""
-    person = await register_person(worker, "frida@example.com")
-    await sign_in(page, person)
-    await fill_in(page, person.password)
-    await button(page, "password.submit").evaluate(
-        "button => { document.documentElement.dataset.old = 'yes'; button.click(); button.click() }"
-    )
-    await expect(page.locator("html:not([data-old])")).to_be_visible()
-
-    headings = {page_text("sessions.heading"), page_text("login.heading")}
-    assert await page.get_by_role("heading", level=1).inner_text() in headings
-    assert (await PHONE_APP.log_in(http, UserCredentials(person.username, NEW))).status_code == 200

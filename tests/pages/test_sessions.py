@@ -12,7 +12,7 @@ from playwright.async_api import Locator, Page, expect
 
 from service.worker import Worker
 from tests.pages.conftest import OpenPage
-from tests.pages.steps import button, expect_heading, expect_login, log_in, set_login_cookies
+from tests.pages.steps import button, expect_heading, expect_login, set_login_cookies
 from tests.support.browser import SESSIONS, page_text
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
 
@@ -64,43 +64,6 @@ async def test_who_ends_one_session_ends_no_other(
     await expect(sessions_page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 
 
-@pytest.mark.clause("decided-browser-logins-listed")
-async def test_a_forgotten_browser_is_signed_out_from_this_one(
-    sessions_page: Page, open_page: OpenPage, worker: Worker
-) -> None:
-    forgotten = await open_page()
-    await set_login_cookies(forgotten, worker)
-    await forgotten.goto(SESSIONS)
-    await sessions_page.reload()
-    browsers = sessions_page.locator("ul.browsers > li")
-    await expect(browsers).to_have_count(2)
-    this = browsers.filter(has=sessions_page.get_by_role("heading", name=page_text("sessions.this_browser")))
-    await expect(this.get_by_role("button")).to_have_count(0)
-    await expect(browsers.get_by_role("button")).to_have_text(re.compile("Sign out of the browser that signed in"))
-    await browsers.get_by_role("button").click()
-
-    await expect(browsers).to_have_count(1)
-    await expect(browsers).to_contain_text(page_text("sessions.this_browser"))
-    await forgotten.reload()
-    await expect_login(forgotten)
-
-
-async def test_who_signs_out_here_leaves_the_applications_alone(
-    sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens
-) -> None:
-    await button(sessions_page, "sessions.sign_out").click()
-
-    await expect_login(sessions_page)
-    await expect(sessions_page.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_here"))
-    assert "ts_session" not in {cookie.get("name") for cookie in await sessions_page.context.cookies()}
-    assert not list(store.scan_iter("browser:*"))
-    tokens_of(await PHONE_APP.refresh(http, phone["refresh_token"]))
-    await sessions_page.go_back()
-    await expect_login(sessions_page)
-    await log_in(sessions_page)
-    await expect(row_of(sessions_page, "Phone App")).to_be_visible()
-
-
 @pytest.mark.clause("decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
 async def test_who_signs_out_everywhere_ends_every_application_and_every_browser(
     sessions_page: Page,
@@ -123,20 +86,6 @@ async def test_who_signs_out_everywhere_ends_every_application_and_every_browser
         assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     assert not list(store.scan_iter("browser:*"))
     tokens_of(await PHONE_APP.refresh(http, other["refresh_token"]))
-
-
-async def test_a_page_of_sessions_left_open_across_signing_out_everywhere_asks_for_a_login(
-    sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    other = await sessions_page.context.new_page()
-    await other.goto(SESSIONS)
-    await button(sessions_page, "sessions.end_all").click()
-    await expect_login(sessions_page)
-    later = tokens_of(await PHONE_APP.log_in(http, ALICE))
-
-    await row_of(other, "Phone App").get_by_role("button").click()
-    await expect_login(other)
-    assert is_live(store, later["access_token"])
 
 
 async def test_the_start_page_leads_to_the_sessions(page: Page, worker: Worker) -> None:

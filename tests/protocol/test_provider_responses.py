@@ -327,7 +327,7 @@ def test_a_refusal_there_is_one_here() -> None:
     with pytest.raises(AccessDenied) as refusal:
         bring("error=access_denied&error_description=no&state=s")
 
-    assert refusal.value.reason == "organisation_denied"
+    assert refusal.value.reason == "provider_denied"
 
 
 @pytest.mark.clause("9207-2.4-iss-checked")

@@ -30,14 +30,6 @@ async def test_writing_the_name_differently_gives_no_further_guesses_at_the_prov
     assert len(provider.calls(TOKEN)) == 10
 
 
-@pytest.mark.clause("decided-external-throttle-first")
-async def test_another_name_has_guesses_of_its_own(provider: FakeProvider, http: httpx2.AsyncClient, cep: None) -> None:
-    for _ in range(10):
-        assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
-
-    assert_error(await log_in_with_password(http, "zo\u00e9", "wrong"), 400, "invalid_grant")
-
-
 REFUSALS = {
     "a firewall's": Reply(403, b"<html>"),
     "another error": Reply(400, {"error": "invalid_request"}),

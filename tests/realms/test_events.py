@@ -39,7 +39,7 @@ async def test_a_login_that_the_provider_denies_is_told(
     provider.redirect = {"code": None, "error": "access_denied"}
     await log_in_through_cep(browser)
 
-    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "organisation_denied"})]
+    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "provider_denied"})]
 
 
 @pytest.mark.clause("decided-typed-names-not-recorded")
@@ -73,4 +73,4 @@ async def test_an_address_from_which_the_provider_refuses_too_much_is_told(
         await worker.attempts.count([counter])
     await log_in_with_password(http, USERNAME, PASSWORD)
 
-    assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "organisation_spared"})]
+    assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "provider_spared"})]

@@ -87,56 +87,29 @@ def test_an_algorithm_that_is_not_listed_is_refused(algorithm: object) -> None:
     refuse(sign_raw(json.dumps(header).encode(), json.dumps(CLAIMS).encode()))
 
 
-def test_a_signature_of_one_algorithm_is_none_of_another() -> None:
-    header, payload, signature = sign(alg="PS256").split(".")
-    forged = encode(json.dumps({"alg": "RS256", "kid": "RSA"}).encode())
-
-    refuse(f"{forged}.{payload}.{signature}")
-    refuse(f"{header}.{payload}.{sign().rpartition('.')[2]}")
-
-
 def test_a_key_of_another_kind_than_the_algorithm_is_refused() -> None:
     refuse(sign(kid="ES256"), publish(make_key("ES256")))
     refuse(sign(alg="ES256", kid="RSA"))
 
 
-def test_another_key_of_the_same_name_is_refused() -> None:
-    stranger = dict(make_key("another").as_dict(private=False)) | {"kid": "RSA"}
-
-    refuse(sign(), parse_keys({"keys": [stranger]}))
-
-
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_a_token_of_which_a_part_was_changed_is_refused(part: int) -> None:
-    worker = sign().split(".")
-    changed = {
-        0: b'{"alg":"RS256","kid":"RSA","x":1}',
-        1: json.dumps(CLAIMS | {"sub": "admin"}).encode(),
-        2: b"x" * 256,
-    }
-    worker[part] = encode(changed[part])
-
-    refuse(".".join(worker))
-
-
-@pytest.mark.parametrize("text", ["", "..", "x.y.z", "\ud800", "a" * 200_000])
-def test_what_is_no_token_is_refused(text: str) -> None:
-    refuse(text)
-
-
-def test_a_token_with_more_or_fewer_parts_is_refused() -> None:
-    refuse(sign() + ".")
-    refuse(sign() + ".x.y")
-    refuse(sign().rpartition(".")[0])
+HEADER = b'{"alg":"RS256","kid":"RSA"}'
+PAYLOAD = json.dumps(CLAIMS).encode()
 
 
 @pytest.mark.parametrize(
-    "header",
-    [b'"alg"', b'["alg"]', b"7", b"null", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"alg":"RS256","kid":["RSA"]}'],
-    ids=lambda header: repr(header[:20]),
+    "text",
+    [
+        *("", "..", "x.y.z", "\ud800", "a" * 200_000),
+        *(sign() + ".", sign() + ".x.y", sign().rpartition(".")[0]),
+        *(sign_raw(header, PAYLOAD) for header in (b'"alg"', b'["alg"]', b"{}", b"{", b"\xff", b"[" * 100_000)),
+        *(sign_raw(HEADER, payload) for payload in (b"", b"[]", b"null", b"{", b"\xff", b"[" * 100_000)),
+        sign_raw(b'{"alg":"RS256","kid":["RSA"]}', PAYLOAD),
+        sign().rpartition(".")[0] + "." + encode(b"x" * 256),
+    ],
+    ids=lambda text: ascii(text)[:30],
 )
-def test_a_header_of_another_form_is_refused(header: bytes) -> None:
-    refuse(sign_raw(header, json.dumps(CLAIMS).encode()))
+def test_a_malformed_token_is_refused(text: str) -> None:
+    refuse(text)
 
 
 def test_a_header_that_must_be_understood_and_is_not_is_refused() -> None:
@@ -169,26 +142,12 @@ def test_a_token_that_names_no_key_is_under_the_only_one() -> None:
     check(sign(kid=None))
 
 
-def test_of_two_keys_of_one_name_the_one_for_the_algorithm_counts() -> None:
-    entries = [dict(make_key(kind).as_dict(private=False)) | {"kid": "one"} for kind in ("another", "RSA")]
-    entries[0]["alg"], entries[1]["alg"] = "PS256", "RS256"
-
-    check(sign(kid="one"), parse_keys({"keys": entries}))
-
-
 @pytest.mark.parametrize("kid", ["RSA", None])
 def test_a_key_for_encryption_signs_nothing(kid: str | None) -> None:
     keys = publish(make_key("RSA"), use="enc")
 
     with pytest.raises((UnknownKey, InvalidProviderResponse)):
         verify_id_token(sign(kid=kid), keys, EXPECTED)
-
-
-def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
-    entries = [dict(make_key(kind).as_dict(private=False)) for kind in ("another", "RSA")]
-    entries[0]["use"], entries[1]["use"] = "enc", "sig"
-
-    check(sign(), parse_keys({"keys": entries}))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +159,7 @@ def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
         pytest.param({"kty": "RSA", "n": encode(b"\xff" * 64), "e": "AQAB"}, id="a key too short to trust"),
         pytest.param({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, id="a point off its curve"),
         pytest.param({"kty": "oct", "k": "AA"}, id="a secret"),
+        pytest.param(dict(make_key("another").as_dict(private=True)) | {"kid": "RSA"}, id="a private key"),
         pytest.param(None, id="null"),
     ],
 )
@@ -317,12 +277,9 @@ def test_a_token_for_several_says_that_it_was_handed_to_us(audience: object, azp
         refuse(sign(claims))
 
 
-def test_a_token_of_a_login_in_a_browser_has_its_nonce() -> None:
-    check(sign(CLAIMS | {"nonce": NONCE}), expected=EXPECTED_AT_PAGE)
-
-
 @pytest.mark.parametrize("nonce", ["another", "", "A NONCE", None, 7, [NONCE], "\u00e4", "\ud800"], ids=ascii)
 def test_another_nonce_or_none_is_refused_there(nonce: object) -> None:
+    check(sign(CLAIMS | {"nonce": NONCE}), expected=EXPECTED_AT_PAGE)
     assert "nonce" in refuse(
         sign_raw(b'{"alg":"RS256","kid":"RSA"}', json.dumps(CLAIMS | {"nonce": nonce}).encode()),
         expected=EXPECTED_AT_PAGE,
@@ -332,13 +289,6 @@ def test_another_nonce_or_none_is_refused_there(nonce: object) -> None:
 
 def test_without_a_browser_no_nonce_is_asked_for_and_one_too_many_is_no_trouble() -> None:
     check(sign(CLAIMS | {"nonce": "of whatever"}))
-
-
-@pytest.mark.parametrize(
-    "payload", [b"", b"[]", b'"x"', b"7", b"null", b"{", b"\xff", b"[" * 100_000], ids=lambda b: repr(b[:9])
-)
-def test_claims_of_another_form_are_refused(payload: bytes) -> None:
-    refuse(sign_raw(b'{"alg":"RS256","kid":"RSA"}', payload))
 
 
 def test_what_is_refused_quotes_nothing_of_the_token() -> None:

@@ -16,7 +16,7 @@ from service.store.keys import registry_key
 from service.worker import Worker
 from tests.realms.login_steps import SUB, RegisterRealm, log_in_with_password
 from tests.realms.password_logins import assert_provider_unavailable, count_sessions, guess, log_in, sign
-from tests.support.clients_and_users import PHONE_APP, WEB_SHOP, assert_error, is_live, revoke_all, tokens_of
+from tests.support.clients_and_users import WEB_SHOP, assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Held, Reply
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
@@ -34,39 +34,6 @@ async def held_login(provider: FakeProvider, login: asyncio.Task[httpx2.Response
     assert not login.done()
     yield
     released.set()
-
-
-@pytest.mark.clause("decided-external-roles", "decided-user-scope-after-password", "decided-order-user-scope-last")
-async def test_a_user_whom_nobody_listed_has_the_roles_of_the_realm_and_no_others(
-    http: httpx2.AsyncClient, cep: None, store: redis.Redis
-) -> None:
-    assert (await log_in(http)).status_code == 200
-    sessions = count_sessions(store)
-
-    assert_error(await log_in(http, PROVIDER_SCOPE), 400, "invalid_scope")
-    assert_error(await guess(http, scope=PROVIDER_SCOPE), 400, "invalid_grant")
-    assert count_sessions(store) == sessions
-
-
-@pytest.mark.clause("decided-external-roles")
-async def test_a_realm_without_default_roles_lets_only_listed_users_in(
-    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm
-) -> None:
-    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=None)
-
-    assert (await log_in(http)).status_code == 200
-    provider.claims["sub"] = "another"
-    assert_error(await log_in(http), 400, "invalid_scope")
-
-
-@pytest.mark.clause("decided-external-roles", "spec-2.3-user-record", "decided-user-scope-after-password")
-async def test_a_listed_user_has_the_roles_of_the_list_instead(
-    http: httpx2.AsyncClient, register_realm: RegisterRealm
-) -> None:
-    await register_realm({"username": SUB, "realm": "cep", "roles": ["organisation"]})
-
-    assert tokens_of(await log_in(http, PROVIDER_SCOPE))["scope"] == PROVIDER_SCOPE
-    assert_error(await log_in(http), 400, "invalid_scope")
 
 
 @pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")
@@ -103,17 +70,6 @@ async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
     assert provider.requests == []
 
 
-@pytest.mark.clause("spec-4.2-password-one-realm-one-role")
-@pytest.mark.parametrize(
-    "scope", ["realm:cep", "role:enduser", "realm:cep realm:main role:enduser", "realm:cep role:enduser role:device"]
-)
-async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, scope: str
-) -> None:
-    assert_error(await log_in(http, scope), 400, "invalid_scope")
-    assert provider.requests == []
-
-
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
 async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
     http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
@@ -147,8 +103,6 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"default_roles": ()}, id="fewer roles"),
-        pytest.param({"issuer": "https://another.example"}, id="another organisation"),
         pytest.param({"username_claim": "email"}, id="another claim"),
         pytest.param(None, id="no realm any more"),
     ],
@@ -188,55 +142,3 @@ async def test_a_user_who_is_disabled_while_the_provider_thinks_gets_no_tokens(
     assert_error(await login, 400, "invalid_grant")
 
     assert count_sessions(store) == 0
-
-
-@pytest.mark.clause("decided-client-looked-at-again", "6749-10.3-client-limits-scope", "6749-5.2-unauthorized-client")
-@pytest.mark.parametrize(
-    ("changes", "status", "error"),
-    [
-        pytest.param({"grant_types": ("refresh_token",)}, 400, "unauthorized_client", id="the grant"),
-        pytest.param({"scope": "realm:main role:enduser"}, 400, "invalid_scope", id="the realm"),
-        pytest.param(None, 401, "invalid_client", id="its registration"),
-    ],
-)
-async def test_a_client_does_not_get_what_it_lost_while_the_provider_thought(
-    http: httpx2.AsyncClient,
-    provider: FakeProvider,
-    cep: None,
-    worker: Worker,
-    store: redis.Redis,
-    changes: dict[str, object] | None,
-    status: int,
-    error: str,
-) -> None:
-    client = await worker.registry.find_client(PHONE_APP.client_id)
-    assert client is not None
-    login = asyncio.create_task(log_in(http))
-    async with held_login(provider, login):
-        if changes is None:
-            store.delete(registry_key("client", PHONE_APP.client_id))
-        else:
-            narrowed = msgspec.structs.replace(client, **changes)
-            await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-        await await_invalidations(worker)
-
-    assert_error(await login, status, error)
-
-    assert count_sessions(store) == 0
-
-
-@pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
-async def test_revoke_all_ends_every_session_of_a_user_of_the_provider_and_of_nobody_else(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, store: redis.Redis
-) -> None:
-    own_sessions = [tokens_of(await log_in(http)) for _ in range(3)]
-    provider.claims["sub"] = "another"
-    theirs = tokens_of(await log_in(http))
-
-    assert (await revoke_all(http, own_sessions[0]["access_token"])).status_code == 200
-
-    assert not any(is_live(store, tokens["access_token"]) for tokens in own_sessions)
-    for tokens in own_sessions:
-        assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
-    assert is_live(store, theirs["access_token"])
-    assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 200

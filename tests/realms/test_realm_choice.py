@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import httpx2
 import pytest
 
@@ -39,10 +37,9 @@ from tests.support.clients_and_users import (
     PHONE_CALLBACK,
     SHOP_CALLBACK,
     WEB_SHOP,
-    UserCredentials,
     tokens_of,
 )
-from tests.support.fake_provider import PASSWORD, FakeProvider
+from tests.support.fake_provider import FakeProvider
 
 ASK_EITHER = authorization_url(scope="role:enduser")
 BUTTON = page_text("login.provider").format(provider="Example Energy Cooperative")
@@ -115,56 +112,11 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
         assert not [text for text in sent_texts if ALICE.password in text or ALICE.username in text]
 
 
-@pytest.mark.clause("decided-realm-choice", "spec-2.2-realm-main")
-async def test_a_password_of_the_provider_is_none_at_the_page(
-    browser: Browser, cep: None, provider: FakeProvider
-) -> None:
-    page = await browser.log_in(await browser.open(ASK_EITHER), UserCredentials("zoe", PASSWORD))
-
-    assert WRONG in Page(page).text
-    assert provider.requests == []
-
-
 @pytest.mark.clause("decided-realm-choice")
-async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None) -> None:
-    page = await browser.log_in(await browser.open(ASK_EITHER), replace(ALICE, password="wrong"))
-    assert (WRONG in Page(page).text, BUTTON in Page(page).text) == (True, True)
-
-    place = await choose_cep(browser, page)
-    assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_the_choice_outlives_a_provider_that_is_away(browser: Browser, cep: None, provider: FakeProvider) -> None:
-    page = await browser.open(ASK_EITHER)
-    async with provider.stopped():
-        page = await browser.submit(page, LOGIN, {"realm": "cep"})
-
-    assert (page.status_code, BUTTON in Page(page).text) == (503, True)
-    assert is_consent_page(await browser.log_in(page))
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_who_turns_back_halfway_may_choose_otherwise(
-    browser: Browser, http: httpx2.AsyncClient, cep: None
-) -> None:
-    page = await browser.open(ASK_EITHER)
-    left = await choose_cep(browser, page)
-    place = await choose_cep(browser, page)
-    consent = await browser.log_in(page)
-
-    assert len({left, place}) == 2
-    assert await scope_of(http, browser, consent) == "realm:main role:enduser"
-
-
-@pytest.mark.clause("decided-realm-choice")
-@pytest.mark.parametrize("realm", ["mars", "main cep"])
-async def test_a_realm_that_was_not_offered_is_no_choice(
-    browser: Browser, cep: None, provider: FakeProvider, realm: str
-) -> None:
+async def test_a_realm_that_was_not_offered_is_no_choice(browser: Browser, cep: None, provider: FakeProvider) -> None:
     page = await browser.open(ASK_EITHER)
 
-    assert_refused(await browser.log_in(page, ALICE, realm=realm), 403, "forged")
+    assert_refused(await browser.log_in(page, ALICE, realm="mars"), 403, "forged")
     assert provider.requests == []
     assert is_consent_page(await browser.log_in(page))
 

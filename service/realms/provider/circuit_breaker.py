@@ -119,4 +119,4 @@ class CircuitBreaker:
 
 
 def _too_busy() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("organisation_busy", retry_after_seconds=provider_responses.RETRY_SECONDS)
+    return TemporarilyUnavailable("provider_busy", retry_after_seconds=provider_responses.RETRY_SECONDS)

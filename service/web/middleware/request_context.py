@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
-from service.observability.traces import use_trace
-from service.protocol.trace_context import TraceContext, parse_traceparent
+from service.observability.traces import use_trace_id
+from service.protocol.trace_context import parse_traceparent
 from service.redis_client.deadline import start_budget
 
 
@@ -31,12 +31,12 @@ class RequestContext:
             start_budget()
             # A request without a trace clears the context variable. The task of a pipelined request inherits the
             # context of the request before it.
-            use_trace(_find_trace(scope["headers"]))
+            use_trace_id(_find_trace_id(scope["headers"]))
         use_audit_stream(self._audit_stream)
         await self._app(scope, receive, send)
 
 
-def _find_trace(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
+def _find_trace_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Return the trace that the headers name, or None without a valid `traceparent` or with several."""
     found: bytes | None = None
     for name, value in headers:

@@ -33,7 +33,7 @@ from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
 
 _NOTICES: Final = {
-    "organisation_denied": "login_denied",
+    "provider_denied": "login_denied",
     "user_not_admitted": "login_not_admitted",
     "email_not_verified": "login_not_admitted",
 }

@@ -196,7 +196,7 @@ class LoginEndpoint(PageEndpoint):
             return self._render(request, form, fields, error=text("login.error_wrong"))
         kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
         message = text(f"login.error_{kind}")
-        if provider is not None and error.reason.startswith("organisation_"):
+        if provider is not None and error.reason.startswith("provider_"):
             message = text("login.error_provider", provider=provider.label)
         response = self._render(request, form, fields, error=message, status=error.status)
         response.headers["Retry-After"] = str(error.retry_after_seconds)

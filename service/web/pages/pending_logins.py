@@ -48,7 +48,7 @@ class ExternalLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
     provider: str
 
 
-_PURPOSES: Final = {PendingLogin: "login form", ExternalLogin: "login at an organisation"}
+_PURPOSES: Final = {PendingLogin: "login form", ExternalLogin: "login at a provider"}
 
 SealedLogin = TypeVar("SealedLogin", PendingLogin, ExternalLogin)
 

@@ -47,7 +47,7 @@ def recording_login(request: Request, *, realm: str, client_id: str, username: s
         record_request_event(request, "login_failed", client_id=client_id, username=name, realm=realm, reason=reason)
         raise
     except (errors.LoginThrottled, errors.TemporarilyUnavailable) as error:
-        if error.reason in ("login_throttled", "organisation_spared"):
+        if error.reason in ("login_throttled", "provider_spared"):
             record_request_event(request, "login_throttled", client_id=client_id, realm=realm, reason=error.reason)
         raise
 
