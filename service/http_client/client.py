@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpcore2
 
-from service.observability.traces import make_trace_headers
 from service.protocol.provider_responses import InvalidProviderResponse
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
@@ -105,7 +104,7 @@ class HttpClient:
         """
         try:
             pool = self._pool or await self._open_pool()
-            sent = [*_USUAL, *make_trace_headers().items(), *headers.items()]
+            sent = [*_USUAL, *headers.items()]
             asking = pool.stream(method, address, headers=sent, content=content)
             async with asking as response:
                 return HttpResponse(response.status, await _read_body(response))

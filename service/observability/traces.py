@@ -1,45 +1,33 @@
-"""The trace that the caller's `traceparent` names: for log lines, security events, and requests to other systems.
+"""The trace id of the caller's header `traceparent`, which log lines and security events of the request carry.
 
-The service only passes a trace on. It starts none, and exports no spans.
+The service starts no trace, exports no spans, and passes no trace on.
 
-Clauses: W3C Trace Context §3.4 (a request to another system has a parent id of its own)
+Clauses: W3C Trace Context §3.2 (the header traceparent)
 """
 
 from __future__ import annotations
 
-import secrets
+import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Final
 
-from service.protocol.trace_context import TraceContext, format_traceparent
+_TRACEPARENT: Final = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-_PARENT_ID_BYTES: Final = 8
-
-_trace: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
+_trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
 
 
-def use_trace(trace: TraceContext | None) -> None:
-    """Set the trace of the work in this task, and in the tasks that it starts from now on."""
-    _trace.set(trace)
+def use_trace(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Set the trace of the work in this task, and in the tasks that it starts from now on.
+
+    A header that is malformed or repeated names no trace. A request without a trace clears the context variable, since
+    the task of a pipelined request inherits the context of the request before it.
+    """
+    values = [value for name, value in headers if name == b"traceparent"]
+    found = _TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
+    _trace_id.set(None if found is None else found[1].decode())
 
 
 def find_trace_id() -> str | None:
     """Return the trace id of this task's request, or None if the request has no trace."""
-    trace = _trace.get()
-    return None if trace is None else trace.trace_id
-
-
-def make_trace_headers() -> dict[str, str]:
-    """Return the header of one request to another system, with a new parent id, or nothing without a trace.
-
-    `tracestate` is not passed on, because the other system is another organisation's.
-    """
-    trace = _trace.get()
-    if trace is None:
-        return {}
-    return {"traceparent": format_traceparent(trace, _make_parent_id())}
-
-
-def _make_parent_id() -> str:
-    """Return 16 random hexadecimal digits that are not all zero, which the standard does not allow."""
-    return f"{secrets.randbelow(2 ** (8 * _PARENT_ID_BYTES) - 1) + 1:0{2 * _PARENT_ID_BYTES}x}"
+    return _trace_id.get()

@@ -52,7 +52,6 @@ from service.protocol.token_form import (
     parse_browser_session,
     parse_consent,
 )
-from service.protocol.trace_context import format_traceparent, parse_traceparent
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
 from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
@@ -178,23 +177,6 @@ def test_a_bearer_is_read_or_refused(authorization: list[str]) -> None:
         return
 
     assert parse_bearer([f"Bearer {token}"]) == token
-
-
-# Traces
-
-TRACEPARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
-
-@pytest.mark.fuzzes("trace_context.parse_traceparent")
-@given(bent_bytes(TRACEPARENT, b"cc" + TRACEPARENT[2:] + b"-more", b""))
-def test_a_traceparent_names_a_trace_in_plain_hexadecimal_or_none(value: bytes) -> None:
-    trace = parse_traceparent(value)
-
-    if trace is not None:
-        assert len(trace.trace_id) == 32
-        assert set(trace.trace_id) <= set("0123456789abcdef")
-        assert trace.trace_id.encode() in value
-        assert parse_traceparent(format_traceparent(trace, "00f067aa0ba902b7").encode()) == trace
 
 
 # Tokens

@@ -15,7 +15,7 @@ POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
 
 
 async def report_body(scope: Scope, receive: Receive, send: Send) -> None:
-    body = b"whole" if BODY_IS_COMPLETE.get(scope, False) else b"not whole"
+    body = b"whole" if scope.get(BODY_IS_COMPLETE, False) else b"not whole"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 
@@ -81,7 +81,7 @@ async def report_scope(scope: Scope, receive: Receive, send: Send) -> None:
     """Respond with the scope, without what belongs to this server or connection."""
     while (await receive()).get("more_body"):
         pass
-    left_out = {BODY_IS_COMPLETE.name, HEAD_BYTES.name, "client", "server"}
+    left_out = {BODY_IS_COMPLETE, HEAD_BYTES, "client", "server"}
     body = repr(sorted((name, value) for name, value in scope.items() if name not in left_out)).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})

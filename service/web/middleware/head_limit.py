@@ -37,7 +37,7 @@ class HeadLimit:
 
 
 def _is_too_long(scope: Scope) -> bool:
-    return scope.get(HEAD_BYTES.name, MAX_HEAD_BYTES + 1) > MAX_HEAD_BYTES and _measure(scope) > MAX_HEAD_BYTES
+    return scope.get(HEAD_BYTES, MAX_HEAD_BYTES + 1) > MAX_HEAD_BYTES and _measure(scope) > MAX_HEAD_BYTES
 
 
 def _measure(scope: Scope) -> int:

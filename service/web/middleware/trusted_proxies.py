@@ -60,7 +60,7 @@ class TrustedProxies:
 
     def _apply_forwarded(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        PEER_IS_TRUSTED.set(scope, True)
+        scope[PEER_IS_TRUSTED] = True
         scope["client"] = (self._get_client(scope, headers.getlist("x-forwarded-for")), 0)
         forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
         if forwarded_scheme in ("http", "https"):

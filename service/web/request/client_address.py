@@ -42,7 +42,7 @@ def is_from_this_machine(scope: Scope) -> bool:
     Behind a trusted proxy, the forwarded address decides. A peer that forwards addresses and is not trusted may be a
     proxy on this machine, so its callers may be anywhere.
     """
-    if not PEER_IS_TRUSTED.get(scope, False) and forwards_addresses(scope):
+    if not scope.get(PEER_IS_TRUSTED, False) and forwards_addresses(scope):
         return False
     address = parse_hop(get_peer(scope))
     return address is not None and address.is_loopback

@@ -125,7 +125,7 @@ class ClientAuthenticator:
             client = await self._clients.find(reading.client_id)
             if client is not None:
                 known.append((client, reading))
-        request.scope[CLIENT_ID.name] = known[0][0].client_id if known else ""
+        request.scope[CLIENT_ID] = known[0][0].client_id if known else ""
         return tuple(known) or ((None, readings[0]),)
 
     async def _check(self, candidates: Candidates, prefixes: Prefixes) -> Client:
