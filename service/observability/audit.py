@@ -65,7 +65,8 @@ LIMIT_60: Final = 60
 LIMIT_600: Final = 600
 """The limit of all other events, which is a bound for faults only."""
 
-KINDS: Final[Mapping[str, EventKind]] = {
+_OTHER: Final = EventKind(INFO, LIMIT_600)
+_KINDS: Final[Mapping[str, EventKind]] = {
     "code_issued": EventKind(INFO, LOG_ONLY),
     "consent_denied": EventKind(INFO, LOG_ONLY),
     "tokens_issued": EventKind(INFO, LOG_ONLY),
@@ -89,28 +90,13 @@ KINDS: Final[Mapping[str, EventKind]] = {
     "signed_out": EventKind(INFO, LOG_ONLY),
     "client_authentication_failed": EventKind(WARNING, LIMIT_10),
     "client_throttled": EventKind(WARNING, LIMIT_10),
-    "seed_applied": EventKind(INFO, LIMIT_600),
-    "realm_created": EventKind(INFO, LIMIT_600),
-    "realm_updated": EventKind(INFO, LIMIT_600),
-    "realm_deleted": EventKind(INFO, LIMIT_600),
-    "client_created": EventKind(INFO, LIMIT_600),
-    "client_updated": EventKind(INFO, LIMIT_600),
-    "client_secret_rotated": EventKind(INFO, LIMIT_600),
-    "client_made_public": EventKind(INFO, LIMIT_600),
-    "client_disabled": EventKind(INFO, LIMIT_600),
-    "client_enabled": EventKind(INFO, LIMIT_600),
-    "client_deleted": EventKind(INFO, LIMIT_600),
-    "user_created": EventKind(INFO, LIMIT_600),
-    "user_updated": EventKind(INFO, LIMIT_600),
-    "user_password_set": EventKind(INFO, LIMIT_600),
-    "user_disabled": EventKind(INFO, LIMIT_600),
-    "user_enabled": EventKind(INFO, LIMIT_600),
-    "user_unlocked": EventKind(INFO, LIMIT_600),
-    "user_deleted": EventKind(INFO, LIMIT_600),
-    "token_revoked_by_console": EventKind(INFO, LIMIT_600),
-    "revoke_all_by_console": EventKind(INFO, LIMIT_600),
     "events_lost": EventKind(WARNING, LOG_ONLY),
 }
+
+
+def get_kind(event: str) -> EventKind:
+    """Return the kind of an event. Changes by a seed or at the console are events of the default kind."""
+    return _KINDS.get(event, _OTHER)
 
 
 class EventSink(Protocol):
@@ -129,7 +115,7 @@ def use_audit_stream(audit_stream: EventSink) -> None:
 
 
 def record_event(event: str, **fields: Unpack[Fields]) -> None:
-    """Log one of KINDS at once on a line of its own, and hand it to the stream. Does not wait.
+    """Log an event at once on a line of its own, and hand it to the stream. Does not wait.
 
     The events of a request are recorded by `record_request_event`, so that the line of the request carries them.
     """
@@ -137,14 +123,14 @@ def record_event(event: str, **fields: Unpack[Fields]) -> None:
 
 
 def log_event(event: str, fields: Mapping[str, object]) -> None:
-    _log.write(KINDS[event].level, event, fields)
+    _log.write(get_kind(event).level, event, fields)
 
 
 def stream_event(event: str, fields: Fields) -> Fields:
     """Hand the event to the stream, unless its kind is only logged. Returns the fields whose value is known."""
     known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
     audit_stream = _audit_stream.get()
-    if KINDS[event].entries_a_minute and audit_stream is not None:
+    if get_kind(event).entries_a_minute and audit_stream is not None:
         trace_id = find_trace_id()
         audit_stream.take(event, known if trace_id is None else {**known, "trace_id": trace_id})
     return known

@@ -40,7 +40,6 @@ from service.protocol.languages import (
     parse_accept_language,
     parse_ui_locales,
 )
-from service.protocol.needed_scope import parse_needed_scope
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
 from service.protocol.pkce import check_code_verifier, make_code_challenge
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
@@ -54,6 +53,7 @@ from service.protocol.token_form import (
 )
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
+from service.web.api.verify import parse_needed_scope
 from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
 from service.web.pages.cookies import BrowserCookies
 from service.web.request.client_address import get_address, get_prefixes
@@ -121,7 +121,7 @@ async def test_whatever_length_is_announced_the_body_is_read_or_refused(length: 
         await read_form(request, TOKEN_PARAMETERS)
 
 
-@pytest.mark.fuzzes("needed_scope.parse_needed_scope")
+@pytest.mark.fuzzes("verify.parse_needed_scope")
 @given(bent_bytes(b"scope=realm%3Amain+role%3Aenduser&x=y"))
 def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None:
     with suppress(InsufficientScope):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.protocol.errors import InsufficientScope
-from service.protocol.needed_scope import parse_needed_scope
+from service.web.api.verify import parse_needed_scope
 
 
 @pytest.mark.clause("decided-verify-scope")

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import Any
 
-from service.observability.audit import KINDS
+from service.observability.audit import get_kind
 from tests.support.servers import CHECKOUT
 
 _OF_EVERY_LINE = ("event", "level", "logger", "timestamp")
@@ -42,7 +42,7 @@ def _check(line: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     fields = {name: value for name, value in line.items() if name not in (*_OF_EVERY_LINE, *_OF_A_REQUEST)}
     if "status" in line and "reason" not in documented:
         fields.pop("reason", None)
-    assert line["level"] == ("warning" if KINDS[event].level > 20 else "info"), line
+    assert line["level"] == ("warning" if get_kind(event).level > 20 else "info"), line
     assert set(fields) <= set(documented), line
     assert "" not in fields.values(), line
     return event, fields
