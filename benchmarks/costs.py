@@ -116,6 +116,6 @@ def _make_request(method: str, path: str, headers: Mapping[str, str], body: byte
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 50_000),
-        BODY_IS_COMPLETE.name: True,
+        BODY_IS_COMPLETE: True,
     }
     return scope, body

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from service.observability.audit import KINDS, Fields, make_event, record_event
+from service.observability.audit import Fields, get_kind, make_event, record_event
 
 RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
@@ -131,7 +131,7 @@ class _StreamBuffer:
 
     def take(self, event: str, fields: Fields) -> None:
         is_first = self._note_name(event, fields)
-        if is_first or self._written[event] < KINDS[event].entries_a_minute:
+        if is_first or self._written[event] < get_kind(event).entries_a_minute:
             self._written[event] += 1
             self._add(make_event(event, **fields))
         else:

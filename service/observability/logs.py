@@ -26,10 +26,13 @@ MAX_LINE_BYTES: Final = 1024
 """The greatest length of a line, not counting the trace of an exception."""
 
 MAX_TRACE_LINES: Final = 60
-MAX_TRACE_LINE_BYTES: Final = 300
+MAX_TRACE_LINE_LENGTH: Final = 300
 
-_FIELD_BYTES: Final = (800, 400, 200, 100, 50)
-"""The lengths to which the texts of an overlong line are cut. The first length with which the line fits is used."""
+_FIELD_LENGTHS: Final = (400, 200, 100, 50, 20, 8)
+"""The lengths to which the texts of an overlong line are cut. The first length with which the line fits is used.
+
+A character takes twelve bytes at most: a surrogate pair of two escapes.
+"""
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -237,7 +240,7 @@ def _list_trace_lines(exc_info: _ExcInfo) -> list[str]:
     """Return the lines of a trace: the last ones if there are many, each of a bounded length."""
     lines = "".join(traceback.format_exception(*exc_info)).rstrip().split("\n")
     shown = lines if len(lines) <= MAX_TRACE_LINES else ["…", *lines[-MAX_TRACE_LINES:]]
-    return [shorten(line, MAX_TRACE_LINE_BYTES) for line in shown]
+    return [shorten(line, MAX_TRACE_LINE_LENGTH) for line in shown]
 
 
 def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
@@ -249,11 +252,11 @@ def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
     if line.isascii() and len(line) <= MAX_LINE_BYTES:
         return event, line
     most_bytes = MAX_LINE_BYTES + (len(_encode({"": event["exception"]}).encode()) if "exception" in event else 0)
-    for field_bytes in _FIELD_BYTES:
+    for length in _FIELD_LENGTHS:
         if len(line.encode()) <= most_bytes:
             break
         event = {
-            name: shorten(value, field_bytes) if isinstance(value, str) and name != "exception" else value
+            name: shorten(value, length) if isinstance(value, str) and name != "exception" else value
             for name, value in event.items()
         }
         line = _encode(event)
@@ -265,29 +268,9 @@ def _encode(event: Mapping[str, object]) -> str:
     return line.decode() if line.isascii() and b"\x7f" not in line else escape_json(line.decode())
 
 
-def shorten(text: str, most_bytes: int) -> str:
-    """Return the text, or as much of its beginning as takes this many bytes in the log, followed by an ellipsis.
-
-    The bytes of the escaped text count. A control character takes six or more.
-    """
-    if len(text) * _MAX_WRITTEN_BYTES <= most_bytes:
-        return text
-    left = most_bytes
-    for index, character in enumerate(text):
-        left -= _count_written_bytes(character)
-        if left < 0:
-            return f"{text[:index]}…"
-    return text
-
-
-_MAX_WRITTEN_BYTES: Final = 12
-"""The most bytes that one character takes in the log: a surrogate pair of two escapes."""
-
-
-def _count_written_bytes(character: str) -> int:
-    if character.isprintable() and character not in '"\\':
-        return len(character.encode())
-    return len(json.dumps(character)) - 2
+def shorten(text: str, most: int) -> str:
+    """Return the text, or its first `most` characters followed by an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def escape_json(text: str) -> str:

@@ -62,7 +62,7 @@ def render_error(error: OAuthError | BearerMissing) -> Response:
 
 def answer_oauth_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OAuthError)
-    REASON.set(request.scope, error.reason)
+    request.scope[REASON] = error.reason
     record_refusal(request, error)
     response = render_error(error)
     if isinstance(error, RequestTooSlow):
@@ -72,7 +72,7 @@ def answer_oauth_error(request: Request, error: Exception) -> Response:
 
 def answer_bearer_missing(request: Request, error: Exception) -> Response:
     """Clauses: RFC 6750 §3.1 (no error code where no credential was sent)"""
-    REASON.set(request.scope, "bearer_missing")
+    request.scope[REASON] = "bearer_missing"
     return render_error(BearerMissing())
 
 
@@ -82,7 +82,7 @@ def answer_outage(request: Request, error: Exception) -> Response:
 
 def answer_client_gone(request: Request, error: Exception) -> Response:
     """Record that the client has disconnected. The response reaches no client; the reason appears in the log."""
-    REASON.set(request.scope, "client_gone")
+    request.scope[REASON] = "client_gone"
     return Response(status_code=400)
 
 

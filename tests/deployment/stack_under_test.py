@@ -65,7 +65,7 @@ class RunningStack:
         """Return the service's complete log lines of requests."""
         whole, _, _ = self.log.rpartition("\n")
         events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        return [event for event in events if event["event"] == "request"]
+        return [event for event in events if "method" in event]
 
     def listens(self, port: int) -> bool:
         with socket.socket() as probe:

@@ -40,7 +40,6 @@ from service.protocol.languages import (
     parse_accept_language,
     parse_ui_locales,
 )
-from service.protocol.needed_scope import parse_needed_scope
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
 from service.protocol.pkce import check_code_verifier, make_code_challenge
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
@@ -52,9 +51,9 @@ from service.protocol.token_form import (
     parse_browser_session,
     parse_consent,
 )
-from service.protocol.trace_context import parse_traceparent
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
+from service.web.api.verify import parse_needed_scope
 from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
 from service.web.pages.cookies import BrowserCookies
 from service.web.request.client_address import get_address, get_prefixes
@@ -122,7 +121,7 @@ async def test_whatever_length_is_announced_the_body_is_read_or_refused(length: 
         await read_form(request, TOKEN_PARAMETERS)
 
 
-@pytest.mark.fuzzes("needed_scope.parse_needed_scope")
+@pytest.mark.fuzzes("verify.parse_needed_scope")
 @given(bent_bytes(b"scope=realm%3Amain+role%3Aenduser&x=y"))
 def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None:
     with suppress(InsufficientScope):
@@ -178,22 +177,6 @@ def test_a_bearer_is_read_or_refused(authorization: list[str]) -> None:
         return
 
     assert parse_bearer([f"Bearer {token}"]) == token
-
-
-# Traces
-
-TRACEPARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
-
-@pytest.mark.fuzzes("trace_context.parse_traceparent")
-@given(bent_bytes(TRACEPARENT, b"cc" + TRACEPARENT[2:] + b"-more", b""))
-def test_a_traceparent_names_a_trace_in_plain_hexadecimal_or_none(value: bytes) -> None:
-    trace_id = parse_traceparent(value)
-
-    if trace_id is not None:
-        assert len(trace_id) == 32
-        assert set(trace_id) <= set("0123456789abcdef")
-        assert trace_id.encode() in value
 
 
 # Tokens

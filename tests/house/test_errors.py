@@ -42,7 +42,7 @@ def used_reasons() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
                 yield from reasons_of(node.args[0])
-    yield from (reason for _, reason in refresh_token._REFUSALS.values())
+    yield from (reason for _, reason, _ in refresh_token._REFUSALS.values())
     yield from authorization_code._CODE_REFUSALS.values()
 
 

@@ -51,7 +51,7 @@ def read_requests(log: Path) -> list[dict[str, Any]]:
     """Return the log lines of POST requests. An incomplete last line is left out."""
     whole, _, _ = log.read_text().rpartition("\n")
     events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-    return [event for event in events if event["event"] == "request" and event["method"] == "POST"]
+    return [event for event in events if event.get("method") == "POST"]
 
 
 def wait_for_requests(log: Path, count: int) -> list[dict[str, Any]]:
@@ -59,8 +59,8 @@ def wait_for_requests(log: Path, count: int) -> list[dict[str, Any]]:
     return read_requests(log)
 
 
-@pytest.mark.clause("6749-2.3.1-no-credentials-in-uri", "decided-server-error")
-async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
+@pytest.mark.clause("6749-2.3.1-no-credentials-in-uri", "decided-server-error", "decided-one-line-a-request")
+async def test_a_request_has_one_line_with_its_reason_and_its_event_and_no_secret(
     service: ServiceProcess, store: redis.Redis
 ) -> None:
     secret = "tell-nobody"
@@ -75,29 +75,36 @@ async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
         await PHONE_APP.refresh(http, secret)
         await PHONE_APP.exchange(http, secret, "http://127.0.0.1:9000/callback")
         await http.post(REVOKE_ALL, headers=bearer(secret))
-        await WEB_SHOP.revoke(http, tokens["refresh_token"])
+        tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+        await PHONE_APP.revoke(http, tokens["access_token"])
         # The last request, since the server closes the connection after it.
         (session,) = store.scan_iter("family:*")
         store.hset(session, "h", "no generation")
         await PHONE_APP.refresh(http, tokens["refresh_token"])
 
-    requests = wait_for_requests(service.log, 12)
+    requests = wait_for_requests(service.log, 13)
 
-    assert [(request["status"], request.get("reason")) for request in requests] == [
-        (200, None),
-        (400, "parameter_in_query"),
-        (400, "content_type_differs"),
-        (400, "form_malformed"),
-        (401, "client_secret_wrong"),
-        (401, "client_unknown"),
-        (400, "password_wrong"),
-        (400, "refresh_token_malformed"),
-        (400, "code_unknown"),
-        (401, "access_token_unknown"),
-        (200, None),
-        (500, "unforeseen"),
+    assert [(request["event"], request["status"], request.get("reason")) for request in requests] == [
+        ("tokens_issued", 200, None),
+        ("request", 400, "parameter_in_query"),
+        ("request", 400, "content_type_differs"),
+        ("request", 400, "form_malformed"),
+        ("client_authentication_failed", 401, "client_secret_wrong"),
+        ("client_authentication_failed", 401, "client_unknown"),
+        ("login_failed", 400, "password_wrong"),
+        ("request", 400, "refresh_token_malformed"),
+        ("request", 400, "code_unknown"),
+        ("request", 401, "access_token_unknown"),
+        ("tokens_refreshed", 200, None),
+        ("access_token_revoked", 200, None),
+        ("request", 500, "unforeseen"),
     ]
     assert {request["path"] for request in requests} == {TOKEN, REVOKE, REVOKE_ALL}
+    assert {"ms", "address", "client_id", "username", "realm", "family", "scope"} <= set(requests[10])
+    events = [json.loads(line) for line in service.log.read_text().splitlines() if '"service.audit"' in line]
+    assert [event["event"] for event in events if "method" not in event and "seed" not in str(event)] == [
+        "login_succeeded"
+    ]
     log = service.log.read_text()
     passwords = (ALICE.password, ALICE.password.replace(" ", "+"), "web-shop-secret")
     for text in (secret, *passwords, tokens["access_token"], tokens["refresh_token"]):

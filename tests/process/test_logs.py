@@ -7,7 +7,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from service.observability.logs import RECORD_FIELDS, EventLog, configure_logging, shorten
+from service.observability.logs import RECORD_FIELDS, EventLog, configure_logging
 from service.protocol.parameters import parse_form
 
 
@@ -288,11 +288,3 @@ def test_what_fits_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
     EventLog("service.test").write(logging.INFO, "request", names)
     event = last_event(capsys)
     assert {name: event[name] for name in names} == names
-
-
-@pytest.mark.parametrize(
-    ("text", "shortened"),
-    [("abcdef", "abcdef"), ("abcdefgh", "abcdefg…"), ("a\x7fbc", "a\x7f…"), ('"""abcd', '"""a…'), ("é" * 4, "ééé…")],
-)
-def test_a_text_is_shortened_by_what_is_written(text: str, shortened: str) -> None:
-    assert shorten(text, 7) == shortened

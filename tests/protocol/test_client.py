@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.protocol.client import Client, Narrowing, check_grant_type, check_scope, find_narrowing, may_keep_session
-from service.protocol.errors import InvalidScope, UnauthorizedClient
+from service.protocol.client import Client, Narrowing, check_scope, find_narrowing, may_keep_session
+from service.protocol.errors import InvalidScope
 from service.protocol.scope import parse_scope
 
 SHOP = Client(
@@ -14,12 +14,6 @@ SHOP = Client(
     grant_types=("password", "refresh_token"),
     scope="realm:main role:enduser role:partner",
 )
-
-
-@pytest.mark.clause("6749-2.1-client-type-is-registered", "spec-2.3-client-record")
-def test_a_client_is_public_exactly_without_a_secret() -> None:
-    assert SHOP.is_public
-    assert not msgspec.structs.replace(SHOP, client_secret_hash="sha256:x").is_public
 
 
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked")
@@ -38,27 +32,6 @@ def test_the_previous_secret_is_good_until_its_time_and_not_at_it(now_ms: int, a
     )
 
     assert rotated.accepted_secret_hashes(now_ms) == accepted
-
-
-@pytest.mark.clause("decided-secret-overlap")
-def test_a_client_that_never_rotated_has_one_secret_and_a_public_one_none() -> None:
-    assert msgspec.structs.replace(SHOP, client_secret_hash="only").accepted_secret_hashes(0) == ("only",)
-    assert msgspec.structs.replace(SHOP, previous_secret_hash="old").accepted_secret_hashes(-1) == ()
-
-
-@pytest.mark.clause("6749-5.2-unauthorized-client", "6749-10.7-password-grant-rare")
-def test_a_grant_needs_its_registration() -> None:
-    check_grant_type(SHOP, "password")
-    with pytest.raises(UnauthorizedClient):
-        check_grant_type(SHOP, "authorization_code")
-
-
-@pytest.mark.clause("6749-10.3-client-limits-scope", "decided-client-scope")
-def test_a_scope_needs_its_registration() -> None:
-    check_scope(SHOP, parse_scope("role:partner realm:main"))
-    for text in ("realm:cep role:enduser", "realm:main role:admin"):
-        with pytest.raises(InvalidScope, match="scope_beyond_client"):
-            check_scope(SHOP, parse_scope(text))
 
 
 def test_a_client_without_a_scope_may_ask_for_nothing() -> None:

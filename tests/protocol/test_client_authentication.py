@@ -8,11 +8,10 @@ import pytest
 
 from service.protocol.client_authentication import (
     ClientCredentials,
-    check_secret_presence,
     parse_basic,
     parse_client_credentials,
 )
-from service.protocol.errors import InvalidClient, InvalidRequest, OAuthError
+from service.protocol.errors import InvalidClient
 
 
 def header(text: str | bytes) -> str:
@@ -68,36 +67,6 @@ def test_a_header_that_is_not_basic_is_malformed(text: str) -> None:
     assert caught.value.challenge == 'Basic realm="token-service"'
 
 
-@pytest.mark.clause("6749-2.3-one-method", "decided-basic-with-same-client-id", "decided-basic-and-body-differ")
-@pytest.mark.parametrize(
-    ("authorization", "form", "expected"),
-    [
-        pytest.param([], {"client_id": "shop"}, ("shop", None), id="the body names a client"),
-        pytest.param([], {"client_id": "shop", "client_secret": "s"}, ("shop", "s"), id="the body, with a secret"),
-        pytest.param([header("shop:s")], {}, ("shop", "s"), id="a header"),
-        pytest.param([header("shop:s")], {"client_id": "shop"}, ("shop", "s"), id="a header, and the same client_id"),
-        pytest.param([], {}, "client_missing", id="nothing"),
-        pytest.param([], {"client_secret": "s"}, "client_missing", id="a secret of nobody"),
-        pytest.param([header("shop:s")], {"client_id": "x"}, "client_authenticated_twice", id="another client_id"),
-        pytest.param([header("shop:s")], {"client_secret": "s"}, "client_authenticated_twice", id="the secret twice"),
-        pytest.param([], {"client_id": "shöp"}, "client_unknown", id="a client_id that is not ASCII"),
-        pytest.param([], {"client_id": "s", "client_secret": "\n"}, "client_unknown", id="a secret that is a line end"),
-        pytest.param([header("shop:s")] * 2, {}, "client_authenticated_twice", id="two headers"),
-    ],
-)
-def test_a_client_authenticates_by_exactly_one_method(
-    authorization: list[str], form: dict[str, str], expected: tuple[str, str | None] | str
-) -> None:
-    if isinstance(expected, tuple):
-        assert parse_client_credentials(authorization, form) == (ClientCredentials(*expected),)
-        return
-    with pytest.raises(OAuthError) as caught:
-        parse_client_credentials(authorization, form)
-
-    assert caught.value.reason == expected
-    assert isinstance(caught.value, InvalidRequest if expected == "client_authenticated_twice" else InvalidClient)
-
-
 @pytest.mark.clause("decided-basic-with-same-client-id")
 def test_the_client_id_in_the_body_may_be_that_of_either_reading() -> None:
     for client_id in ("a b", "a+b"):
@@ -145,26 +114,3 @@ def test_the_longest_client_id_is_read_in_each_of_its_readings() -> None:
     assert parse_client_credentials([], {"client_id": LONGEST}) == (ClientCredentials(LONGEST, None),)
     assert parse_basic(header(f"{LONGEST}:s")) == (ClientCredentials(LONGEST, "s"),)
     assert parse_basic(header(f"%69{LONGEST[1:]}:s")) == (ClientCredentials(LONGEST, "s"),)
-
-
-@pytest.mark.clause("decided-public-client-with-secret", "6749-2.2-identifier-alone-is-no-proof")
-@pytest.mark.parametrize(
-    ("is_public", "secret", "reason"),
-    [
-        (True, None, None),
-        (False, "s", None),
-        (True, "s", "client_secret_unexpected"),
-        (False, None, "client_secret_missing"),
-    ],
-)
-def test_a_secret_is_sent_exactly_by_clients_that_have_one(
-    is_public: bool, secret: str | None, reason: str | None
-) -> None:
-    credentials = ClientCredentials("shop", secret)
-    if reason is None:
-        check_secret_presence(is_public, credentials)
-        return
-    with pytest.raises(InvalidClient) as caught:
-        check_secret_presence(is_public, credentials)
-
-    assert caught.value.reason == reason

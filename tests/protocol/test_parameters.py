@@ -12,14 +12,11 @@ from service.protocol.authorization import parse_query
 from service.protocol.errors import InvalidRequest
 from service.protocol.parameters import (
     MAX_FIELDS,
-    REVOCATION_PARAMETERS,
-    TOKEN_PARAMETERS,
     check_content_type,
     check_query,
     check_text,
     parse_form,
     read_fields,
-    require,
 )
 from tests.fuzz.generators import bent_bytes
 
@@ -137,36 +134,9 @@ def test_only_one_content_type_is_a_form(content_type: str | None, accepted: boo
             check_content_type(content_type)
 
 
-@pytest.mark.clause("decided-parameters-in-query")
-def test_a_known_parameter_in_the_query_is_refused_by_name() -> None:
-    check_query(b"trace=%zz&=&%61%ff", KNOWN)
-    with pytest.raises(InvalidRequest) as caught:
-        check_query(b"trace=1&%61=%zz", KNOWN)
-
-    assert "Send a in" in caught.value.description
-
-
-def test_the_first_missing_parameter_is_named() -> None:
-    require({"a": "1", "b": "2"}, "a", "b")
-    with pytest.raises(InvalidRequest) as caught:
-        require({"b": "2"}, "a", "b", "c")
-
-    assert "parameter a " in caught.value.description
-
-
 @pytest.mark.clause("6749-a.15-username-characters", "6749-a.16-password-characters")
 @pytest.mark.parametrize("character", ["\n", "\r", "\x00", "\x1f", "\x7f", "\ufffe", "\uffff"], ids=ascii)
 def test_control_characters_are_refused_in_text(character: str) -> None:
     check_text({"a": "\t é \u2028 🗝 ~"}, "a")
     with pytest.raises(InvalidRequest, match="parameter_malformed"):
         check_text({"a": f"x{character}y"}, "a")
-
-
-@pytest.mark.clause("spec-4.2-code-grant", "spec-4.2-password-grant", "spec-4.2-refresh-grant", "spec-4.3-token-needed")
-def test_the_known_parameters_are_those_of_the_specification_and_the_verifier() -> None:
-    user = {"username", "password", "scope"}
-    grants = {"grant_type", "code", "redirect_uri", "code_verifier", "refresh_token"}
-    client = {"client_id", "client_secret"}
-
-    assert client | grants | user == TOKEN_PARAMETERS
-    assert client | {"token", "token_type_hint"} == REVOCATION_PARAMETERS

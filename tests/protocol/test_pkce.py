@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.protocol.errors import InvalidGrant
-from service.protocol.pkce import check_code_verifier, make_code_challenge, matches_code_challenge
+from service.protocol.pkce import make_code_challenge, matches_code_challenge
 
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
@@ -35,27 +34,3 @@ def test_the_example_of_the_standard_comes_out_right() -> None:
 )
 def test_only_a_verifier_of_the_right_form_passes_even_where_its_digest_fits(verifier: str, is_right: bool) -> None:
     assert matches_code_challenge(make_code_challenge(verifier), verifier) is is_right
-
-
-@pytest.mark.clause("decided-challenge-needs-verifier", "decided-verifier-without-challenge", "7636-5-without-pkce")
-@pytest.mark.parametrize(
-    ("challenge", "verifier", "reason"),
-    [
-        pytest.param(None, None, None, id="without PKCE"),
-        pytest.param(CHALLENGE, VERIFIER, None, id="the right verifier"),
-        pytest.param(CHALLENGE, None, "code_verifier_missing", id="no verifier"),
-        pytest.param(CHALLENGE, VERIFIER.upper(), "code_verifier_wrong", id="a wrong verifier"),
-        pytest.param(CHALLENGE, CHALLENGE, "code_verifier_wrong", id="the challenge as its own verifier"),
-        pytest.param(None, VERIFIER, "code_verifier_unexpected", id="a verifier for no challenge"),
-    ],
-)
-def test_a_verifier_and_a_challenge_need_each_other(
-    challenge: str | None, verifier: str | None, reason: str | None
-) -> None:
-    if reason is None:
-        check_code_verifier(challenge, verifier)
-        return
-    with pytest.raises(InvalidGrant) as caught:
-        check_code_verifier(challenge, verifier)
-
-    assert caught.value.reason == reason

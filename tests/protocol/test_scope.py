@@ -10,10 +10,6 @@ from service.protocol.errors import InvalidScope
 from service.protocol.scope import (
     REALMS,
     ROLES,
-    Scope,
-    check_narrowing,
-    check_one_realm_one_role,
-    check_user_has,
     parse_scope,
 )
 
@@ -93,27 +89,6 @@ def test_a_scope_of_60_kb_is_refused_without_reading_all_of_it(text: str) -> Non
     assert most_bytes < 2 * len(text)
 
 
-@pytest.mark.clause("spec-4.2-password-one-realm-one-role", "spec-8-one-realm-one-role", "spec-5.4-scope-selects")
-@pytest.mark.parametrize(
-    "text",
-    ["realm:main", "role:enduser", "realm:main role:enduser role:admin", "realm:main realm:cep role:enduser"],
-)
-def test_a_login_needs_one_realm_and_one_role(text: str) -> None:
-    check_one_realm_one_role(parse_scope("realm:cep role:admin"))
-    with pytest.raises(InvalidScope) as caught:
-        check_one_realm_one_role(parse_scope(text))
-
-    assert caught.value.reason == "scope_not_one_realm_one_role"
-
-
-def test_realms_and_roles_are_read_apart() -> None:
-    scope = parse_scope("role:device realm:cep role:admin")
-
-    assert scope.realms == ("cep",)
-    assert scope.roles == ("admin", "device")
-    assert str(Scope()) == ""
-
-
 @pytest.mark.parametrize(
     ("wide", "narrow", "covered"),
     [
@@ -125,23 +100,3 @@ def test_realms_and_roles_are_read_apart() -> None:
 )
 def test_a_scope_covers_its_parts_and_nothing_else(wide: str, narrow: str, covered: bool) -> None:
     assert parse_scope(wide).covers(parse_scope(narrow)) is covered
-
-
-@pytest.mark.clause("decided-narrowing-without-role")
-def test_narrowing_keeps_at_least_one_role() -> None:
-    check_narrowing(parse_scope("role:enduser"))
-    with pytest.raises(InvalidScope) as caught:
-        check_narrowing(parse_scope("realm:main"))
-
-    assert caught.value.reason == "scope_without_role"
-
-
-@pytest.mark.clause("decided-reserved-roles")
-@pytest.mark.parametrize("role", ROLES)
-def test_every_role_is_one_that_the_user_has_the_reserved_ones_too(role: str) -> None:
-    others = set(ROLES) - {role}
-
-    check_user_has(parse_scope(f"realm:main role:{role}"), [role])
-    with pytest.raises(InvalidScope) as caught:
-        check_user_has(parse_scope(f"realm:main role:{role}"), others)
-    assert caught.value.reason == "scope_beyond_user"

@@ -14,7 +14,7 @@ POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
 
 
 async def report_body(scope: Scope, receive: Receive, send: Send) -> None:
-    body = b"whole" if BODY_IS_COMPLETE.get(scope, False) else b"not whole"
+    body = b"whole" if scope.get(BODY_IS_COMPLETE, False) else b"not whole"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 

@@ -189,7 +189,7 @@ async def test_the_end_of_an_instance_is_told_although_its_readiness_is_remember
     async with serving_with_cached_readyz(make_settings(), FOREVER_SECONDS) as app:
 
         async def ending(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, "state": {ENDING.name: True}}, receive, send)
+            await app({**scope, "state": {ENDING: True}}, receive, send)
 
         async with http_client_for(app) as before, http_client_for(ending) as after:
             assert (await before.get("/readyz")).status_code == 200

@@ -311,6 +311,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
                 {
                     "client_id": PHONE_APP.client_id,
                     "username": ALICE.username,
+                    "reason": "refresh_token_replayed",
                     "family": FAMILY,
                     "address": ADDRESS,
                 },

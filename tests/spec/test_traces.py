@@ -45,8 +45,8 @@ async def test_each_line_of_a_request_has_its_trace_id(http: httpx2.AsyncClient,
     lines = read_requests(json_logs)
 
     assert [line["event"] for line in lines] == [
-        *("login_succeeded", "tokens_issued", "request"),
-        *("login_failed", "request"),
+        *("login_succeeded", "tokens_issued"),
+        "login_failed",
     ]
     assert {line["trace_id"] for line in lines} == {TRACE_ID}
 
@@ -58,7 +58,7 @@ async def test_a_request_without_a_trace_gets_none(http: httpx2.AsyncClient, jso
     await log_in(http)
     traced = ["trace_id" in line for line in read_requests(json_logs)]
 
-    assert traced == [False] * 3 + [True] * 3 + [False] * 3
+    assert traced == [False] * 2 + [True] * 2 + [False] * 2
 
 
 @pytest.mark.clause("decided-trace-id")
@@ -72,7 +72,7 @@ async def test_requests_at_the_same_time_keep_their_traces_apart(
     families = {line["family"]: line["trace_id"] for line in lines if "family" in line}
 
     assert {response.status_code for response in responses} == {200}
-    assert Counter(line["trace_id"] for line in lines) == Counter(3 * trace_ids)
+    assert Counter(line["trace_id"] for line in lines) == Counter(2 * trace_ids)
     assert sorted(families.values()) == trace_ids
 
 
@@ -86,10 +86,11 @@ async def test_requests_at_the_same_time_keep_their_traces_apart(
         [f"{TRACEPARENT}-more"],
         [TRACEPARENT.upper()],
         ["x" * 20_000],
-        [f"cc{TRACEPARENT[2:]}x"],
+        [f"cc{TRACEPARENT[2:]}"],
+        [f"00-{'0' * 32}-00f067aa0ba902b7-01"],
         [""],
     ],
-    ids=["two", "twice", "joined", "longer", "capitals", "long", "no dash", "empty"],
+    ids=["two", "twice", "joined", "longer", "capitals", "long", "another version", "zeros", "empty"],
 )
 async def test_an_invalid_header_is_ignored(
     http: httpx2.AsyncClient, json_logs: io.StringIO, traceparents: list[str]
@@ -100,16 +101,6 @@ async def test_an_invalid_header_is_ignored(
     assert response.status_code == 200
     assert "trace_id" not in written
     assert not [value for value in traceparents if value and value in written]
-
-
-@pytest.mark.clause("decided-trace-id")
-async def test_the_part_of_a_later_version_that_is_not_known_is_not_logged(
-    http: httpx2.AsyncClient, json_logs: io.StringIO
-) -> None:
-    await log_in(http, f"cc{TRACEPARENT[2:]}-tell-nobody")
-
-    assert {line["trace_id"] for line in read_requests(json_logs)} == {TRACE_ID}
-    assert "tell-nobody" not in json_logs.getvalue()
 
 
 @pytest.mark.clause("decided-trace-id")

@@ -14,7 +14,7 @@ from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import Since, format_time, read_since
 from service.admin.output import Output
-from service.observability.audit import KINDS
+from service.observability.audit import get_kind
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
@@ -107,5 +107,4 @@ def _word(event: dict[str, Any]) -> str:
 
 
 def _choose_style(name: str) -> str:
-    kind = KINDS.get(name)
-    return "yellow" if kind is not None and kind.level >= 30 else ""
+    return "yellow" if get_kind(name).level >= 30 else ""

@@ -57,7 +57,7 @@ class HealthEndpoint:
         return _render(200, "alive")
 
     async def ready(self, request: Request) -> Response:
-        if ENDING.get(request.scope.get("state", {}), False):
+        if request.scope.get("state", {}).get(ENDING, False):
             return _render(503, "this instance is about to end")
         obstacle = await self._share_check()
         if obstacle == _UNSEEDED:

@@ -29,7 +29,7 @@ class TokenEndpoint:
         """Issue tokens. The checks run in the order of the lines below, which docs/errors.md documents."""
         form = await read_form(request, TOKEN_PARAMETERS)
         if form.get("grant_type") in self._grants:
-            request.scope[GRANT.name] = form["grant_type"]
+            request.scope[GRANT] = form["grant_type"]
         caller = await self._authenticator.authenticate(request, form)
         require(form, "grant_type")
         grant = self._grants.get(form["grant_type"])

@@ -3,7 +3,7 @@
 Proxies understand 200, 401 and 403, and treat any other status as a failure of their own. The only other status here is
 503: if a token cannot be checked, its request must not pass.
 
-Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
+Clauses: RFC 6749 §3.1, Appendix B, RFC 6750 §2.1, §3, §3.1, SPEC §4.5
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ from service.gateway.bearer import require_grant
 from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.protocol.bearer import AccessGrant, check_scope
-from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
-from service.protocol.needed_scope import parse_needed_scope
+from service.protocol.errors import (
+    BearerMissing,
+    InsufficientScope,
+    InvalidRequest,
+    InvalidToken,
+    MalformedBearer,
+    OAuthError,
+    TemporarilyUnavailable,
+)
+from service.protocol.parameters import parse_form
 from service.redis_client.deadline import StoreUnavailable
 from service.web.request.headers import list_header_values
 from service.web.responses import RawResponse
@@ -72,6 +80,23 @@ class VerifyEndpoint:
         except Exception:
             log.exception("a bearer could not be verified")
             raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
+
+
+def parse_needed_scope(query: bytes) -> str:
+    """Return the parameter `scope` of a query string, or an empty text if no scope is required.
+
+    Raises InsufficientScope if any part of the query cannot be parsed.
+
+    Clauses: RFC 6749 §3.1, Appendix B
+    """
+    if not query:
+        return ""
+    try:
+        return parse_form(query, {"scope"}).get("scope", "")
+    except InvalidRequest as error:
+        if error.reason == "parameters_too_many":
+            raise InsufficientScope("parameters_too_many") from None
+        raise InsufficientScope("needed_scope_malformed") from None
 
 
 def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:

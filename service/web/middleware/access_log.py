@@ -1,6 +1,7 @@
 """The access log: one line per request with method, path, status, duration, address and the reason of a refusal.
 
-The query string is never logged, because it may carry secrets. The same middleware counts the request for the metrics.
+If the request caused a security event, the line has the name, the level and the fields of the event. The query string
+is never logged, because it may carry secrets. The same middleware counts the request for the metrics.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.observability.audit import log_event
 from service.observability.logs import EventLog, shorten
 from service.observability.metrics import count_request
-from service.web.request.headers import LOCAL_PEER
-from service.web.request.state import GRANT, REASON
+from service.web.request.client_address import get_peer
+from service.web.request.state import EVENT, GRANT, REASON
 
 _PROBES = ("/healthz", "/readyz")
 """Paths of health probes, which come every few seconds and are logged at DEBUG.
@@ -32,9 +34,9 @@ request, and has lines of its own.
 _SCRAPE = "/metrics"
 """The path that Prometheus requests several times a minute. A success is logged at DEBUG, a refusal at INFO."""
 
-MAX_PATH_BYTES = 200
-MAX_UNKNOWN_PATH_BYTES = 80
-"""The limit for a logged path without a route. MAX_PATH_BYTES is the limit for a path with a route."""
+MAX_PATH_LENGTH = 200
+MAX_UNKNOWN_PATH_LENGTH = 80
+"""The limit for a logged path without a route. MAX_PATH_LENGTH is the limit for a path with a route."""
 
 _QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
@@ -66,21 +68,25 @@ class AccessLog:
             self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
-        is_usual = status == 200 or scope.get(REASON.name) == "store_unavailable"
+        is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
         is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
         level = logging.DEBUG if is_quiet else logging.INFO
-        if not _log.shows(level):
+        event, event_fields = scope.get(EVENT, ("", {}))
+        if not (event or _log.shows(level)):
             return
         fields = {
             "method": scope["method"],
-            "path": shorten(scope["path"], MAX_PATH_BYTES if "route" in scope else MAX_UNKNOWN_PATH_BYTES),
+            "path": shorten(scope["path"], MAX_PATH_LENGTH if "route" in scope else MAX_UNKNOWN_PATH_LENGTH),
             "status": status,
             "ms": round(seconds * 1000, 2),
-            "address": scope["client"][0] if scope.get("client") else LOCAL_PEER,
+            "address": get_peer(scope),
         }
-        if REASON.name in scope:
-            fields["reason"] = scope[REASON.name]
-        _log.write(level, "request", fields)
+        if REASON in scope:
+            fields["reason"] = scope[REASON]
+        if event:
+            log_event(event, fields | event_fields)
+        else:
+            _log.write(level, "request", fields)
 
 
 def _count(scope: Scope, status: int, seconds: float) -> None:
@@ -90,4 +96,4 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
     """
     route = scope.get("route")
     endpoint = "other" if route is None else route.name
-    count_request(endpoint, scope.get(GRANT.name, "none"), status, scope.get(REASON.name), seconds)
+    count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)

@@ -10,7 +10,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.protocol.errors import InvalidToken, OAuthError
 from service.protocol.http_errors import HeadTooLarge
-from service.web.request.state import HEAD_BYTES
 from service.web.responses import answer_oauth_error
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -27,7 +26,7 @@ class HeadLimit:
         self._verify_paths = verify_paths
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and _is_too_long(scope):
+        if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
             response = answer_oauth_error(Request(scope), self._refuse(scope["path"]))
             return response(scope, receive, send)
         return self._app(scope, receive, send)
@@ -36,12 +35,6 @@ class HeadLimit:
         return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
 
 
-def _is_too_long(scope: Scope) -> bool:
-    return scope.get(HEAD_BYTES.name, MAX_HEAD_BYTES + 1) > MAX_HEAD_BYTES and _measure(scope) > MAX_HEAD_BYTES
-
-
 def _measure(scope: Scope) -> int:
     size = len(scope["path"]) + len(scope["query_string"])
-    for name, value in scope["headers"]:
-        size += len(name) + len(value)
-    return size
+    return size + sum(len(name) + len(value) for name, value in scope["headers"])

@@ -1,18 +1,12 @@
-"""The context of all work on a request: one time budget for Redis, the stream of its security events, its trace.
-
-Clauses: W3C Trace Context §3.2 (the header traceparent)
-"""
+"""The context of all work on a request: one time budget for Redis, the stream of its security events, its trace."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
-from service.observability.traces import use_trace_id
-from service.protocol.trace_context import parse_traceparent
+from service.observability.traces import use_trace
 from service.redis_client.deadline import start_budget
 
 
@@ -29,19 +23,6 @@ class RequestContext:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             start_budget()
-            # A request without a trace clears the context variable. The task of a pipelined request inherits the
-            # context of the request before it.
-            use_trace_id(_find_trace_id(scope["headers"]))
+            use_trace(scope["headers"])
         use_audit_stream(self._audit_stream)
         await self._app(scope, receive, send)
-
-
-def _find_trace_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return the trace that the headers name, or None without a valid `traceparent` or with several."""
-    found: bytes | None = None
-    for name, value in headers:
-        if name == b"traceparent":
-            if found is not None:
-                return None
-            found = value
-    return None if found is None else parse_traceparent(found)

@@ -20,12 +20,19 @@ from service.web.request.state import PEER_IS_TRUSTED
 UNKNOWN: Final = "unknown"
 """The address of a caller that a trusted proxy does not name. All such callers share one counter."""
 
-
 WARNING_SECONDS: Final = 3600.0
-
 
 _MAX_HOPS: Final = 32
 
+_UNLISTED_PROXY: Final = (
+    "%s sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not name it. If it is "
+    "your proxy, add it: until then all its callers share one address and its limits. If it is not, a caller sent the "
+    "header; ignore this"
+)
+_UNNAMED_CALLER: Final = (
+    "the trusted proxy %s names its caller by no address in X-Forwarded-For: all callers that it does not name there "
+    "share one limit"
+)
 
 log = logging.getLogger("service.addresses")
 
@@ -34,33 +41,27 @@ class TrustedProxies:
     """Middleware that replaces the peer's address and the scheme by those that a trusted proxy forwards.
 
     Forwarded values of other peers are ignored. A peer that forwards addresses and is not trusted is a proxy missing
-    from the settings, or a caller that imitates a proxy. The log warns of such a peer at most once an hour. It also
-    warns, at most once an hour, if a trusted proxy does not name its caller.
+    from the settings, or a caller that imitates a proxy. The log warns of such a peer, and of a trusted proxy that
+    does not name its caller, each at most once an hour.
     """
 
     def __init__(self, app: ASGIApp, networks: Sequence[Network], clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._networks = networks
         self._clock = clock
-        self._unnamed_warning_at = self._unnamed_client_warning_at = -WARNING_SECONDS
+        self._warned_at: dict[str, float] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             if self._networks and self._is_trusted(get_peer(scope)):
                 self._apply_forwarded(scope)
-            elif self._clock() - self._unnamed_warning_at >= WARNING_SECONDS and forwards_addresses(scope):
-                self._unnamed_warning_at = self._clock()
-                log.warning(
-                    "%s sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not "
-                    "name it. If it is your proxy, add it: until then all its callers share one address and its "
-                    "limits. If it is not, a caller sent the header; ignore this",
-                    get_peer(scope),
-                )
+            elif forwards_addresses(scope):
+                self._warn(_UNLISTED_PROXY, get_peer(scope))
         return self._app(scope, receive, send)
 
     def _apply_forwarded(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        PEER_IS_TRUSTED.set(scope, True)
+        scope[PEER_IS_TRUSTED] = True
         scope["client"] = (self._get_client(scope, headers.getlist("x-forwarded-for")), 0)
         forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
         if forwarded_scheme in ("http", "https"):
@@ -81,21 +82,17 @@ class TrustedProxies:
         for hop in reversed(hops):
             address = parse_hop(hop)
             if address is None:
-                self._warn_of_unnamed(peer)
+                self._warn(_UNNAMED_CALLER, peer)
                 return UNKNOWN
             client = str(address)
             if not self._is_trusted(client):
                 break
         return client
 
-    def _warn_of_unnamed(self, peer: str) -> None:
-        if self._clock() - self._unnamed_client_warning_at >= WARNING_SECONDS:
-            self._unnamed_client_warning_at = self._clock()
-            log.warning(
-                "the trusted proxy %s names its caller by no address in X-Forwarded-For: all callers that it does not "
-                "name there share one limit",
-                peer,
-            )
+    def _warn(self, message: str, peer: str) -> None:
+        if self._clock() >= self._warned_at.get(message, -WARNING_SECONDS) + WARNING_SECONDS:
+            self._warned_at[message] = self._clock()
+            log.warning(message, peer)
 
     def _is_trusted(self, text: str) -> bool:
         address = parse_hop(text)

@@ -118,7 +118,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             error: OAuthError = report_outage(outage)
         except OAuthError as refusal:
             error = refusal
-        REASON.set(request.scope, error.reason)
+        request.scope[REASON] = error.reason
         return self.pages.redirect(
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
         )

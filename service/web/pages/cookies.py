@@ -127,10 +127,11 @@ class BrowserCookies:
         All other cookies of a request are skipped. Starlette's parser unquotes each of them, in a time that grows with
         the square of its length before Python 3.11.10.
         """
-        if COOKIES.name not in request.scope:
+        if COOKIES not in request.scope:
             header = ";".join(list_header_values(request.scope, b"cookie"))
-            COOKIES.set(request.scope, dict(self._own_cookies.findall(header)))
-        return COOKIES.get(request.scope, {}).get(name, "")
+            request.scope[COOKIES] = dict(self._own_cookies.findall(header))
+        cookies: dict[str, str] = request.scope[COOKIES]
+        return cookies.get(name, "")
 
     def _put(self, response: Response, name: str, value: str, max_age_seconds: int | None) -> None:
         response.set_cookie(

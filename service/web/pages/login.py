@@ -190,7 +190,7 @@ class LoginEndpoint(PageEndpoint):
         self, request: Request, form: LoginForm, fields: Form, error: OAuthError, provider: ExternalRealm | None
     ) -> Response:
         """Return the form again with an error. All fields keep their values, but for the password."""
-        REASON.set(request.scope, error.reason)
+        request.scope[REASON] = error.reason
         text = self.pages.get_language(request).text
         if isinstance(error, InvalidGrant):
             return self._render(request, form, fields, error=text("login.error_wrong"))

@@ -100,11 +100,11 @@ class Pages:
 
         Clauses: RFC 9110 §12.5.4
         """
-        tag = LANGUAGE.get(request.scope, "")
+        tag = request.scope.get(LANGUAGE, "")
         if not tag:
             wish = parse_accept_language(",".join(list_header_values(request.scope, b"accept-language")))
             tag = find_language(wish, list(self._languages)) or DEFAULT_LANGUAGE
-            LANGUAGE.set(request.scope, tag)
+            request.scope[LANGUAGE] = tag
         return self._languages[tag]
 
     def choose_language(self, request: Request, ui_locales: str) -> str:
@@ -122,7 +122,7 @@ class Pages:
         Another version of the service may have languages that this one lacks.
         """
         if tag in self._languages:
-            LANGUAGE.set(request.scope, tag)
+            request.scope[LANGUAGE] = tag
 
     def render(
         self, request: Request, template: str, *, status: int = 200, form_targets: str = "", **context: Any
@@ -154,7 +154,7 @@ class Pages:
 
         Clauses: RFC 6749 §4.1.2.1, SPEC §7.3
         """
-        REASON.set(request.scope, error.reason)
+        request.scope[REASON] = error.reason
         return self.answer_client(return_address, {"error": error.error, "error_description": error.description})
 
     def answer_client(self, return_address: ReturnAddress, answer: Mapping[str, str]) -> Response:
@@ -222,7 +222,7 @@ class Pages:
         return response
 
     def _refuse(self, request: Request, kind: str, reason: str, status: int, detail: str | None = None) -> Response:
-        REASON.set(request.scope, reason)
+        request.scope[REASON] = reason
         text = self.get_language(request).text
         return self.render(
             request,

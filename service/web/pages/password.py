@@ -56,7 +56,7 @@ class PasswordEndpoint(PageEndpoint):
             await self.sessions.login.page_limit.count(request)
             changed = await self._change(request, session, fields)
         except InvalidGrant as error:
-            REASON.set(request.scope, error.reason)
+            request.scope[REASON] = error.reason
             return await self._show_again(request, PasswordErrors(current=language.text("password.current_wrong")))
         except (LoginThrottled, TemporarilyUnavailable) as error:
             return await self._refuse(request, language, error)
@@ -95,7 +95,7 @@ class PasswordEndpoint(PageEndpoint):
     async def _refuse(
         self, request: Request, language: Language, error: LoginThrottled | TemporarilyUnavailable
     ) -> Response:
-        REASON.set(request.scope, error.reason)
+        request.scope[REASON] = error.reason
         kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
         message = language.text(f"password.error_{kind}")
         response = await self._show_again(request, PasswordErrors(form=message), status=error.status)

@@ -42,9 +42,6 @@ ADDRESS_FACTOR: Final = 3
 ADMITTED_SECONDS: Final = 1.0
 """The time for which a right secret is accepted without another request for room under the rate limit."""
 
-RENEWED_SECONDS: Final = 0.25
-"""The time before its expiry when one request renews the admission, so that no request waits for the renewal."""
-
 _MAX_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
@@ -91,7 +88,6 @@ class ClientAuthenticator:
     _now_ms: Callable[[], int]
     _is_seed_in_force: Callable[[], Awaitable[bool]]
     admitted_seconds: float = ADMITTED_SECONDS
-    renewed_seconds: float = RENEWED_SECONDS
     _memory: VerifiedSecretCache = field(default_factory=VerifiedSecretCache, init=False)
     _turns: _Turns[tuple[ClientCredentials, ...]] = field(default_factory=WeakValueDictionary, init=False)
     _admissions: _Turns[Counters] = field(default_factory=WeakValueDictionary, init=False)
@@ -125,7 +121,7 @@ class ClientAuthenticator:
             client = await self._clients.find(reading.client_id)
             if client is not None:
                 known.append((client, reading))
-        request.scope[CLIENT_ID.name] = known[0][0].client_id if known else ""
+        request.scope[CLIENT_ID] = known[0][0].client_id if known else ""
         return tuple(known) or ((None, readings[0]),)
 
     async def _check(self, candidates: Candidates, prefixes: Prefixes) -> Client:
@@ -144,8 +140,7 @@ class ClientAuthenticator:
                 client = self._find_known_right(candidates)
                 if client is None:
                     return await self._verify_slowly(candidates, counters, prefixes[-1].network)
-        left = self._admitted.seconds_left(counters)
-        if left <= 0 or (left < self.renewed_seconds and counters not in self._admissions):
+        if self._admitted.seconds_left(counters) <= 0:
             await self._admit(counters)
         return client
 
@@ -183,7 +178,7 @@ class ClientAuthenticator:
         """
         async with _turn(self._admissions, counters):
             self._check_block(counters)
-            if self._admitted.seconds_left(counters) < self.renewed_seconds:
+            if self._admitted.seconds_left(counters) <= 0:
                 try:
                     await self._attempts.admit(counters)
                 except Exhausted as error:

@@ -40,7 +40,7 @@ async def _read_body(request: Request) -> bytes:
     announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise RequestTooLarge("form_too_large")
-    if request.scope.get(BODY_IS_COMPLETE.name):
+    if request.scope.get(BODY_IS_COMPLETE):
         return await _read_chunks(request)
     try:
         async with asyncio.timeout(BODY_SECONDS):

@@ -14,11 +14,11 @@ from typing import Final, Unpack
 
 from starlette.requests import Request
 
-from service.observability.audit import Fields, record_event
+from service.observability.audit import Fields, log_event, stream_event
 from service.protocol import errors
 from service.protocol.scope import MAIN_REALM
 from service.web.request.client_address import get_address
-from service.web.request.state import CLIENT_ID
+from service.web.request.state import CLIENT_ID, EVENT
 
 _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
 """Reasons which prove that the typed user name exists in realm main; only then is the name recorded."""
@@ -27,10 +27,14 @@ _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
 def record_request_event(request: Request, event: str, **fields: Unpack[Fields]) -> None:
     """Record an event with the address that the request comes from.
 
-    A refresh calls `record_event` itself, because this call takes 0.4 µs more.
+    The line of the request in the log carries the event. If the request has caused another event before, that one gets
+    a line of its own now.
     """
     fields["address"] = get_address(request)
-    record_event(event, **fields)
+    known = stream_event(event, fields)
+    if EVENT in request.scope:
+        log_event(*request.scope[EVENT])
+    request.scope[EVENT] = event, known
 
 
 @contextmanager
@@ -54,7 +58,7 @@ def recording_login(request: Request, *, realm: str, client_id: str, username: s
 
 def record_refusal(request: Request, error: errors.OAuthError) -> None:
     """Record a failed or throttled client authentication, at any endpoint."""
-    client_id = CLIENT_ID.get(request.scope, "")
+    client_id = request.scope.get(CLIENT_ID, "")
     if isinstance(error, errors.InvalidClient):
         record_request_event(request, "client_authentication_failed", client_id=client_id, reason=error.reason)
     elif isinstance(error, errors.ClientThrottled):

@@ -10,19 +10,18 @@ from typing import ClassVar, Final
 
 from starlette.requests import Request
 
-from service.crypto.keyring import Keyring, RefreshToken
+from service.crypto.keyring import Keyring
 from service.crypto.opaque_tokens import make_access_token
-from service.observability.audit import record_event
 from service.observability.metrics import get_metrics
 from service.protocol.client import REFRESH_TOKEN, check_scope
 from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError
 from service.protocol.parameters import Form
 from service.protocol.scope import check_narrowing, parse_realm, parse_scope
 from service.protocol.token_response import TokenResponse
-from service.store.families import Families, RefreshRefused, Spent
+from service.store.families import Families, RefreshRefused
 from service.web.api.grants.issue import make_token_response
-from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
+from service.web.request.security_events import record_request_event
 
 PATTERN_LENGTH: Final = 3
 """Replays of this many generations in a row suggest that a second party uses the same refresh tokens."""
@@ -33,19 +32,20 @@ REPLAYS_OF_A_PATTERN: Final = 5
 Only this replay of the generation raises the event replay_pattern; later ones do not repeat it.
 """
 
-_REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
-    "replayed": (InvalidGrant, "refresh_token_replayed"),
-    "foreign": (InvalidGrant, "refresh_token_of_another_client"),
-    "without_secret": (InvalidGrant, "refresh_without_secret"),
-    "withdrawn": (InvalidGrant, "refresh_token_scope_withdrawn"),
-    "beyond": (InvalidScope, "scope_beyond_grant"),
-    "unknown": (InvalidGrant, "refresh_token_unknown"),
-}
-_REFRESH_EVENTS: Final[dict[str, str]] = {
+_SUCCESS_EVENTS: Final[dict[str, str]] = {
     "rotated": "tokens_refreshed",
     "repeated": "refresh_token_repeated",
     "recovered": "lost_generations_recovered",
 }
+_REFUSALS: Final[dict[str, tuple[type[OAuthError], str, str]]] = {
+    "replayed": (InvalidGrant, "refresh_token_replayed", "refresh_token_replayed"),
+    "foreign": (InvalidGrant, "refresh_token_of_another_client", "refresh_token_misused"),
+    "without_secret": (InvalidGrant, "refresh_without_secret", "refresh_token_misused"),
+    "withdrawn": (InvalidGrant, "refresh_token_scope_withdrawn", ""),
+    "beyond": (InvalidScope, "scope_beyond_grant", ""),
+    "unknown": (InvalidGrant, "refresh_token_unknown", ""),
+}
+"""The error, the reason, and the security event of each refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +80,23 @@ class RefreshTokenGrant:
             access_token=access_token,
         )
         get_metrics().refresh_tally.count(outcome.verdict)
-        self._record_refresh(outcome, refresh_token, request, caller)
+        client_id, username, family = caller.client.client_id, outcome.username, refresh_token.family_digest
         if isinstance(outcome, RefreshRefused):
-            refusal, reason = _REFUSALS[outcome.verdict]
+            refusal, reason, event = _REFUSALS[outcome.verdict]
+            if event:
+                record_request_event(
+                    request, event, client_id=client_id, username=username, family=family, reason=reason
+                )
             raise refusal(reason)
+        is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
+        record_request_event(
+            request,
+            "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict],
+            client_id=client_id,
+            username=username,
+            realm=parse_realm(outcome.scope),
+            family=family,
+            scope=outcome.scope,
+        )
         head = refresh_token._replace(generation=outcome.head)
         return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)
-
-    def _record_refresh(
-        self,
-        outcome: Spent | RefreshRefused,
-        refresh_token: RefreshToken,
-        request: Request,
-        caller: AuthenticatedClient,
-    ) -> None:
-        client_id, family, address = caller.client.client_id, refresh_token.family_digest, get_address(request)
-        if isinstance(outcome, Spent):
-            is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
-            record_event(
-                "replay_pattern" if is_pattern else _REFRESH_EVENTS[outcome.verdict],
-                client_id=client_id,
-                username=outcome.username,
-                realm=parse_realm(outcome.scope),
-                family=family,
-                scope=outcome.scope,
-                address=address,
-            )
-        elif outcome.verdict == "replayed":
-            username = outcome.username
-            record_event(
-                "refresh_token_replayed", client_id=client_id, username=username, family=family, address=address
-            )
-        elif outcome.verdict in ("foreign", "without_secret"):
-            _, reason = _REFUSALS[outcome.verdict]
-            record_event("refresh_token_misused", client_id=client_id, family=family, reason=reason, address=address)
