@@ -51,7 +51,7 @@ SEED = CHECKOUT / "tests" / "seed.yaml"
 SECRET_KEY = "a secret key of the tests of 32 bytes or more"
 
 TOPOLOGIES = ("single", "sentinel", "cluster")
-ON_EVERY_TOPOLOGY = ("store", "redis_client", "races", "gateway")
+ON_EVERY_TOPOLOGY = ("store", "redis_client", "races")
 MakeSettings = Callable[..., Settings]
 
 ROUNDING_MS = 1

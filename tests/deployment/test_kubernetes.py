@@ -6,7 +6,6 @@ No cluster is used. The service and the console run with the environment that a 
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import subprocess
 import sys
@@ -152,15 +151,6 @@ def test_the_settings_are_accepted(
     assert settings.trusted_proxies
 
 
-def test_every_selector_finds_the_pods(of_kind: Mapping[str, Any], pod: Any) -> None:
-    assert of_kind["Deployment"]["spec"]["template"]["metadata"]["labels"] == APP
-    assert of_kind["Deployment"]["spec"]["selector"] == {"matchLabels": APP}
-    assert of_kind["Service"]["spec"]["selector"] == APP
-    assert of_kind["PodDisruptionBudget"]["spec"]["selector"] == {"matchLabels": APP}
-    assert of_kind["NetworkPolicy"]["spec"]["podSelector"] == {"matchLabels": APP}
-    assert pod["topologySpreadConstraints"][0]["labelSelector"] == {"matchLabels": APP}
-
-
 def test_the_ports_agree(of_kind: Mapping[str, Any], container: Any) -> None:
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     admitted = [rule["ports"] for rule in of_kind["NetworkPolicy"]["spec"]["ingress"]]
@@ -219,20 +209,6 @@ def test_the_service_runs_as_in_a_pod_and_passes_its_probes(
     assert {probe["port"] for probe in probes} == {"http"}
     assert statuses == [200, 200, 200]
     assert (granted.status_code, metrics.status_code) == (200, 200)
-
-
-def test_the_console_of_the_image_reads_the_secrets_of_the_pod(environment: dict[str, str], tmp_path: Path) -> None:
-    """`kubectl exec` runs this script with the environment of the container."""
-    folders = (CHECKOUT / "deployment", Path(sys.executable).parent, *os.environ["PATH"].split(os.pathsep))
-    image = {"PATH": os.pathsep.join(map(str, folders)), "PYTHONPATH": str(CHECKOUT)}
-    script = CHECKOUT / "deployment" / "token-service-admin"
-
-    for arguments, shown in ((["seed", str(SEED)], "client"), (["client", "list"], "phone-app")):
-        done = subprocess.run(
-            [script, *arguments], env=environment | image, cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        assert shown in done.stdout.lower()
 
 
 def test_the_protected_api_has_the_middlewares_that_are_tried(protected_api: list[Resource]) -> None:

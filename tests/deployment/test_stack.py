@@ -17,7 +17,6 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from deployment.stack import running
 from tests.deployment.stack_under_test import UNTRUSTED_ADDRESS, RunningStack, running_stack
 from tests.support.clients_and_users import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, login_form
 from tests.support.left_out import get_program
@@ -124,20 +123,7 @@ def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written
 
 
 @pytest.mark.clause("decided-shipped-proxy")
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/metrics",
-        "/healthz",
-        "/readyz",
-        "/readyz/",
-        "//readyz",
-        "/%72eadyz",
-        "/oauth2/v1/../../readyz",
-        "/authorization/%2e%2e/readyz",
-        "/anything",
-    ],
-)
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "//readyz", "/%72eadyz", "/authorization/%2e%2e/readyz"])
 def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) -> None:
     """The path is sent as raw bytes, since a client library would normalize it."""
     with (
@@ -158,13 +144,6 @@ def test_plain_http_leads_people_to_https_and_refuses_to_take_a_secret(stack: Ru
         assert (refused.status_code, "Location" in refused.headers) == (403, False)
 
 
-def test_a_body_over_64_kib_is_refused_in_the_form_that_clients_know(https: httpx2.Client) -> None:
-    response = https.post(TOKEN, data=LOGIN | {"state": "x" * (64 << 10)})
-    assert (response.status_code, response.json()["error"]) == (413, "invalid_request")
-    assert "no-store" in response.headers["Cache-Control"]
-    assert https.post(TOKEN, data=LOGIN | {"state": "x" * (63 << 10)}).status_code == 200
-
-
 def test_no_log_holds_a_query_string_a_password_or_a_token(stack: RunningStack, https: httpx2.Client) -> None:
     token = https.post(TOKEN, data=LOGIN).json()["access_token"]
     https.get("/authorization/", params=AUTHORIZATION, headers={"Referer": f"{stack.url}/?state={token}"})
@@ -172,13 +151,6 @@ def test_no_log_holds_a_query_string_a_password_or_a_token(stack: RunningStack, 
     logs = stack.log + stack.written("access.log") + stack.written("error.log")
     for secret in (AUTHORIZATION["state"], token, ALICE.password, stack.written("secret_key")):
         assert secret not in logs
-
-
-def test_redis_lets_nobody_in_without_the_password(stack: RunningStack) -> None:
-    with socket.create_connection(("127.0.0.1", stack.redis_port), 30) as stranger:
-        for command, answer in ((b"PING", b"-NOAUTH "), (b"AUTH x", b"-WRONGPASS ")):
-            stranger.sendall(command + b"\r\n")
-            assert stranger.recv(1000).startswith(answer)
 
 
 def test_only_the_owner_can_enter_the_folder(stack: RunningStack) -> None:
@@ -223,21 +195,3 @@ def test_a_port_in_use_is_told_and_nothing_is_started(stack: RunningStack, tmp_p
     expected = f"scripts/stack: port {stack.redis_port} is in use; --http-port takes another\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", expected)
     assert not (tmp_path / "stack").exists()
-
-
-def test_what_a_process_leaves_of_its_group_ends_with_it(tmp_path: Path) -> None:
-    """A killed nginx, for example, may leave a worker that holds its port."""
-    file = tmp_path / "child"
-    command = ("/bin/sh", "-c", f"sleep 600 & echo $! > {file}; wait")
-    with running("a shell", command, os.environ, signal.SIGTERM, 5):
-        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the child to start")
-    child = Path("/proc") / file.read_text().strip() / "cmdline"
-
-    def is_over() -> bool:
-        """Return True if the child has ended. Its command line is empty while its exit status is unread."""
-        try:
-            return not child.read_bytes()
-        except OSError:
-            return True
-
-    wait_until(is_over, "the child to end")

@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from service.app import build_app
-from service.config.reading import BadSettings
 from service.config.settings import load_settings
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.durable_writes import MAX_IDLE_SECONDS, RESERVE_SECONDS
@@ -148,19 +147,6 @@ async def test_the_retry_of_a_revocation_that_nobody_confirmed_waits_as_well(
 
 
 @pytest.mark.clause("decided-durability")
-async def test_the_retry_of_a_revoke_all_that_nobody_confirmed_finishes_it(
-    master: RedisServer, replica: RedisServer
-) -> None:
-    async with service_on(master, "replica") as (worker, http):
-        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
-        with replica.frozen():
-            assert_error(await revoke_all(http, tokens["access_token"]), 503, "temporarily_unavailable")
-
-        assert (await revoke_all(http, tokens["access_token"])).status_code == 200
-        assert not knows(replica, tokens)
-
-
-@pytest.mark.clause("decided-durability")
 async def test_in_memory_nobody_waits(master: RedisServer, replica: RedisServer) -> None:
     async with service_on(master, "memory") as (worker, http):
         with replica.frozen():
@@ -248,25 +234,3 @@ async def test_as_many_replicas_as_named_must_confirm(master: RedisServer, repli
             answer = await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)
 
             assert answer.status_code == status
-
-
-@pytest.mark.clause("decided-durability")
-async def test_a_server_that_writes_no_file_confirms_nothing_of_a_disk(master: RedisServer) -> None:
-    async with service_on(master, "memory") as (worker, _):
-        code = await make_code(worker)
-    async with service_on(master, "disk") as (_, http):
-        answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
-
-    assert_error(answer, 503, "temporarily_unavailable")
-
-
-@pytest.mark.clause("decided-durability")
-def test_the_embedded_store_has_no_replicas(tmp_path: Path) -> None:
-    environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_DURABILITY": "replica"}
-
-    with pytest.raises(BadSettings) as refused:
-        load_settings(environment)
-
-    assert refused.value.mistakes == (
-        "TOKEN_SERVICE_DURABILITY: 'replica': expected REDIS_URL to be set: the embedded store has no replicas",
-    )

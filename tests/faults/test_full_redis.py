@@ -7,10 +7,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-import redis
 
 from service.crypto.opaque_tokens import make_access_token
-from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.deployment import KEYRING, Deployment, http_client_for
@@ -39,7 +37,6 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.servers import REDIS_6, other_servers, running_service
-from tests.support.waiting import wait_until
 
 ON_EVERY_SERVER = {
     "test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was",
@@ -101,25 +98,6 @@ async def test_a_full_redis_refuses_a_new_password_wholly(
     assert (await PHONE_APP.refresh(direct_http, tokens["refresh_token"])).status_code == 200
     assert (await PHONE_APP.log_in(direct_http, BOB)).status_code == 200
     assert not is_login_page(await browser.open(SESSIONS))
-
-
-@pytest.mark.clause("decided-redis-away", "decided-access-tokens-per-family")
-async def test_a_full_redis_costs_a_family_of_a_hundred_access_tokens_none_of_them(
-    deployment: Deployment, direct_http: httpx2.AsyncClient
-) -> None:
-    """The oldest goes when a new one comes, not before."""
-    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
-    oldest = tokens["access_token"]
-    for _ in range(99):
-        tokens = tokens_of(await PHONE_APP.refresh(direct_http, tokens["refresh_token"]))
-    assert deployment.knows_access_token(oldest)
-
-    with deployment.full():
-        assert_error(await PHONE_APP.refresh(direct_http, tokens["refresh_token"]), 503, "temporarily_unavailable")
-        assert deployment.knows_access_token(oldest)
-
-    assert (await PHONE_APP.refresh(direct_http, tokens["refresh_token"])).status_code == 200
-    assert not deployment.knows_access_token(oldest)
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final")
@@ -199,19 +177,6 @@ async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
     assert tokens_of(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK))
 
 
-@pytest.mark.clause("decided-redis-away", "decided-i1-one-winner")
-async def test_on_a_full_redis_a_second_click_still_leads_to_the_code_that_there_is(
-    deployment: Deployment, direct_http: httpx2.AsyncClient
-) -> None:
-    """It writes nothing."""
-    browser = Browser(direct_http)
-    page = await browser.open_consent_page(authorization_url())
-    code = authorization_response(await browser.allow(page))["code"]
-
-    with deployment.full():
-        assert authorization_response(await browser.allow(page))["code"] == code
-
-
 @pytest.mark.clause("decided-i7-revocation-is-final")
 async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(
     deployment: Deployment, direct_http: httpx2.AsyncClient
@@ -230,26 +195,6 @@ async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(
 
     assert not list(deployment.store.scan_iter("browser:*"))
     assert is_login_page(await browser.open(SESSIONS))
-
-
-@pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-revoke-all-covers-logins")
-async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
-    deployment: Deployment, direct_http: httpx2.AsyncClient
-) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
-    browser, other = Browser(direct_http), Browser(direct_http)
-    listed, page = await browser.sign_in(), await other.open_consent_page(authorization_url())
-    code = authorization_response(await other.allow(page))["code"]
-
-    with deployment.full():
-        await browser.submit(listed, "/sessions/end-all", {})
-        for kind in ("access", "family", "code", "browser", "consent"):
-            assert not list(deployment.store.scan_iter(f"{kind}:*")), kind
-        assert deployment.find_ending(tokens["refresh_token"]) == "signed_out_everywhere"
-
-    assert_refused(await other.allow(page), 403, "signed_out")
-    assert_error(await PHONE_APP.refresh(direct_http, tokens["refresh_token"]), 400, "invalid_grant")
-    assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
 def look_at_pages(deployment: Deployment) -> dict[str, str]:
@@ -305,26 +250,6 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
             assert deployment.find_ending(tokens["refresh_token"]) == reason
 
 
-@pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-on-a-full-redis")
-async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_what_is_younger(
-    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
-) -> None:
-    alice = identify_user("main", ALICE.username)
-    older = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
-    until_ms = await worker.families.read_clock_ms()
-    wait_until(lambda: read_clock_ms(deployment.store) > until_ms, "the next millisecond of Redis")
-    younger = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
-
-    with deployment.full():
-        await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms, reason="console")
-        assert deployment.find_family(older["refresh_token"]) is None
-        assert deployment.find_ending(older["refresh_token"]) == "console"
-
-    assert (await PHONE_APP.refresh(direct_http, younger["refresh_token"])).status_code == 200
-    await revoke_all(direct_http, younger["access_token"])
-    assert deployment.find_family(younger["refresh_token"]) is None
-
-
 @pytest.mark.clause("decided-redis-away", "decided-ended-families")
 async def test_a_full_redis_takes_the_sweep_of_a_client(
     deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
@@ -340,11 +265,6 @@ async def test_a_full_redis_takes_the_sweep_of_a_client(
         assert deployment.find_ending(tokens["refresh_token"]) == "withdrawn"
 
     assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
-
-
-def read_clock_ms(store: redis.Redis) -> int:
-    seconds, microseconds = store.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 @pytest.mark.clause("decided-readyz")

@@ -165,43 +165,14 @@ async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_n
     assert_refused(await browser.allow(page), 400, "answered")
 
 
-@pytest.mark.clause("decided-i10-own-retry", "decided-i8-one-deadline")
-async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at_the_next(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient
-) -> None:
-    browser = Browser(proxied_http)
-    page = await browser.open_consent_page(authorization_url())
-    deployment.proxy.keep_back = call_of("allow_consent")
-
-    assert_refused(await browser.allow(page), 503, "busy")
-
-    deployment.proxy.deliver()
-    code = authorization_response(await browser.allow(page))["code"]
-    assert tokens_of(await PHONE_APP.exchange(proxied_http, code, PHONE_CALLBACK))
-
-
-@pytest.mark.clause("decided-i10-own-retry", "spec-4.1-denial")
-async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient
-) -> None:
-    browser = Browser(proxied_http)
-    page = await browser.open_consent_page(authorization_url())
-    deployment.proxy.cut_after = call_of("deny_consent")
-
-    assert_refused(await browser.deny(page), 503, "busy")
-    assert_refused(await browser.allow(page), 400, "answered")
-    assert authorization_response(await browser.deny(page))["error"] == "access_denied"
-
-
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
-@pytest.mark.parametrize("script", ["start_browser_session", "hold_consent"])
 async def test_a_login_whose_answer_was_lost_can_be_sent_again(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient, script: str
+    deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
     """The page still works. A session whose cookie was lost belongs to no browser."""
     browser = Browser(proxied_http)
     form = await browser.open(authorization_url())
-    deployment.proxy.cut_after = call_of(script)
+    deployment.proxy.cut_after = call_of("start_browser_session")
 
     lost = await browser.log_in(form)
 
@@ -209,26 +180,6 @@ async def test_a_login_whose_answer_was_lost_can_be_sent_again(
     assert lost.status_code == 503
     assert "ts_session" not in browser.cookie_values
     assert authorization_response(await browser.allow(await browser.log_in(form)))["code"]
-
-
-@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
-@pytest.mark.parametrize("script", ["mark_revoked", "delete_revoked"])
-async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_again_on_the_same_page(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient, script: str
-) -> None:
-    browser, other = Browser(proxied_http), Browser(proxied_http)
-    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
-    page, listed = await other.open_consent_page(authorization_url()), await browser.sign_in()
-    deployment.proxy.cut_after = call_of(script)
-
-    assert_refused(await browser.submit(listed, "/sessions/end-all", {}), 503, "busy")
-
-    assert deployment.proxy.cut_after is None
-    assert (await other.allow(page)).status_code in (400, 403)
-    assert_error(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 400, "invalid_grant")
-    assert is_login_page(await browser.submit(listed, "/sessions/end-all", {}))
-    assert not deployment.knows_access_token(tokens["access_token"])
-    assert not list(deployment.store.scan_iter("browser:*"))
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")

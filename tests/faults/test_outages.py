@@ -132,21 +132,6 @@ async def test_without_redis_each_answer_comes_within_two_seconds(
             await until_status(lambda: http.get("/readyz"), 200)
 
 
-@pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline")
-async def test_a_flood_without_redis_is_answered_within_two_seconds(
-    deployment: Deployment, held_time: LoopTime
-) -> None:
-    settings = load_settings(deployment.environment(REDIS_URL=deployment.proxy.url))
-    async with serving(settings, Clock(deployment.store)) as http:
-        refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-        with deployment.cut_off():
-            for _ in range(ROUNDS):
-                flood = (PHONE_APP.refresh(http, refresh_token) for _ in range(FLOOD))
-                assert_all_refused(await ask_at_once(held_time, *flood))
-        with held_time.running_at(1):
-            await until_status(lambda: PHONE_APP.refresh(http, refresh_token), 200)
-
-
 @pytest.mark.clause("decided-readyz", "decided-i10-outage-is-not-theft")
 async def test_a_redis_that_forgets_the_scripts_gets_them_again(
     deployment: Deployment, direct_http: httpx2.AsyncClient

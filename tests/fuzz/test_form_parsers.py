@@ -14,7 +14,7 @@ from service.protocol.authorization import parse_query
 from service.protocol.errors import InvalidRequest
 from service.protocol.parameters import MAX_FIELDS, parse_form, read_fields
 
-BODIES: Final = 120_000
+BODIES: Final = 40_000
 SEED: Final = 20_261_125
 
 KNOWN: Final = frozenset({"a", "b", "scope", "="})
@@ -96,7 +96,7 @@ def test_every_hostile_body_has_the_verdict_of_the_slow_parser() -> None:
 
     # Every verdict occurs often enough to mean something.
     assert seen.keys() == {"form", "nothing", "form_malformed", "parameter_repeated", "parameters_too_many"}
-    assert min(seen.values()) > 100
+    assert min(seen.values()) > 30
 
 
 @pytest.mark.clause("decided-most-parameters")

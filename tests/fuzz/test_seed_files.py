@@ -7,18 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import BadSeed, Seed
 from tests.conftest import SEED
-from tests.fuzz.generators import PIECES, assert_no_blow_up, bent, data, json_values
+from tests.fuzz.generators import assert_no_blow_up, bent, data
 from tests.support.servers import CHECKOUT
 
 SEEDS = (SEED.read_bytes(), (CHECKOUT / "examples" / "seed.yaml").read_bytes())
-TREES = tuple(yaml.safe_load(seed) for seed in SEEDS)
 PASSWORD = "Tr0ub4dor"
 
 YAML = (
@@ -88,38 +86,6 @@ def test_whatever_stands_in_the_place_of_a_value_or_of_a_key(key: str, value: st
     for line in (f"name: {value}", f"{key}: x", f"{key}: {value}"):
         read(f"users:\n- username: a\n  {line}\n".encode())
         read(f"{line}\n".encode())
-
-
-@given(st.data())
-def test_whatever_values_stand_in_a_seed(draw: st.DataObject) -> None:
-    """The tree is well-formed, and any part of it may be another."""
-    tree = msgspec.json.decode(msgspec.json.encode(draw.draw(st.sampled_from(TREES))))
-    for _ in range(draw.draw(st.integers(1, 3))):
-        _replace_somewhere(tree, draw)
-
-    read(yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "replace"))
-    with suppress(UnicodeEncodeError):  # a lone surrogate, which JSON of ours has nowhere
-        read(msgspec.json.encode(tree))
-
-
-def _replace_somewhere(tree: Any, draw: st.DataObject) -> None:
-    """Goes down to a place by chance, and puts, adds or removes something there."""
-    while True:
-        keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
-        if not keys:
-            return
-        key = draw.draw(st.sampled_from(keys))
-        if not isinstance(tree[key], dict | list) or draw.draw(st.booleans()):
-            break
-        tree = tree[key]
-    change = draw.draw(st.sampled_from(["put", "add", "remove", "double"]))
-    if change == "remove":
-        del tree[key]
-    elif change == "put" or isinstance(tree, list):
-        value = draw.draw(json_values) if change != "double" else tree[key]
-        tree[key] = value if change == "put" else [*([value] * 2)]
-    else:
-        tree[draw.draw(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)))] = tree[key]
 
 
 @given(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -12,14 +11,10 @@ import redis
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup
 from service.gateway.access_record import access_key
-from service.redis_client.connection import open_connection
-from service.redis_client.url import parse_redis_url
-from service.store import keys
 from tests.faults.deployment import Deployment, start_sessions, worker_on
 from tests.gateway.acl import ACL_FILE
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed
 from tests.support.servers import stop
-from tests.support.waiting import until
 
 ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots", "cluster|info"}
 
@@ -68,26 +63,3 @@ def test_the_gateways_user_may_read_no_other_key(deployment: Deployment) -> None
                 gateway.get(f"{kind}:{{0a3}}:digest")
         with pytest.raises(redis.exceptions.NoPermissionError):
             gateway.set(access_key("0a3", "digest"), "forged")
-
-
-async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_they_hold(
-    deployment: Deployment,
-) -> None:
-    """No right of Redis bounds what is tracked; the guide says so."""
-    url = parse_redis_url(deployment.redis.url.replace("//", "//gateway:change-me@"))
-    heard: list[Sequence[Any]] = []
-    connection = await open_connection(url, url.nodes[0], "test", heard.append, lambda: None)
-    await connection.call("CLIENT", "TRACKING", "ON", "BCAST")
-
-    deployment.store.set(keys.registry_key("client", "shop"), "its record")
-    await until(lambda: bool(heard))
-    connection.close("the test is over")
-
-    assert heard == [[b"invalidate", [keys.registry_key("client", "shop").encode()]]]
-
-
-def test_the_file_holds_the_gateways_user_alone() -> None:
-    """It can be taken as it is into an ACL file or a configuration that has users of its own."""
-    (line,) = ACL_FILE.read_text().splitlines()
-
-    assert line.startswith("user gateway on ")

@@ -69,55 +69,6 @@ def test_every_cited_section_has_a_row() -> None:
     assert not astray, "cited, but no clause stands there:\n" + "\n".join(astray)
 
 
-def test_marks_of_module_class_and_case_reach_the_test(tmp_path: Path) -> None:
-    """A clause can be put on everything that pytest lets one mark."""
-    (tmp_path / "test_example.py").write_text(
-        "import pytest\n"
-        "pytestmark = [pytest.mark.long, pytest.mark.clause('module')]\n"
-        "@pytest.mark.clause('one', 'two')\n"
-        "async def test_function(): ...\n"
-        "@pytest.mark.clause('class')\n"
-        "class TestClass:\n"
-        "    @pytest.mark.parametrize('x', [pytest.param(1, marks=pytest.mark.clause('case'))])\n"
-        "    def test_method(self, x): ...\n"
-        "def example(): ...\n",
-    )
-
-    assert [
-        catalogue.Mark("test_example.py::test_function", ("module", "one", "two")),
-        catalogue.Mark("test_example.py::TestClass::test_method", ("module", "class", "case")),
-    ] == catalogue.read_marks(tmp_path, tmp_path)
-
-
-def test_the_document_carries_on_through_a_list_of_sections() -> None:
-    """A list is read to its end, over a line break too; a § that follows other words is left alone."""
-    text = (
-        "Clauses: RFC 6749 §4.1.3 (why), §5.2,\n"
-        "    §6 and appendix A.15, A.16; SPEC §4.2\n"
-        "interface.md, see §9\n"
-        "-- RFC 7009 §2\n"
-    )
-
-    assert [
-        catalogue.Citation("6749", ("4", "1", "3"), "x:1"),
-        catalogue.Citation("6749", ("5", "2"), "x:1"),
-        catalogue.Citation("6749", ("6",), "x:2"),
-        catalogue.Citation("6749", ("a", "15"), "x:2"),
-        catalogue.Citation("6749", ("a", "16"), "x:2"),
-        catalogue.Citation("spec", ("4", "2"), "x:2"),
-        catalogue.Citation("7009", ("2",), "x:4"),
-    ] == list(catalogue.parse_citations(text, "x"))
-
-
-def test_the_tool_shows_a_section_from_any_folder(tmp_path: Path) -> None:
-    """A newcomer types document and section, wherever the shell stands."""
-    answer = run_clauses("6749", "4.1.3", folder=tmp_path)
-
-    assert answer.returncode == 0, answer.stderr
-    assert "6749-4.1.3-redirect-uri-identical  MUST  kept" in answer.stdout
-    assert "6749-4.1.2-" not in answer.stdout
-
-
 def test_the_tool_shows_a_row_with_its_test() -> None:
     """The row of one id comes with the path of the test that proves it."""
     answer = run_clauses("spec-0-strictly-the-rfcs")

@@ -21,12 +21,6 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for block in blocks for sentence in re.split(r"(?<=[.!?])\s+", " ".join(block.split()))]
 
 
-def test_the_reader_leaves_out_code_tables_and_headings() -> None:
-    text = "# Heading\n\nOne. Two [links](x.md) here.\n\n| a | table |\n\n- an item\n- `code` twice\n\n```\ncode\n```\n"
-
-    assert [each for each in split_sentences(text) if each] == ["One.", "Two [links] here.", "an item", "x twice"]
-
-
 def test_the_sentences_of_documents_are_short() -> None:
     long = [
         f"{document.relative_to(CHECKOUT)}: {sentence}"

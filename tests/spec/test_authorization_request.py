@@ -97,10 +97,6 @@ async def test_the_pages_live_under_the_path_of_the_web_url(
         assert authorization_response(await browser.allow(consent))["iss"] == ISSUER
 
 
-async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser) -> None:
-    assert (await browser.open(authorization_url().replace("/?", "?"))).status_code == 404
-
-
 # Client and redirect URI: no redirect
 
 
@@ -110,21 +106,12 @@ async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser)
     ("query", "message"),
     [
         pytest.param("", "client_id is missing", id="missing"),
-        pytest.param("client_id=", "client_id is missing", id="empty"),
         pytest.param("client_id=nobody", "No application is registered", id="unknown"),
         pytest.param("client_id=PHONE-APP", "No application is registered", id="in capitals"),
-        pytest.param("client_id=phone-app%20", "No application is registered", id="a space more"),
         pytest.param(
             "client_id=phone-app&client_id=phone-app", "client_id was sent more than once", id="twice the same"
         ),
-        pytest.param(
-            "client_id=phone-app&client_id=", "client_id was sent more than once", id="once with and once without"
-        ),
         pytest.param("client_id=phone-app%ff", "client_id contains characters", id="not UTF-8"),
-        pytest.param("client_id=phone-app%2", "client_id contains characters", id="half an escape"),
-        pytest.param("client_id=phone%00app", "No application is registered", id="with NUL"),
-        pytest.param("client_id=ph%C3%B6ne", "No application is registered", id="outside ASCII"),
-        pytest.param("client_id=" + "x" * 10_000, "No application is registered", id="very long"),
         pytest.param("client_id=" + quote("x\r\nLocation: https://evil.example/"), "No application", id="a header"),
     ],
 )
@@ -146,7 +133,6 @@ async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
     ("query", "message"),
     [
         pytest.param("", "redirect_uri is missing", id="missing"),
-        pytest.param("redirect_uri=", "redirect_uri is missing", id="empty"),
         pytest.param(f"redirect_uri={SHOP_CALLBACK}/", "not one that", id="a slash more"),
         pytest.param("redirect_uri=https://shop.example:8443/other", "not one that", id="without its query"),
         pytest.param(
@@ -156,7 +142,6 @@ async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
             f"redirect_uri={SHOP_CALLBACK}&redirect_uri=https://evil.example/", "more than once", id="and evil"
         ),
         pytest.param(f"redirect_uri={SHOP_CALLBACK}%ff", "contains characters", id="not UTF-8"),
-        pytest.param(f"redirect_uri={SHOP_CALLBACK}%zz", "contains characters", id="no escape"),
     ],
 )
 async def test_a_bad_redirect_uri_is_told_on_a_page_and_nobody_is_redirected(
@@ -205,26 +190,16 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
         pytest.param({"response_type": None}, "invalid_request", "response_type", id="no response_type"),
         pytest.param({"response_type": ""}, "invalid_request", "response_type", id="an empty one"),
         pytest.param({"response_type": "token"}, "unsupported_response_type", "use code", id="token"),
-        pytest.param({"response_type": "code token"}, "unsupported_response_type", "use code", id="code and token"),
         pytest.param({"response_type": "CODE"}, "unsupported_response_type", "use code", id="code in capitals"),
-        pytest.param({"scope": "profile"}, "invalid_scope", "not a known", id="a scope of others"),
         pytest.param({"scope": "role:god"}, "invalid_scope", "not a known", id="an unknown role"),
-        pytest.param({"scope": "realm:mars role:enduser"}, "invalid_scope", "not a known", id="an unknown realm"),
         pytest.param({"scope": "role:enduser  role:organisation"}, "invalid_scope", "single spaces", id="two spaces"),
-        pytest.param({"scope": " role:enduser"}, "invalid_scope", "single spaces", id="a space before"),
-        pytest.param({"scope": 'role:"'}, "invalid_scope", "malformed", id="a character that is not allowed"),
-        pytest.param({"scope": "role:enduser role:enduser"}, "invalid_scope", "twice", id="a role twice"),
         pytest.param({"scope": "realm:main realm:cep role:enduser"}, "invalid_scope", "one realm", id="two realms"),
         pytest.param({"scope": "realm:main"}, "invalid_scope", "must contain a role", id="no role"),
         pytest.param({"scope": "role:admin"}, "invalid_scope", "this client", id="beyond the client"),
-        pytest.param({"scope": "role:enduser role:orderer"}, "invalid_scope", "this client", id="partly beyond it"),
         pytest.param({"scope": "realm:cep role:enduser"}, "invalid_scope", "No login", id="a realm without a login"),
         pytest.param({"code_challenge": CHALLENGE}, "invalid_request", "method", id="a challenge without method"),
         pytest.param(
             {"code_challenge": CHALLENGE, "code_challenge_method": "plain"}, "invalid_request", "S256", id="plain"
-        ),
-        pytest.param(
-            {"code_challenge": CHALLENGE, "code_challenge_method": "s256"}, "invalid_request", "S256", id="s256"
         ),
         pytest.param({"code_challenge_method": "plain"}, "invalid_request", "S256", id="plain without a challenge"),
         pytest.param({"code_challenge_method": "S256"}, "invalid_request", "43", id="S256 without a challenge"),
@@ -233,9 +208,6 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
         ),
         pytest.param(
             {"code_challenge": CHALLENGE[1:], "code_challenge_method": "S256"}, "invalid_request", "43", id="too short"
-        ),
-        pytest.param(
-            {"code_challenge": CHALLENGE[1:] + "+", "code_challenge_method": "S256"}, "invalid_request", "43", id="plus"
         ),
     ],
 )
@@ -472,22 +444,14 @@ async def test_an_application_on_the_users_machine_chooses_its_port(
     ("registered", "requested"),
     [
         pytest.param("http://localhost:9000/callback", "http://localhost:9001/callback", id="a name"),
-        pytest.param("https://127.0.0.1:9000/callback", "https://127.0.0.1:9001/callback", id="https"),
         pytest.param("http://127.0.0.1:9000/callback", "http://localhost:9000/callback", id="address for name"),
         pytest.param("http://127.0.0.1:9000/callback", "http://[::1]:9000/callback", id="another loopback address"),
-        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.2:9000/callback", id="another of its network"),
         pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/other", id="another path"),
-        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/callback/", id="a slash more"),
         pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/callback?x=y", id="a query more"),
         pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/callback#x", id="a fragment"),
-        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:/callback", id="an empty port"),
-        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:+1/callback", id="a sign"),
         pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:900000/callback", id="six digits"),
         pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9000@evil.example/callback", id="userinfo"),
         pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1.evil.example:9000/callback", id="a suffix"),
-        pytest.param("http://127.0.0.1:9000/callback", "http://evil.example/?http://127.0.0.1:1/callback", id="inside"),
-        pytest.param("http://127.0.0.1:9000/callback", "HTTP://127.0.0.1:9001/callback", id="capitals"),
-        pytest.param("http://127.0.0.1:9000/callback", "http://2130706433:9001/callback", id="one number"),
         pytest.param("http://[::1]:9000/callback", "http://[0:0:0:0:0:0:0:1]:9001/callback", id="IPv6 written out"),
     ],
 )
@@ -506,11 +470,3 @@ async def test_a_client_with_a_secret_does_not_choose_its_port(browser: Browser,
 
     assert is_login_page(await browser.open(authorization_url(app, "http://127.0.0.1:9000/callback")))
     assert_refused(await browser.open(authorization_url(app, "http://127.0.0.1:9001/callback")), 400, "unverified")
-
-
-async def test_a_port_that_no_browser_can_open_is_no_other_port(browser: Browser) -> None:
-    assert is_login_page(await browser.open(authorization_url(PHONE_APP, "http://127.0.0.1:65535/callback")))
-
-    for port in ("65536", "99999"):
-        refused = await browser.open(authorization_url(PHONE_APP, f"http://127.0.0.1:{port}/callback"))
-        assert_refused(refused, 400, "unverified")

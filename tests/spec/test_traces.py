@@ -10,11 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
-import redis
 
-from service.app import build_app
 from service.worker import Worker
-from tests.conftest import Clock, MakeSettings, http_client_for
 from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredentials, login_form
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -81,16 +78,11 @@ async def test_requests_at_the_same_time_keep_their_traces_apart(
     "traceparents",
     [
         [TRACEPARENT, OTHER_TRACEPARENT],
-        [TRACEPARENT, TRACEPARENT],
-        [f"{TRACEPARENT}, {TRACEPARENT}"],
         [f"{TRACEPARENT}-more"],
-        [TRACEPARENT.upper()],
         ["x" * 20_000],
-        [f"cc{TRACEPARENT[2:]}"],
         [f"00-{'0' * 32}-00f067aa0ba902b7-01"],
-        [""],
     ],
-    ids=["two", "twice", "joined", "longer", "capitals", "long", "another version", "zeros", "empty"],
+    ids=["two", "longer", "long", "zeros"],
 )
 async def test_an_invalid_header_is_ignored(
     http: httpx2.AsyncClient, json_logs: io.StringIO, traceparents: list[str]
@@ -124,34 +116,3 @@ async def test_an_event_in_the_stream_has_the_trace_id(http: httpx2.AsyncClient,
         ("login_failed", TRACE_ID),
         ("login_failed", None),
     ]
-
-
-async def test_a_shared_check_of_readiness_has_no_trace(
-    http: httpx2.AsyncClient, store: redis.Redis, json_logs: io.StringIO
-) -> None:
-    """The result is that of all probes, so its line must not blame the first."""
-    store.config_set("maxmemory-policy", "allkeys-lru")
-    try:
-        response = await http.get("/readyz", headers={"traceparent": TRACEPARENT})
-    finally:
-        store.config_set("maxmemory-policy", "noeviction")
-    (change,) = read_lines(json_logs, "service.health")
-    (request,) = read_lines(json_logs, "service.access")
-
-    assert response.status_code == 503
-    assert "trace_id" not in change
-    assert request["trace_id"] == TRACE_ID
-
-
-async def test_a_shared_connection_has_no_trace(
-    make_settings: MakeSettings, clock: Clock, registry: None, json_logs: io.StringIO
-) -> None:
-    """If the first request opens the connection, all later ones use it."""
-    worker = Worker(make_settings(), lambda: clock.offset_ms)
-    async with http_client_for(build_app(worker)) as http:
-        await log_in(http, TRACEPARENT)
-    await worker.close()
-    lines = read_lines(json_logs, "service.store")
-
-    assert [line for line in lines if str(line["event"]).startswith("connected")]
-    assert not [line for line in lines if "trace_id" in line]

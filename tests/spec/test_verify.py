@@ -31,7 +31,7 @@ from tests.support.clients_and_users import (
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
 from tests.support.waiting import until_status
 
-METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
+METHODS = ["GET", "HEAD", "POST", "OPTIONS", "get", "X-ANYTHING"]
 NEEDED = "realm:main role:enduser"
 
 
@@ -138,14 +138,6 @@ async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: ht
     assert_error(await verify(http, expired), 401, "invalid_token")
 
 
-@pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
-async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, worker: Worker) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-
-    assert_error(await verify(http, refresh_token), 401, "invalid_token")
-    assert_error(await verify(http, await make_code(worker)), 401, "invalid_token")
-
-
 @pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
 async def test_an_access_token_elsewhere_than_in_the_header_authenticates_nobody(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
@@ -184,21 +176,15 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
     [
         ("", 200),
         ("?scope=", 200),
-        ("?other=role:admin", 200),
         ("?Scope=role:admin", 200),
         ("?scope=role:enduser", 200),
-        ("?scope=realm:main", 200),
         ("?scope=role:enduser+realm:main", 200),
         ("?scope=realm%3Amain%20role%3Aorganisation%20role%3Aenduser", 200),
         ("?scope=role:enduser%20role:enduser", 200),
-        ("?scope=role:enduser&other=x", 200),
         ("?scope=role:admin", 403),
         ("?scope=role:enduser+role:admin", 403),
         ("?scope=realm:cep+role:enduser", 403),
-        ("?scope=role", 403),
         ("?scope=ROLE:ENDUSER", 403),
-        ("?scope=enduser", 403),
-        ("?scope=openid", 403),
         ("?scope=role:enduser,role:organisation", 403),
     ],
 )
@@ -234,19 +220,12 @@ async def test_the_challenge_of_a_403_names_the_scope_that_is_needed(http: httpx
     "query",
     [
         pytest.param("scope=+", id="a space alone"),
-        pytest.param("scope=role:admin+", id="a space at the end"),
-        pytest.param("scope=+role:admin", id="a space at the start"),
         pytest.param("scope=role:enduser++role:admin", id="two spaces"),
-        pytest.param("scope=role:enduser%09role:admin", id="a tab"),
         pytest.param("scope=role:admin%22%2C+x%3D%22y", id="quotation marks"),
-        pytest.param("scope=role:admin%5C", id="a backslash"),
         pytest.param("scope=role:admin%0D%0AX-Evil:1", id="a line end"),
         pytest.param("scope=role:admin%C3%A9", id="not ASCII"),
-        pytest.param("scope=role:admin%00", id="a zero"),
         pytest.param("scope=role:enduser&scope=role:enduser", id="twice"),
-        pytest.param("scope=&scope=role:enduser", id="twice, once without a value"),
         pytest.param("scope=role:admin%", id="broken encoding"),
-        pytest.param("scope=role:admin%zz", id="no hexadecimal digits"),
         pytest.param("scope=role:admin%FF", id="no UTF-8"),
         pytest.param("scope=role:enduser&x=%zz", id="broken encoding elsewhere"),
         pytest.param("scope=" + "+".join(["role:enduser"] * 100), id="very long"),
@@ -276,13 +255,9 @@ async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -
     ("username", "header"),
     [
         ("zoë@exämple.org", "zo%C3%AB@ex%C3%A4mple.org"),
-        ("李小龙", "%E6%9D%8E%E5%B0%8F%E9%BE%99"),
-        ("😀", "%F0%9F%98%80"),
         ("zo%C3%AB", "zo%25C3%25AB"),
         ('two  words, and "marks" ~!\'()*', 'two  words, and "marks" ~!\'()*'),
         (" padded  ", "%20padded%20%20"),
-        (" ", "%20"),
-        ("a\tb", "a%09b"),
         ("a\rX-Auth-Realm: cep", "a%0DX-Auth-Realm: cep"),
         ("a\x00\x7f\x85\u2028", "a%00%7F%C2%85%E2%80%A8"),
     ],
@@ -402,7 +377,3 @@ async def test_browsers_of_other_origins_are_told_nothing(http: httpx2.AsyncClie
     ]
 
     assert not [name for response in responses for name in response.headers if name.startswith("access-control-")]
-
-
-async def test_a_client_authenticates_nothing_at_verify(http: httpx2.AsyncClient) -> None:
-    assert (await http.get(VERIFY, headers=GATEWAY.basic)).status_code == 401

@@ -139,7 +139,6 @@ def all_at_once() -> Iterator[ThreadPoolExecutor]:
 
 
 ALICE = UserCredentials("alice@example.com", "correct horse battery staple")
-ZOE = UserCredentials("zoë+1@example.com", "correct horse battery staple")
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +151,3 @@ def enduser(deployment: ProxyDeployment) -> str:
 def partner(deployment: ProxyDeployment) -> str:
     """Alice's token with it."""
     return deployment.log_in(ALICE, "realm:main role:partner")
-
-
-@pytest.fixture(scope="module")
-def zoe(deployment: ProxyDeployment) -> str:
-    return deployment.log_in(ZOE, "realm:main role:enduser")

@@ -6,21 +6,18 @@ import functools
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
-import uvicorn
 
-from examples.gateway_requests import BODY, CASES, CHUNKED, UPGRADES, Case
-from examples.try_gateway import Received, RecordingAPI, faults_of, send_http1, send_http2
+from examples.gateway_requests import CASES, UPGRADES, Case
+from examples.try_gateway import RecordingAPI, faults_of, send_http1, send_http2
 from tests.gateway.proxies.conftest import ProxyDeployment
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Reply
 from tests.support.servers import CHECKOUT, free_port
-from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.clause("decided-gateway-one-reading")
 
@@ -35,45 +32,6 @@ OTHERS = [case for case in CASES if case not in UPGRADES]
 KEEPS_UNKNOWN_NAMES = ("nginx",)
 
 
-class StockUvicorn:
-    """An API on uvicorn without a library for WebSockets, which ends a request that offers an upgrade at its head."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.received: list[Received] = []
-
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        self.received.append(Received(scope["method"], target.decode("latin-1"), headers, body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
-
-    @contextmanager
-    def running(self) -> Iterator[StockUvicorn]:
-        config = uvicorn.Config(
-            self._answer,
-            port=self.port,
-            interface="asgi3",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_level="error",
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        wait_until(lambda: server.started, "uvicorn to start")
-        yield self
-        server.should_exit = True
-        thread.join()
-
-
 @pytest.fixture(scope="module")
 def api() -> Iterator[RecordingAPI]:
     with RecordingAPI(free_port()).running() as api:
@@ -83,12 +41,6 @@ def api() -> Iterator[RecordingAPI]:
 @pytest.fixture(scope="module")
 def h2c_api() -> Iterator[RecordingAPI]:
     with RecordingAPI(free_port(), takes_h2c=True).running() as api:
-        yield api
-
-
-@pytest.fixture(scope="module")
-def stock_uvicorn() -> Iterator[StockUvicorn]:
-    with StockUvicorn().running() as api:
         yield api
 
 
@@ -106,7 +58,7 @@ def start_gateway(deployment: ProxyDeployment, tmp_path_factory: pytest.TempPath
         yield start
 
 
-def faults_at(api: RecordingAPI | StockUvicorn, gateway: Gateway, *, websocket: bool = False) -> list[str]:
+def faults_at(api: RecordingAPI, gateway: Gateway, *, websocket: bool = False) -> list[str]:
     return [
         f"{received}: {fault}"
         for received in api.received
@@ -173,13 +125,6 @@ def test_http2_without_tls_is_judged_alike(
     assert find_faults(CASES, judge) == []
 
 
-def test_only_two_gateways_speak_http2_without_tls(api: RecordingAPI, start_gateway: StartGateway, name: str) -> None:
-    gateway = start_gateway(name, api.port)
-    api.received.clear()
-    send_http2(gateway.port, Case("GET /public/x").as_http2(None))
-    assert len(api.received) == (name in SPEAK_HTTP2)
-
-
 @pytest.mark.clause("decided-gateway-no-upgrade")
 @pytest.mark.parametrize("cases", [UPGRADES, pytest.param(OTHERS, marks=pytest.mark.long)], ids=["upgrades", "others"])
 @pytest.mark.parametrize("name", SWITCHED_ON, indirect=True)
@@ -209,23 +154,6 @@ def test_no_caller_opens_a_tunnel_to_an_api_that_takes_h2c(
             h2c_api.received.clear()
             send_http1(gateway.port, case.as_http1(None))
             yield from faults_at(h2c_api, gateway, websocket=websocket)
-
-    assert find_faults(UPGRADES, judge) == []
-
-
-@pytest.mark.clause("decided-gateway-no-upgrade")
-def test_no_body_is_executed_by_a_stock_uvicorn(
-    stock_uvicorn: StockUvicorn, start_gateway: StartGateway, name: str
-) -> None:
-    def judge(case: Case) -> Iterator[str]:
-        for websocket in {False, name in SWITCHED_ON}:
-            gateway = start_gateway(name, stock_uvicorn.port, websocket=websocket)
-            stock_uvicorn.received.clear()
-            send_http1(gateway.port, case.as_http1(None))
-            yield from faults_at(stock_uvicorn, gateway, websocket=websocket)
-            bodies = [received.body for received in stock_uvicorn.received if received.target == "/public/x"]
-            if bodies not in ([], [BODY if case.body in (BODY, CHUNKED) else b""]):
-                yield "the body arrives in another form"
 
     assert find_faults(UPGRADES, judge) == []
 
