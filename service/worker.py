@@ -208,9 +208,7 @@ class Worker:
         while True:
             await asyncio.sleep(PENDING_REVOCATIONS_SECONDS)
             try:
-                if await self.registry.has_pending():
-                    async with self.registry.make_lock() as lock:
-                        await self.pending_revocations.run_all(lock)
+                await self.pending_revocations.run_all()
             except StoreUnavailable as outage:
                 log.debug("pending revocations were not run: %s", outage)
             except Exception:

@@ -93,7 +93,7 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
     await seeding.apply(after)
 
     assert started.ended == ended
-    assert await sessions.worker.registry.list_pending_realms() == set()
+    assert await sessions.worker.registry.list_pending_scans("pending_realm_sweeps") == {}
 
 
 @pytest.mark.clause("decided-default-roles-narrowed")

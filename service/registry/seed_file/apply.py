@@ -109,8 +109,7 @@ class Seeding:
         """
         fingerprint = await asyncio.to_thread(read_fingerprint, path)
         if await self._is_in_force(fingerprint):
-            if await self._registry.has_pending():
-                await self._run_pending()
+            await self._pending_revocations.run_all()
             return Outcome()
         async with self._registry.make_seed_lock() as turn:
             if await self._is_in_force(fingerprint):
@@ -164,14 +163,10 @@ class Seeding:
                     on_progress(done, seed.size)
             finally:
                 report.record_totals(actor)
-        await self._run_pending()
+        await self._pending_revocations.run_all()
         if not report.has_unclear:  # else the next start reads the file again, and warns again
             await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
         return report.outcome
-
-    async def _run_pending(self) -> None:
-        async with self._registry.make_lock() as lock:
-            await self._pending_revocations.run_all(lock)
 
     async def _run(self, seed: Seed, options: ApplyOptions) -> AsyncIterator[tuple[int, list[Planned]]]:
         """Plan and write all batches. Yields the number of entries of each batch, and its changes."""
@@ -275,18 +270,11 @@ class Seeding:
                 narrowing=find_narrowing(client, new) if client else None,
                 applied=planned.applied,
             )
+        elif planned.name.kind == "realm" and planned.applied is not None:
+            provider = new if isinstance(new, IdentityProvider) else None
+            await self._registry.put_realm(name, provider, applied=planned.applied, ends_sessions=planned.ends_sessions)
         else:
-            await self._write_realm(planned, name)
-
-    async def _write_realm(self, planned: Planned, name: str) -> None:
-        """Write or remove a realm. Each step may be repeated, because only seeds change the record of a realm."""
-        if planned.name.kind == "realm" and planned.ends_sessions:
-            await self._registry.add_pending_realm(name)
-        if planned.act == "remove":
-            await self._registry.delete_realm(name)
-        elif isinstance(planned.new, IdentityProvider):
-            await self._registry.put_realm(name, planned.new)
-        await self._put_applied(planned)
+            await self._put_applied(planned)
 
     async def _put_applied(self, planned: Planned) -> None:
         if planned.applied:

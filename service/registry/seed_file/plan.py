@@ -186,6 +186,8 @@ class Candidate(NamedTuple):
         is_unclear = False
         if old is None or self._is_whole:
             new = made
+            if self._is_realm and old != new:  # one script writes both
+                applied = comparison.applied
         else:
             new = _merge(old, made, comparison.changed)
             is_unclear = comparison.unclear is not None and _find_hash(old) != _find_hash(made)
