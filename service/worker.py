@@ -28,8 +28,8 @@ from service.registry.cache import RegistryCaches
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.report import Outcome
-from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.browser_sessions import BrowserSessions

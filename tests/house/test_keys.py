@@ -10,7 +10,7 @@ from service.config.wiring import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import DISK
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
 from service.store.client import StoreClient

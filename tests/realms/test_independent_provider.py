@@ -12,7 +12,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from service.registry.seed_file.schema import RealmEntry
+from service.registry.seed_file.entries import RealmEntry
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
 from tests.support.browser import CHALLENGE, VERIFIER, Browser, Page, authorization_response
 

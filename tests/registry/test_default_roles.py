@@ -12,8 +12,8 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.token_form import RandomToken
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import Seed
+from service.registry.seed_file.entries import Seed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import SeedText, make_seeding

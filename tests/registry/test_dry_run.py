@@ -9,7 +9,7 @@ import redis
 from service.protocol.client import Client
 from service.protocol.user import User
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Change, Counts, FieldChange
 from service.worker import Worker
 from tests.registry.contents import everything, find_alice, find_client

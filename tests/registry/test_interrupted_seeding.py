@@ -9,7 +9,7 @@ from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import parse_redis_url
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.store.client import StoreClient
 from service.worker import Worker
 from tests.conftest import MakeSettings

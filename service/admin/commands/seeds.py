@@ -15,7 +15,7 @@ from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Output
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
-from service.registry.seed_file.reader import load_seed
+from service.registry.seed_file.read import load_seed
 from service.registry.seed_file.report import Change, Counts, Difference, Outcome
 from service.system.scheduling import count_usable_cores
 

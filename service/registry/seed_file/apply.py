@@ -28,11 +28,11 @@ from service.protocol.user import User, UserIdentity, identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.records import keep_or_hash
+from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, EntryName, Item, Planned, compare_entry
 from service.registry.seed_file.prune import list_left_out, plan_removals
-from service.registry.seed_file.reader import load_seed, read_fingerprint
+from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import Change, Difference, Outcome, Report, describe
-from service.registry.seed_file.schema import Seed
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
 from service.system.scheduling import lower_thread_priority
@@ -107,7 +107,7 @@ class Seeding:
 
         Of several workers that start at once, one parses the file.
         """
-        fingerprint = await asyncio.to_thread(read_fingerprint, path)
+        fingerprint = await asyncio.to_thread(make_fingerprint, path)
         if await self._is_in_force(fingerprint):
             await self._pending_revocations.run_all()
             return Outcome()

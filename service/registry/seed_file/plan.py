@@ -21,7 +21,7 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, is_same
 from service.registry.records import make_client, make_provider, make_user
-from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
+from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
 Act = Literal["add", "update", "restore", "remove"]
 

@@ -17,8 +17,8 @@ from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.scope import REALMS
 from service.protocol.user import User
 from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, list_update_events
+from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Act, Planned
-from service.registry.seed_file.schema import Seed
 from service.registry.warnings import list_client_mistakes, list_user_warnings
 
 MAX_PLAIN_PASSWORDS: Final = 100
