@@ -28,8 +28,8 @@ from service.registry.cache import RegistryCaches
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.report import Outcome
-from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.browser_sessions import BrowserSessions
@@ -208,9 +208,7 @@ class Worker:
         while True:
             await asyncio.sleep(PENDING_REVOCATIONS_SECONDS)
             try:
-                if await self.registry.has_pending():
-                    async with self.registry.make_lock() as lock:
-                        await self.pending_revocations.run_all(lock)
+                await self.pending_revocations.run_all()
             except StoreUnavailable as outage:
                 log.debug("pending revocations were not run: %s", outage)
             except Exception:

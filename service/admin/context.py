@@ -24,7 +24,7 @@ from service.protocol.user import UserIdentity, identify_user, normalize_usernam
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.seed_file.schema import BadSeed
+from service.registry.seed_file.entries import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.client import StoreClient

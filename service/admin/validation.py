@@ -11,7 +11,7 @@ from service.admin.output import WrongInput
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
-from service.registry.seed_file.schema import BadSeed, ClientEntry, UserEntry
+from service.registry.seed_file.entries import ClientEntry, UserEntry
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
@@ -37,7 +37,7 @@ _PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
 
 def validate_client(**fields: Any) -> Client:
     """Return a client with these fields. Raises WrongInput with every mistake."""
-    # Imported here, like `validate_entry` below: the libraries of hashes and of YAML delay each command by a tenth.
+    # Imported here, like `read_entry` below: the libraries of hashes and of YAML delay each command by a tenth.
     from service.registry.records import make_client
 
     return make_client(_check(fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
@@ -54,18 +54,25 @@ def validate_user(
 
 
 def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
-    from service.registry.seed_file.reader import validate_entry
+    from service.registry.seed_file.check import Mistakes, check_client, check_user
+    from service.registry.seed_file.read import read_entry
 
     if any(map(_CONTROL_CHARACTER.search, filter(lambda value: isinstance(value, str), fields.values()))):
         raise WrongInput("expected text without control characters")
-    try:
-        # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
-        given = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-        return validate_entry(
-            {name: value for name, value in given.items() if value is not None}, kind, min_password_characters
-        )
-    except BadSeed as refusal:
-        raise WrongInput("\n".join(map(_name_source, refusal.mistakes))) from None
+    # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
+    given = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items() if value is not None
+    }
+    mistakes: Mistakes = {}
+    entry = read_entry(given, kind, "", mistakes)
+    assert entry is not None
+    if isinstance(entry, ClientEntry):
+        check_client(entry, "", mistakes)
+    else:
+        check_user(entry, "", mistakes, min_password_characters)
+    if mistakes:
+        raise WrongInput("\n".join(_name_source(f"{place}: {mistake}") for place, mistake in mistakes.items()))
+    return entry
 
 
 def _name_source(mistake: str) -> str:

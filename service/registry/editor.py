@@ -159,19 +159,24 @@ class RegistryEditor:
 
     @asynccontextmanager
     async def _changing(self, *events: str, **fields: Unpack[Fields]) -> AsyncIterator[None]:
-        """Hold the lock during a change, then run all pending revocations, even if the change is refused.
+        """Hold the lock during a change, then run pending revocations, even if the change is refused.
 
-        These include the pending revocations of an earlier change that was interrupted. The events are recorded as soon
-        as the record has changed, so that a change cannot be hidden by interrupting what follows.
+        These include the pending revocations of an earlier change that was interrupted. Only a change of a client scans
+        sessions, without the lock, so a change of a user waits for no scan. The events are recorded as soon as the
+        record has changed, so that a change cannot be hidden by interrupting what follows.
         """
-        async with self._registry.make_lock(self._on_wait) as lock:
-            try:
-                yield
-                fields |= {"actor": self._actor, "reason": "console"}
-                for event in events:
-                    record_event(event, **fields)
-            finally:
-                await self._pending_revocations.run_all(lock)
+        try:
+            async with self._registry.make_lock(self._on_wait) as lock:
+                try:
+                    yield
+                    fields |= {"actor": self._actor, "reason": "console"}
+                    for event in events:
+                        record_event(event, **fields)
+                finally:
+                    await self._pending_revocations.run_user_revocations(lock)
+        finally:
+            if "client_id" in fields:
+                await self._pending_revocations.run_session_scans(self._on_wait)
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)

@@ -1,7 +1,7 @@
 """The end of sessions that are no longer allowed after a change of a client, a realm or a user.
 
 A pending revocation is recorded in Redis before the change or in the same script. The process that makes the change
-then runs it. If that process is interrupted, the next holder of the registry's lock runs it.
+then runs it. If that process is interrupted, a worker runs it, or the next process that makes a change of its kind.
 
 Clauses: SPEC §3
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,10 +42,12 @@ class PendingRevocations:
     _session_scan: SessionScan
     scan_delay_seconds: float = SCAN_DELAY_SECONDS
 
-    async def run_all(self, lock: RedisLock) -> None:
-        """Run all pending revocations, including those that another process recorded. The caller holds the lock."""
-        await self.run_user_revocations(lock)
-        await self.run_session_scans(lock)
+    async def run_all(self) -> None:
+        """Run all pending revocations, whichever process recorded them."""
+        if await self._registry.has_pending():
+            async with self._registry.make_lock() as lock:
+                await self.run_user_revocations(lock)
+            await self.run_session_scans()
 
     async def run_revocation_of(self, identity: UserIdentity) -> None:
         """End all sessions of one user with a pending revocation. The caller holds the lock."""
@@ -65,33 +67,41 @@ class PendingRevocations:
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await self._registry.clear_pending_users(left)
 
-    async def run_session_scans(self, lock: RedisLock) -> None:
+    async def run_session_scans(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """End the sessions that are no longer allowed after a client or a realm lost rights.
 
-        The sessions of clients are scanned twice. The second scan ends the sessions that concurrent requests
-        started with the former record of the client.
+        The caller must not hold the registry's lock, so that others change records during the scans. `on_wait` is
+        called if another process scans. The sessions of clients are scanned twice. The second scan ends the sessions
+        that concurrent requests started with the former record of the client.
         """
-        pending, realms = await self._registry.list_pending_clients(), await self._registry.list_pending_realms()
-        if not (pending or realms):
+        if not await self._registry.has_pending():
             return
-        ended = await self._end_client_sessions(pending, lock)
-        await asyncio.sleep(self.scan_delay_seconds)
-        await lock.renew()
-        ended += await self._end_client_sessions(pending, lock)
-        if pending:
-            await self._registry.clear_pending_clients(list(pending))
-            log.info("clients with fewer rights: %s; sessions ended: %d", ", ".join(pending), ended)
-        if realms:
-            await self._end_realm_sessions(realms, lock)
+        async with self._registry.make_scan_lock(on_wait) as lock:
+            clients = await self._registry.list_pending_scans("pending_sweeps")
+            realms = await self._registry.list_pending_scans("pending_realm_sweeps")
+            if not (clients or realms):
+                return
+            ended = await self._end_client_sessions(clients, lock)
+            await asyncio.sleep(self.scan_delay_seconds)
+            await lock.renew()
+            ended += await self._end_client_sessions(clients, lock)
+            if clients:
+                log.info("clients with fewer rights: %s; sessions ended: %d", ", ".join(clients), ended)
+            if realms:
+                await self._end_realm_sessions(realms, lock)
+            async with self._registry.make_lock():
+                await self._registry.clear_pending_scans("pending_sweeps", clients)
+                await self._registry.clear_pending_scans("pending_realm_sweeps", realms)
 
-    async def _end_client_sessions(self, pending: Mapping[str, Narrowing], lock: RedisLock) -> int:
+    async def _end_client_sessions(self, pending: Mapping[str, str], lock: RedisLock) -> int:
         """End the sessions that the changed clients no longer allow. Returns their number."""
         if not pending:
             return 0
         clients = {client_id: await self._registry.find_client(client_id) for client_id in pending}
 
         def may_keep(session: Session) -> bool:
-            client, narrowing = clients[session.client_id], pending[session.client_id]
+            client, mark = clients[session.client_id], pending[session.client_id]
+            narrowing: Narrowing = "refresh" if mark.startswith("refresh:") else "grant_or_scope"
             return may_keep_session(client, narrowing, session.grant_type, parse_scope(session.scope))
 
         ended = await self._session_scan.end_sessions(pending, may_keep, after_batch=lock.renew)
@@ -126,5 +136,4 @@ class PendingRevocations:
                     await lock.renew()
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await lock.renew()
-        await self._registry.clear_pending_realms(pending_realms)
         log.info("realms with fewer rights: %s; users whose sessions ended: %d", ", ".join(pending_realms), len(ended))

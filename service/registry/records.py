@@ -9,7 +9,7 @@ from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.client import Client, is_short_secret
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
-from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
+from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
 
 def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None = None) -> Client:

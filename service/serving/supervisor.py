@@ -26,8 +26,8 @@ from service.embedded.binary import NoServerBinary
 from service.embedded.process import StoreFailed
 from service.embedded.server import EmbeddedStore
 from service.observability.logs import EventLog, configure_logging
-from service.registry.seed_file.reader import load_seed
-from service.registry.seed_file.schema import BadSeed
+from service.registry.seed_file.entries import BadSeed
+from service.registry.seed_file.read import load_seed
 from service.serving.arguments import (
     Arguments,
     BadArguments,

@@ -18,15 +18,16 @@
 | lease:<one of these counters>   | string | ten seconds                          | reserve_attempt, settle_attempt   |
 | user:{shard}:<subject>          | hash   | for good                             | registry, put_user, remove_user   |
 | seed:{shard}                    | hash   | for good                             | registry, put_user, remove_user   |
-| client:{registry}:<client_id>   | string | for good                             | registry                          |
-| realm:{registry}:<realm>        | string | for good                             | registry                          |
+| client:{registry}:<client_id>   | string | for good                             | put_client, delete_client         |
+| realm:{registry}:<realm>        | string | for good                             | put_realm                         |
 | origin:{registry}:<origin>      | set    | while a redirect URI has this origin | put_client, delete_client         |
-| seed:{registry}                 | hash   | for good                             | registry, put_client, delete_client|
+| seed:{registry}                 | hash   | for good                             | registry, put, delete_client      |
 | pending_sweeps:{registry}       | hash   | while a client's scan is pending     | put_client, delete_client         |
-| pending_realm_sweeps:{registry} | set    | while a realm's scan is pending      | registry                          |
+| pending_realm_sweeps:{registry} | hash   | while a realm's scan is pending      | put_realm                         |
 | pending_revocations:{registry}  | set    | while a user's revocation is pending | registry                          |
 | lock:{registry}                 | string | ten seconds, renewed                 | registry                          |
 | lock:{registry}:seed            | string | ten seconds, renewed                 | registry                          |
+| lock:{registry}:scan            | string | ten seconds, renewed                 | registry                          |
 | probe:{registry}                | string | ten seconds                          | probe_store                       |
 | fence:{shard}                   | string | a day                                | leave_fence                       |
 | events:{registry}               | stream | thirty days after the last event     | append_events                     |

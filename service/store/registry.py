@@ -6,8 +6,8 @@ Clauses: RFC 6749 §2, SPEC §2.3
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ LOCK_SECONDS: Final = 10
 
 _PUT_CLIENT: Final = load_script("put_client")
 _DELETE_CLIENT: Final = load_script("delete_client")
+_PUT_REALM: Final = load_script("put_realm")
 _PUT_USER: Final = load_script("put_user")
 _REMOVE_USER: Final = load_script("remove_user")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
@@ -53,6 +54,8 @@ class RecordKind(NamedTuple, Generic[Name, Record]):
 def _make_revision() -> str:
     return secrets.token_hex(8)
 
+
+PendingScan = Literal["pending_sweeps", "pending_realm_sweeps"]
 
 SeedName = str | UserIdentity
 """The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user. `file` has a file's digest."""
@@ -131,7 +134,8 @@ class RegistryStore:
         origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
         record = msgspec.json.encode(client).decode()
         keys = [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
-        arguments = [client.client_id, record, narrowing or "", *origins, applied or ""]
+        mark = f"{narrowing}:{_make_revision()}" if narrowing else ""
+        arguments = [client.client_id, record, mark, *origins, applied or ""]
         await self._redis.run(_PUT_CLIENT, keys, arguments)
 
     async def delete_client(self, client: Client, *, origins: Sequence[str], is_forgotten: bool = False) -> None:
@@ -141,23 +145,22 @@ class RegistryStore:
         """
         keys = [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
         listed = msgspec.json.encode(list(origins)).decode()
-        await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed, int(is_forgotten)])
+        mark = f"refresh:{_make_revision()}"
+        await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed, mark, int(is_forgotten)])
 
     async def find_realm(self, realm: str) -> IdentityProvider | None:
         return await self._find(REALMS, realm)
 
-    async def put_realm(self, realm: str, provider: IdentityProvider) -> None:
-        await self._redis.write("SET", registry_key("realm", realm), msgspec.json.encode(provider))
+    async def put_realm(
+        self, realm: str, provider: IdentityProvider | None, *, applied: str = "", ends_sessions: bool = False
+    ) -> None:
+        """Write or delete the realm's record, and store or delete the seed entry that it comes from.
 
-    async def add_pending_realm(self, realm: str) -> None:
-        """Record that the sessions of the realm's users must be scanned. Call this before the change is written."""
-        await self._redis.write("SADD", registry_key("pending_realm_sweeps"), realm)
-
-    async def list_pending_realms(self) -> set[str]:
-        return {realm.decode() for realm in await self._redis.read("SMEMBERS", registry_key("pending_realm_sweeps"))}
-
-    async def clear_pending_realms(self, realms: Collection[str]) -> None:
-        await self._redis.write("SREM", registry_key("pending_realm_sweeps"), *realms)
+        If `ends_sessions`, the same script records that the sessions of the realm's users must be scanned.
+        """
+        keys = [registry_key("realm", realm), registry_key("pending_realm_sweeps"), registry_key("seed")]
+        record = "" if provider is None else msgspec.json.encode(provider).decode()
+        await self._redis.run(_PUT_REALM, keys, [realm, record, _make_revision() if ends_sessions else "", applied])
 
     async def find_user(self, identity: UserIdentity) -> User | None:
         return await self._find(USERS, identity)
@@ -224,18 +227,25 @@ class RegistryStore:
         arguments = [user.revision, revision, msgspec.json.encode(user).decode()]
         return str((await self._redis.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], arguments))[0])
 
-    async def list_pending_clients(self) -> dict[str, Narrowing]:
-        """Return what each client lost whose sessions must be scanned, by client_id."""
-        fields = await self._redis.read("HGETALL", registry_key("pending_sweeps"))
-        return {client_id.decode(): narrowing.decode() for client_id, narrowing in fields.items()}
+    async def list_pending_scans(self, kind: PendingScan) -> dict[str, str]:
+        """Return a mark for each client or realm whose sessions must be scanned. Each change makes another mark.
+
+        The mark of a client begins with its narrowing and a colon.
+        """
+        fields = await self._redis.read("HGETALL", registry_key(kind))
+        return {name.decode(): mark.decode() for name, mark in fields.items()}
+
+    async def clear_pending_scans(self, kind: PendingScan, marks: Mapping[str, str]) -> None:
+        """Clear these marks, except those that a later change replaced. The caller holds the lock."""
+        present = await self.list_pending_scans(kind)
+        done = [name for name, mark in marks.items() if present.get(name) == mark]
+        if done:
+            await self._redis.write("HDEL", registry_key(kind), *done)
 
     async def has_pending(self) -> bool:
         """Return True if sessions of users, clients or realms must still end, whichever process made the change."""
         keys = (registry_key(f"pending_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
         return bool(await self._redis.read("EXISTS", *keys))
-
-    async def clear_pending_clients(self, client_ids: Sequence[str]) -> None:
-        await self._redis.write("HDEL", registry_key("pending_sweeps"), *client_ids)
 
     async def find_seed(self, name: SeedName) -> str | None:
         return (await self.find_seeds([name]))[0]
@@ -255,9 +265,6 @@ class RegistryStore:
     async def list_realms(self) -> dict[str, IdentityProvider]:
         """Return the external realms by name, in the order of their names."""
         return dict(sorted((await self._list_all("realm", _read_realm)).items()))
-
-    async def delete_realm(self, realm: str) -> None:
-        await self._redis.write("DEL", registry_key("realm", realm))
 
     async def delete_users(self, identities: Sequence[UserIdentity]) -> None:
         await self._redis.write_many([("DEL", user_key(identity)) for identity in identities])
@@ -329,6 +336,10 @@ class RegistryStore:
     def make_seed_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
         """Return the lock to hold while applying a seed, which takes the other lock for each batch."""
         return RedisLock(self._redis.run, registry_key("lock", "seed"), LOCK_SECONDS, on_wait)
+
+    def make_scan_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
+        """Return the lock to hold during a scan of sessions. Its holder may take the other lock, but not vice versa."""
+        return RedisLock(self._redis.run, registry_key("lock", "scan"), LOCK_SECONDS, on_wait)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

@@ -21,7 +21,7 @@ from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.redis_client.script import OWN_SCRIPTS
 from service.redis_client.url import parse_redis_url
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.client import StoreClient
 from service.store.events import EventStream

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import BadSeed, Seed
+from service.registry.seed_file.entries import BadSeed, Seed
+from service.registry.seed_file.read import parse_seed
 from tests.conftest import SEED
 from tests.fuzz.generators import assert_no_blow_up, bent, data
 from tests.support.servers import CHECKOUT

@@ -10,7 +10,7 @@ from service.config.wiring import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import DISK
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
 from service.store.client import StoreClient
@@ -38,13 +38,14 @@ async def every_kind_of_key(
     """Run one of every operation. The store may be examined after each."""
     await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
-    async with worker.registry.make_lock(), worker.registry.make_seed_lock():
+    registry = worker.registry
+    async with registry.make_lock(), registry.make_seed_lock(), registry.make_scan_lock():
         yield "a seed under way"
     client = await worker.registry.find_client("web-shop")
     assert client is not None
     await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
     yield "a narrowed client"
-    await worker.registry.add_pending_realm("cep")
+    await worker.registry.put_realm("cep", None, ends_sessions=True)
     yield "a narrowed realm"
     await worker.registry.add_pending_users([identify_user("main", ALICE.username)])
     yield "a changed user"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import redis
 
-from service.registry.seed_file.reader import load_seed, parse_seed
+from service.registry.seed_file.read import load_seed, parse_seed
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, SEED
 from tests.invariants.dumps import dump_everything, find_secrets, spellings

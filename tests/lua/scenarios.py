@@ -9,6 +9,7 @@ import msgspec
 
 from service.crypto.opaque_tokens import make_access_token
 from service.protocol.client import Client
+from service.protocol.provider import IdentityProvider
 from service.redis_client.client import FENCE_LIFETIME_MS
 from service.redis_client.script import OWN_SCRIPTS
 from service.store.attempts import Counter
@@ -204,6 +205,12 @@ async def delete_client(comparing: ComparingClient) -> None:
         await registry.delete_client(CLIENT, origins=ORIGINS, is_forgotten=is_forgotten)
 
 
+async def put_realm(comparing: ComparingClient) -> None:
+    registry = StoreObjects(comparing).registry
+    await registry.put_realm("cep", IdentityProvider(client_id="us"), applied="{}")
+    await registry.put_realm("cep", None, ends_sessions=True)
+
+
 async def put_user(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
     await registry.put_user(USER, "{}")
@@ -280,7 +287,7 @@ SCENARIOS: Final[dict[str, Callable[[ComparingClient], Awaitable[None]]]] = {
     for scenario in (
         *(start_family, start_browser_session, end_browser_session, hold_consent, allow_consent, deny_consent),
         *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, mark_revoked),
-        *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, put_user, remove_user),
+        *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, put_realm, put_user, remove_user),
         replace_password_hash,
         *(probe_store, append_events, take_lock, renew_lock, release_lock, leave_fence),
     )

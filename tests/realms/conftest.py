@@ -10,7 +10,7 @@ import pytest
 import redis
 import yaml
 
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.realms.failing_logins import (
     AssertFault,

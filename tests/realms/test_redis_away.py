@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import yaml
 
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.login_steps import log_in_at_provider, log_in_with_password, open_callback, start_login

@@ -9,8 +9,8 @@ from service.crypto.password_hashing import hash_password
 from service.protocol.token_response import Lifetimes
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import Seed
+from service.registry.seed_file.entries import Seed
+from service.registry.seed_file.read import parse_seed
 from service.store.client import StoreClient
 from service.store.families import Families
 from service.store.registry import RegistryStore

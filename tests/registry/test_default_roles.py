@@ -12,8 +12,8 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.token_form import RandomToken
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import Seed
+from service.registry.seed_file.entries import Seed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import SeedText, make_seeding
@@ -93,7 +93,7 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
     await seeding.apply(after)
 
     assert started.ended == ended
-    assert await sessions.worker.registry.list_pending_realms() == set()
+    assert await sessions.worker.registry.list_pending_scans("pending_realm_sweeps") == {}
 
 
 @pytest.mark.clause("decided-default-roles-narrowed")

@@ -11,8 +11,8 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import BadSeed
+from service.registry.seed_file.entries import BadSeed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 
 USER = """\

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.registry.editor import RegistryEditor
 from service.registry.pending_revocations import SCAN_DELAY_SECONDS
 from service.registry.seed_file.apply import Seeding
 from service.worker import Worker
@@ -13,7 +15,7 @@ from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import until
+from tests.support.waiting import result_of, until
 
 PROVIDER = "realm:main role:organisation"
 MOMENT_SECONDS = 0.01
@@ -115,7 +117,7 @@ async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smalle
     await seeding.apply(SeedText().seed)
     started = SeededSessions(sessions)
     await started.start()
-    sessions.store.hset("pending_sweeps:{registry}", "phone-app", "refresh")
+    sessions.store.hset("pending_sweeps:{registry}", "phone-app", "refresh:mark")
     await seeding.apply(SeedText().but(scope="realm:main role:enduser").seed)
 
     assert started.ended == ON_PHONE
@@ -142,6 +144,43 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     held_time.advance(MOMENT_SECONDS)
     await until(applying.done, "the sweep")
     await applying
+
+    assert sessions.live(late) == [False]
+
+
+async def test_console_changes_wait_for_no_scan_of_sessions(
+    sessions: Sessions, worker: Worker, held_time: LoopTime
+) -> None:
+    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
+    await seeding.apply(SeedText().seed)
+    alice = await sessions.start(scope=PROVIDER)
+    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
+    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, "console", lambda: None)
+    await result_of(editor.disable_user(identify_user("main", BOB.username)))
+
+    assert not applying.done()
+    held_time.advance(SCAN_DELAY_SECONDS)
+    await until(applying.done, "the second scan")
+    assert sessions.live(alice) == [False]
+    assert not await worker.registry.has_pending()
+
+
+async def test_a_change_during_a_scan_is_scanned_for_again(
+    sessions: Sessions, worker: Worker, held_time: LoopTime
+) -> None:
+    """The process that made the second change died before its own scan."""
+    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
+    await seeding.apply(SeedText().seed)
+    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
+    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
+    client = await worker.registry.find_client("phone-app")
+    assert client is not None
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
+    held_time.advance(SCAN_DELAY_SECONDS)
+    await until(applying.done, "the second scan")
+    late = await sessions.start(scope=ENDUSER)
+    await worker.pending_revocations.run_all()
 
     assert sessions.live(late) == [False]
 

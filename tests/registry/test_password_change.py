@@ -61,8 +61,7 @@ async def has_password(worker: Worker, password: str) -> bool:
 
 async def run_pending(worker: Worker) -> None:
     """Run the pending revocations as each worker does every 15 s."""
-    async with worker.registry.make_lock() as lock:
-        await worker.pending_revocations.run_all(lock)
+    await worker.pending_revocations.run_all()
 
 
 async def test_a_change_ends_the_sessions_of_the_user_and_leaves_all_else(sessions: Sessions) -> None:

@@ -9,7 +9,7 @@ from service.protocol.client import Client
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Counts
 from service.worker import Worker
 from tests.conftest import MakeSettings

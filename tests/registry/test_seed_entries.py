@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import BadSeed
+from service.registry.seed_file.entries import BadSeed
+from service.registry.seed_file.read import parse_seed
 
 CODE_CLIENT = "clients:\n  - client_id: app\n    grant_types: [authorization_code]\n    redirect_uris: "
 CLIENT = "clients:\n  - client_id: app\n    "

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from service.crypto.generated_secrets import hash_generated_secret
-from service.registry.seed_file.reader import load_seed, parse_seed
-from service.registry.seed_file.schema import BadSeed, Seed
+from service.registry.seed_file.entries import BadSeed, Seed
+from service.registry.seed_file.read import load_seed, parse_seed
 from tests.support.servers import CHECKOUT
 
 CLIENT = "clients:\n  - client_id: app\n    "

@@ -7,7 +7,7 @@ import pytest
 from service.crypto.generated_secrets import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 
 REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"

@@ -11,8 +11,8 @@ from service.protocol.user import identify_user
 from service.realms.main import MainRealm
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.reader import parse_seed
-from service.registry.seed_file.schema import BadSeed
+from service.registry.seed_file.entries import BadSeed
+from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.contents import IDENTITY, everything, find_alice, find_client

@@ -14,7 +14,7 @@ import redis
 
 from service.app import build_app
 from service.crypto.password_hashing import hash_password
-from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.read import parse_seed
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker

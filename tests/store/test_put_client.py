@@ -54,11 +54,15 @@ async def test_a_sweep_is_owed_until_it_is_settled(worker: Worker, store: redis.
     await put(worker, narrowing="grant_or_scope")
     await put(worker, narrowing="refresh", client_id="other")
     await put(worker)
+    marks = await worker.registry.list_pending_scans("pending_sweeps")
 
-    assert await worker.registry.list_pending_clients() == {"app": "grant_or_scope", "other": "refresh"}
-    await worker.registry.clear_pending_clients(["app"])
-    assert await worker.registry.list_pending_clients() == {"other": "refresh"}
-    await worker.registry.clear_pending_clients(["other"])
+    assert {name: mark.split(":")[0] for name, mark in marks.items()} == {"app": "grant_or_scope", "other": "refresh"}
+    await put(worker, narrowing="grant_or_scope")
+    await worker.registry.clear_pending_scans("pending_sweeps", marks)
+    assert list(await worker.registry.list_pending_scans("pending_sweeps")) == ["app"], "changed since it was listed"
+    await worker.registry.clear_pending_scans(
+        "pending_sweeps", await worker.registry.list_pending_scans("pending_sweeps")
+    )
     assert not store.exists("pending_sweeps:{registry}")
 
 
@@ -77,4 +81,5 @@ async def test_of_several_losses_that_are_owed_the_greatest_counts(
     for narrowing in losses:
         await put(worker, narrowing=narrowing)
 
-    assert await worker.registry.list_pending_clients() == {"app": owed}
+    marks = await worker.registry.list_pending_scans("pending_sweeps")
+    assert {name: mark.split(":")[0] for name, mark in marks.items()} == {"app": owed}

@@ -67,7 +67,7 @@ async def test_what_is_not_there_is_none(worker: Worker) -> None:
     assert await worker.registry.find_client("nobody") is None
     assert await worker.registry.find_realm("cep") is None
     assert await worker.registry.find_seed("nothing") is None
-    assert await worker.registry.list_pending_clients() == {}
+    assert await worker.registry.list_pending_scans("pending_sweeps") == {}
     assert await worker.registry.list_pending_users() == []
     assert await worker.registry.find_users([]) == []
 

@@ -143,8 +143,8 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterato
         yield Finding("good", "keys", "all that should expire will")
     registry = context.registry
     pending = [
-        *await registry.list_pending_clients(),
-        *await registry.list_pending_realms(),
+        *await registry.list_pending_scans("pending_sweeps"),
+        *await registry.list_pending_scans("pending_realm_sweeps"),
         *await registry.list_pending_users(),
     ]
     if pending:

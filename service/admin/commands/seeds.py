@@ -15,8 +15,8 @@ from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Output
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
-from service.registry.seed_file.reader import load_seed
-from service.registry.seed_file.report import Change, Counts, Difference, Outcome
+from service.registry.seed_file.read import load_seed
+from service.registry.seed_file.report import Change, Counts, Outcome
 from service.system.scheduling import count_usable_cores
 
 _MAX_SHOWN: Final = 1000
@@ -65,7 +65,7 @@ def _make_seeding(context: AdminContext) -> Seeding:
     return Seeding(context.registry, context.keyring, context.pending_revocations, hashing_threads=count_usable_cores())
 
 
-def _ask(output: Output, difference: Difference) -> None:
+def _ask(output: Output, difference: Outcome) -> None:
     """Ask before entries are removed, or changes of the console are undone. A terminal is asked if sessions end."""
     kinds = (difference.realms, difference.clients, difference.users)
     removed, restored = sum(kind.removed for kind in kinds), sum(kind.restored for kind in kinds)
@@ -79,7 +79,7 @@ def _ask(output: Output, difference: Difference) -> None:
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
 
 
-def _show_difference(output: Output, difference: Difference) -> None:
+def _show_difference(output: Output, difference: Outcome) -> None:
     if output.as_json:
         staying = {"clients": difference.staying_clients, "users": difference.staying_users}
         changes = {"changes": difference.first, "unnamed": difference.unnamed, "staying": staying}

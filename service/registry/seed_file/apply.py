@@ -11,14 +11,11 @@ Clauses: SPEC §2.3, §3
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.protocol.client import Client, find_narrowing
@@ -28,11 +25,10 @@ from service.protocol.user import User, UserIdentity, identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.records import keep_or_hash
-from service.registry.seed_file.plan import Candidate, EntryName, Item, Planned, compare_entry
-from service.registry.seed_file.prune import list_left_out, plan_removals
-from service.registry.seed_file.reader import load_seed, read_fingerprint
-from service.registry.seed_file.report import Change, Difference, Outcome, Report, describe
-from service.registry.seed_file.schema import Seed
+from service.registry.seed_file.entries import Seed
+from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
+from service.registry.seed_file.read import load_seed, make_fingerprint
+from service.registry.seed_file.report import MAX_REPORTED, Outcome, record_change, record_totals
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
 from service.system.scheduling import lower_thread_priority
@@ -41,16 +37,11 @@ ENTRIES_PER_BATCH: Final = 200
 BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS
 """The pause between two batches. A change of the console that waits for the lock gets it in the pause."""
 
+_SHARDS_AT_ONCE: Final = 128
+
 Progress = Callable[[int, int], None]
-Plan = Callable[[], Awaitable[list[Planned]]]
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-
-
-class ApplyOptions(NamedTuple):
-    force: bool = False
-    prune: bool = False
-    is_dry: bool = False
 
 
 def ignore_progress(_done: int, _total: int) -> None:
@@ -96,7 +87,7 @@ class Seeding:
         events.
         """
         async with self._registry.make_seed_lock(on_wait) as turn:
-            return await _renewing(turn, self._apply(seed, ApplyOptions(force, prune), on_progress, actor))
+            return await _renewing(turn, self._apply(seed, force, prune, on_progress, actor))
 
     async def apply_file(
         self, path: Path, min_password_characters: int, on_progress: Progress = ignore_progress
@@ -107,40 +98,31 @@ class Seeding:
 
         Of several workers that start at once, one parses the file.
         """
-        fingerprint = await asyncio.to_thread(read_fingerprint, path)
+        fingerprint = await asyncio.to_thread(make_fingerprint, path)
         if await self._is_in_force(fingerprint):
-            if await self._registry.has_pending():
-                await self._run_pending()
+            await self._pending_revocations.run_all()
             return Outcome()
         async with self._registry.make_seed_lock() as turn:
             if await self._is_in_force(fingerprint):
                 return Outcome()
             seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await _renewing(turn, self._apply(seed, ApplyOptions(), on_progress, "service"))
+            return await _renewing(turn, self._apply(seed, False, False, on_progress, "service"))
 
     async def compare(
         self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
-    ) -> Difference:
+    ) -> Outcome:
         """Return what `apply` would do now, with at most `most_changes` changes by name.
 
         Writes nothing and takes no lock.
         """
-        report = Report(seed, is_key_strange=not (force or await self.is_key_known()))
-        first, ending, made_public = list[Change](), 0, 0
-        async for _, batch in self._run(seed, ApplyOptions(force, prune, is_dry=True)):
-            report.add(batch)
-            changes = [planned for planned in batch if planned.act is not None]
-            ending += sum(planned.ends_sessions for planned in changes)
-            made_public += sum(planned.makes_public for planned in changes)
-            first += map(describe, changes[: most_changes - len(first)])
-        return Difference(
-            **msgspec.structs.asdict(report.outcome),
-            first=tuple(first),
-            ending=ending,
-            made_public=made_public,
-            staying_clients=await self._registry.count_unseeded_clients() if prune else 0,
-            staying_users=await self._registry.count_unseeded_users() if prune else 0,
-        )
+        outcome = await self._make_outcome(seed, force, most_changes)
+        async for _, batch in self._run(seed, force, prune, is_dry=True):
+            for planned in batch:
+                outcome.add(planned)
+        if prune:
+            outcome.staying_clients = await self._registry.count_unseeded_clients()
+            outcome.staying_users = await self._registry.count_unseeded_users()
+        return outcome
 
     async def is_key_known(self) -> bool:
         """Return True if one of our keys made the digest of the last seed, or if there is no digest."""
@@ -150,108 +132,122 @@ class Seeding:
     async def _is_in_force(self, fingerprint: bytes) -> bool:
         return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
 
-    async def _apply(self, seed: Seed, options: ApplyOptions, on_progress: Progress, actor: str) -> Outcome:
-        report = Report(seed, is_key_strange=not (options.force or await self.is_key_known()))
-        if options.force or options.prune or not await self._is_in_force(seed.fingerprint):
+    async def _make_outcome(self, seed: Seed, force: bool, most_named: int = 0) -> Outcome:
+        return Outcome(seed, most_named=most_named, is_key_strange=not (force or await self.is_key_known()))
+
+    async def _apply(self, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str) -> Outcome:
+        outcome = await self._make_outcome(seed, force)
+        if force or prune or not await self._is_in_force(seed.fingerprint):
             # Until the end, no file is in force, neither this one nor the one before.
             await self._registry.put_seed("file", f"{self._keyring.key_id} is being applied")
             done = 0
             on_progress(done, seed.size)
             try:
-                async for entries, batch in self._run(seed, options):
-                    report.record_events(batch, actor)
+                async for entries, batch in self._run(seed, force, prune, is_dry=False):
+                    for planned in batch:
+                        if planned.act is not None and outcome.changes < MAX_REPORTED:
+                            record_change(planned, actor)
+                        outcome.add(planned)
                     done += entries
                     on_progress(done, seed.size)
             finally:
-                report.record_totals(actor)
-        await self._run_pending()
-        if not report.has_unclear:  # else the next start reads the file again, and warns again
+                record_totals(outcome, actor)
+        await self._pending_revocations.run_all()
+        if not outcome.unclear:  # else the next start reads the file again, and warns again
             await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
-        return report.outcome
+        return outcome
 
-    async def _run_pending(self) -> None:
-        async with self._registry.make_lock() as lock:
-            await self._pending_revocations.run_all(lock)
+    async def _run(
+        self, seed: Seed, force: bool, prune: bool, *, is_dry: bool
+    ) -> AsyncIterator[tuple[int, list[Planned]]]:
+        """Plan and write all batches. Yields the number of entries of each batch, and its changes.
 
-    async def _run(self, seed: Seed, options: ApplyOptions) -> AsyncIterator[tuple[int, list[Planned]]]:
-        """Plan and write all batches. Yields the number of entries of each batch, and its changes."""
+        After a batch that was written it pauses, so that a change of the console gets the lock. The plan that is
+        written is made under the lock, when all hashes are made.
+        """
         items = list(_list_items(seed))
-        planned = list[Planned]()
+        pause = 0.0
         with ThreadPoolExecutor(self._hashing_threads, "seed", initializer=lower_thread_priority) as threads:
-            for batch in _batches(items, self.entries_per_batch):
-                plan = partial(self._plan, batch, options.force, dict[EntryName, str](), threads)
-                await self._pause(planned, options)
-                planned = await self._run_batch(plan, is_dry=options.is_dry)
-                yield len(batch), planned
-        if options.prune:
-            async for names in list_left_out(self._registry, [item.name for item in items], self.shards):
-                for some in _batches(names, self.entries_per_batch):
-                    plan = partial(plan_removals, self._registry, some)
-                    await self._pause(planned, options)
-                    planned = await self._run_batch(plan, is_dry=options.is_dry)
-                    yield 0, planned
+            async for batch in self._list_batches(items, prune):
+                plan = partial(self._plan, batch, force, dict[str | UserIdentity, str](), threads)
+                await asyncio.sleep(pause)
+                planned, pause = await plan(), 0.0
+                if not is_dry and any(each.is_written for each in planned):
+                    async with self._registry.make_lock() as lock:
+                        planned = await plan()
+                        await self._write(planned, lock)
+                    pause = self._batch_pause_seconds
+                yield sum(item.entry is not None for item in batch), planned
 
-    async def _pause(self, written: Sequence[Planned], options: ApplyOptions) -> None:
-        """Pause after a batch that was written, so that a change of the console gets the lock."""
-        if not options.is_dry and any(each.is_written for each in written):
-            await asyncio.sleep(self._batch_pause_seconds)
+    async def _list_batches(self, items: Sequence[Item], prune: bool) -> AsyncIterator[Sequence[Item]]:
+        """Yield the entries of the file, and if `prune`, those that an earlier seed applied and the file lacks.
 
-    async def _run_batch(self, plan: Plan, *, is_dry: bool) -> list[Planned]:
-        """Plan a batch and write it. The plan that is written is made under the lock, when all hashes are made."""
-        planned = await plan()
-        if is_dry or not any(each.is_written for each in planned):
-            return planned
-        async with self._registry.make_lock() as lock:
-            planned = await plan()
-            await self._write(planned, lock)
-        return planned
+        Of the latter users come first, because users of a realm log in through it. Users are looked for in `shards`.
+        They have no name, since the store keeps none.
+        """
+        for batch in _split(items, self.entries_per_batch):
+            yield batch
+        if not prune:
+            return
+        kept = {item.seed_name for item in items}
+        subjects = {item.identity.subject for item in items if item.identity is not None}
+        for shards in _split(self.shards, _SHARDS_AT_ONCE):
+            seeded = await self._registry.list_seeded_users(shards)
+            users = [Item("user", "", None, user) for user, _ in seeded if user.subject not in subjects]
+            for batch in _split(users, self.entries_per_batch):
+                yield batch
+        left = [name.partition(":") for name in sorted((await self._registry.list_seeds()).keys() - kept)]
+        for kind in ("client", "realm"):
+            for batch in _split([Item(kind, name) for each, _, name in left if each == kind], self.entries_per_batch):
+                yield batch
 
     async def _plan(
-        self, items: Sequence[Item], force: bool, hashes: dict[EntryName, str], threads: ThreadPoolExecutor
+        self,
+        items: Sequence[Item],
+        force: bool,
+        hashes: dict[str | UserIdentity, str],
+        threads: ThreadPoolExecutor,
     ) -> list[Planned]:
         """Return the plans of the entries that may have to be written. `hashes` holds hashes that were made before."""
-        stored = await self._registry.find_seeds([item.name.seed_name for item in items])
-        compared = [(item, compare_entry(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
-        concerned = [
-            (item, comparison)
-            for item, comparison in compared
-            if force or item.name.kind == "realm" or comparison.stored != comparison.applied
-        ]
-        olds = await self._registry.find_records([(item.name.kind, item.name.record) for item, _ in concerned])
-        candidates = [Candidate(*each, old, force) for each, old in zip(concerned, olds, strict=True)]
-        missing = [each for each in candidates if each.needs_hash and each.item.name not in hashes]
+        if items[0].entry is None:
+            olds = await self._registry.find_records([item.record_name for item in items])
+            return list(map(plan_removal, items, olds))
+        stored = await self._registry.find_seeds([item.seed_name for item in items])
+        edits = [(item, find_edit(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
+        edits = [each for each in edits if force or each[0].kind == "realm" or each[1].stored != each[1].applied]
+        olds = await self._registry.find_records([item.record_name for item, _ in edits])
+        candidates = [Candidate(*each, old, force) for each, old in zip(edits, olds, strict=True)]
+        missing = [each for each in candidates if each.needs_hash and each.item.seed_name not in hashes]
         loop = asyncio.get_running_loop()
         work = [
             loop.run_in_executor(threads, keep_or_hash, each.item.plain_secret or "", each.old_hash) for each in missing
         ]
         for each, secret_hash in zip(missing, await asyncio.gather(*work), strict=True):
-            hashes[each.item.name] = secret_hash
+            hashes[each.item.seed_name] = secret_hash
         unlisted = await self._list_unlisted(candidates)
-        names = [each.item.name for each in candidates]
+        names = [each.item.seed_name for each in candidates]
         return [
             each.plan(self._keyring, hashes.get(name), unlisted.get(name))
             for each, name in zip(candidates, names, strict=True)
         ]
 
-    async def _list_unlisted(self, candidates: Sequence[Candidate]) -> dict[EntryName, User]:
+    async def _list_unlisted(self, candidates: Sequence[Candidate]) -> dict[str | UserIdentity, User]:
         """Return what users without a record in an external realm were until now: they had its default roles."""
-        names = [each.item.name for each in candidates if each.old is None]
-        identities = [(name, name.identity) for name in names if name.identity is not None]
-        realms = {identity.realm for _, identity in identities}
-        providers = {realm: await self._registry.find_realm(realm) for realm in realms}
+        users = [each.item.identity for each in candidates if each.old is None and each.item.identity is not None]
+        providers = {realm: await self._registry.find_realm(realm) for realm in {user.realm for user in users}}
         return {
-            name: provider.make_unlisted_user(identity.realm, identity.username)
-            for name, identity in identities
-            if (provider := providers[identity.realm]) is not None
+            user: provider.make_unlisted_user(user.realm, user.username)
+            for user in users
+            if (provider := providers[user.realm]) is not None
         }
 
     async def _write(self, batch: Sequence[Planned], lock: RedisLock) -> None:
-        identities = [each.name.identity for each in batch if each.ends_sessions]
-        await self._registry.add_pending_users([identity for identity in identities if identity is not None])
+        identities = [each.item.identity for each in batch if each.ends_sessions and each.item.identity]
+        await self._registry.add_pending_users(identities)
         for planned in batch:
-            if planned.name.identity is None:
+            if planned.item.identity is None:
                 await self._write_entry(planned)
-        await asyncio.gather(*(self._write_user(each, each.name.identity) for each in batch if each.name.identity))
+        await asyncio.gather(*(self._write_user(each, each.item.identity) for each in batch if each.item.identity))
         await self._pending_revocations.run_user_revocations(lock)
 
     async def _write_user(self, planned: Planned, identity: UserIdentity) -> None:
@@ -263,8 +259,14 @@ class Seeding:
             await self._put_applied(planned)
 
     async def _write_entry(self, planned: Planned) -> None:
-        old, new, name = planned.old, planned.new, planned.name.name
-        if isinstance(old, Client) and planned.act == "remove":
+        old, new = planned.old, planned.new
+        if planned.item.kind == "realm":
+            if planned.applied is not None:
+                provider = new if isinstance(new, IdentityProvider) else None
+                await self._registry.put_realm(
+                    planned.item.name, provider, applied=planned.applied, ends_sessions=planned.ends_sessions
+                )
+        elif isinstance(old, Client) and planned.act == "remove":
             await self._registry.delete_client(old, origins=list_origins(old.redirect_uris), is_forgotten=True)
         elif isinstance(new, Client) and planned.act is not None:
             client = old if isinstance(old, Client) else None
@@ -276,39 +278,28 @@ class Seeding:
                 applied=planned.applied,
             )
         else:
-            await self._write_realm(planned, name)
-
-    async def _write_realm(self, planned: Planned, name: str) -> None:
-        """Write or remove a realm. Each step may be repeated, because only seeds change the record of a realm."""
-        if planned.name.kind == "realm" and planned.ends_sessions:
-            await self._registry.add_pending_realm(name)
-        if planned.act == "remove":
-            await self._registry.delete_realm(name)
-        elif isinstance(planned.new, IdentityProvider):
-            await self._registry.put_realm(name, planned.new)
-        await self._put_applied(planned)
+            await self._put_applied(planned)
 
     async def _put_applied(self, planned: Planned) -> None:
         if planned.applied:
-            await self._registry.put_seed(planned.name.seed_name, planned.applied)
+            await self._registry.put_seed(planned.item.seed_name, planned.applied)
         elif planned.applied is not None:
-            await self._registry.forget_seed(planned.name.seed_name)
+            await self._registry.forget_seed(planned.item.seed_name)
 
 
 def _list_items(seed: Seed) -> Iterator[Item]:
     """Yield the entries in the order of writing."""
     for name, realm in seed.realms.items():
-        yield Item(EntryName("realm", name), realm)
+        yield Item("realm", name, realm)
     for client in seed.clients:
-        yield Item(EntryName("client", client.client_id), client)
+        yield Item("client", client.client_id, client)
     for user in seed.users:
-        yield Item(EntryName("user", user.username, identify_user(user.realm, user.username)), user)
+        yield Item("user", user.username, user, identify_user(user.realm, user.username))
 
 
-def _batches(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
-    iterator = iter(parts)
-    while batch := list(islice(iterator, size)):
-        yield batch
+def _split(parts: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
+    for start in range(0, len(parts), size):
+        yield parts[start : start + size]
 
 
 async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:

@@ -18,10 +18,11 @@ import msgspec
 from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
+from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, is_same
 from service.registry.records import make_client, make_provider, make_user
-from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
+from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
 Act = Literal["add", "update", "restore", "remove"]
 
@@ -40,11 +41,15 @@ _SECRETS: Final = {
 """The fields of entries that hold a secret. A secret and its hash are one field."""
 
 
-class EntryName(NamedTuple):
-    """The name of an entry. A realm has its name, a client its client_id, and a user the user name and an identity."""
+class Item(NamedTuple):
+    """An entry of the file, or one that left the file: then `entry` is None.
+
+    A realm has its name, a client its client_id, and a user the user name and an identity.
+    """
 
     kind: EntryKind
     name: str
+    entry: RealmEntry | ClientEntry | UserEntry | None = None
     identity: UserIdentity | None = None
 
     @property
@@ -53,16 +58,9 @@ class EntryName(NamedTuple):
         return self.identity or f"{self.kind}:{self.name}"
 
     @property
-    def record(self) -> Any:
-        """The name under which the store has the record."""
-        return self.identity or self.name
-
-
-class Item(NamedTuple):
-    """An entry of the file with its name."""
-
-    name: EntryName
-    entry: RealmEntry | ClientEntry | UserEntry
+    def record_name(self) -> tuple[EntryKind, Any]:
+        """The kind and name under which the store has the record."""
+        return self.kind, self.identity or self.name
 
     @property
     def plain_secret(self) -> str | None:
@@ -72,8 +70,8 @@ class Item(NamedTuple):
         return self.entry.client_secret if isinstance(self.entry, ClientEntry) else None
 
 
-class Comparison(NamedTuple):
-    """An entry compared with what was last applied. `changed` has the fields that the file changed since.
+class Edit(NamedTuple):
+    """An entry compared with what was last applied. `fields` are those that the file changed since.
 
     `stored` is the text in Redis, and `applied` the text to store once the entry is in force. `unclear` is set if the
     key that made the digest of the secret is gone, so it is unknown whether the file changed the secret. It is then the
@@ -82,8 +80,8 @@ class Comparison(NamedTuple):
 
     stored: str | None
     applied: str
-    changed: frozenset[str] = frozenset()
-    unclear: str | None = None
+    fields: frozenset[str] = frozenset()
+    unclear: str = ""
 
 
 class Planned(NamedTuple):
@@ -93,7 +91,7 @@ class Planned(NamedTuple):
     the text to store as last applied: None if it is stored already, and empty if the entry is to be forgotten.
     """
 
-    name: EntryName
+    item: Item
     act: Act | None
     old: Record | None
     new: Record | None
@@ -113,51 +111,51 @@ class Planned(NamedTuple):
         return isinstance(old, Client) and isinstance(new, Client) and new.is_public and not old.is_public
 
 
-def compare_entry(keyring: Keyring, item: Item, stored: str | None) -> Comparison:
+def find_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
     """Compare an entry with the text that Redis has for it, or with None."""
     texts = dict[str, bytes]()
     values = dict[str, Any]()
     for field, value in msgspec.to_builtins(item.entry).items():
         if field in _SECRETS:
-            subject = item.name.identity.subject if item.name.identity else item.name.name
-            texts[_SECRETS[field]] = msgspec.json.encode((item.name.kind, subject, field, value))
+            subject = item.identity.subject if item.identity else item.name
+            texts[_SECRETS[field]] = msgspec.json.encode((item.kind, subject, field, value))
             values[_SECRETS[field]] = keyring.digest_seed(texts[_SECRETS[field]])
         else:
             values[field] = list(value) if isinstance(value, tuple) else value
     applied = msgspec.json.encode(values).decode()
     if stored == applied:
-        return Comparison(stored, applied)
+        return Edit(stored, applied)
     last: dict[str, Any] = msgspec.json.decode(stored) if stored else {}
     changed = {field for field in values.keys() | last.keys() if values.get(field) != last.get(field)}
     if "disabled" not in values:
         changed.discard("disabled")
-    unclear = None
+    unclear = ""
     for field in changed & texts.keys() & last.keys():
         if not keyring.has_key(last[field][:KEY_ID_CHARACTERS]):
             unclear = msgspec.json.encode(values | {field: last[field]}).decode()
         elif not keyring.recognises_seed(last[field], texts[field]):
             continue
         changed.discard(field)
-    return Comparison(stored, applied, frozenset(changed), unclear)
+    return Edit(stored, applied, frozenset(changed), unclear)
 
 
 class Candidate(NamedTuple):
     """An entry that may have to be written, with the record in Redis."""
 
     item: Item
-    comparison: Comparison
+    edit: Edit
     old: Record | None
     force: bool
 
     @property
     def is_deleted(self) -> bool:
         """True if the console deleted the record, and the seed leaves it deleted. The console deletes no realm."""
-        return self.old is None and self.comparison.stored is not None and not (self.force or self._is_realm)
+        return self.old is None and self.edit.stored is not None and not (self.force or self._is_realm)
 
     @property
     def needs_hash(self) -> bool:
         """True if the entry has a plain secret that must be hashed, or compared with the hash of the record."""
-        is_used = self._is_whole or self.comparison.unclear or self.comparison.changed & set(_SECRETS)
+        is_used = self._is_whole or self.edit.unclear or self.edit.fields & set(_SECRETS)
         return bool(is_used) and self.item.plain_secret is not None and not self.is_deleted
 
     @property
@@ -166,7 +164,7 @@ class Candidate(NamedTuple):
 
     @property
     def _is_realm(self) -> bool:
-        return self.item.name.kind == "realm"
+        return self.item.kind == "realm"
 
     @property
     def _is_whole(self) -> bool:
@@ -178,21 +176,21 @@ class Candidate(NamedTuple):
 
         `unlisted` is the user of an external realm as the user was without a record.
         """
-        comparison, old, name = self.comparison, self.old, self.item.name
-        applied = None if comparison.stored == comparison.applied else comparison.applied
+        item, edit, old, _ = self
+        applied = None if edit.stored == edit.applied else edit.applied
         if self.is_deleted:
-            return Planned(name, None, None, None, applied)
-        made = self._make_record(keyring, secret_hash)
+            return Planned(item, None, None, None, applied)
+        new = made = self._make_record(keyring, secret_hash)
         is_unclear = False
-        if old is None or self._is_whole:
-            new = made
-        else:
-            new = _merge(old, made, comparison.changed)
-            is_unclear = comparison.unclear is not None and _find_hash(old) != _find_hash(made)
+        if old is not None and not self._is_whole:
+            new = _merge(old, made, edit.fields)
+            is_unclear = bool(edit.unclear) and _find_hash(old) != _find_hash(made)
         if is_unclear:
-            applied = comparison.unclear if comparison.unclear != comparison.stored else None
+            applied = edit.unclear if edit.unclear != edit.stored else None
+        if self._is_realm and old != new:  # one script writes both
+            applied = edit.applied
         ends = _ends_sessions(old or unlisted, new)
-        return Planned(name, self._find_act(made, new), old, new, applied, ends, is_unclear, self.needs_hash)
+        return Planned(item, self._find_act(made, new), old, new, applied, ends, is_unclear, self.needs_hash)
 
     def _make_record(self, keyring: Keyring, secret_hash: str | None) -> Record:
         entry, old = self.item.entry, self.old
@@ -200,28 +198,41 @@ class Candidate(NamedTuple):
             return make_user(entry, old if isinstance(old, User) else None, secret_hash)
         if isinstance(entry, ClientEntry):
             return make_client(entry, old if isinstance(old, Client) else None, secret_hash)
-        provider = old if isinstance(old, IdentityProvider) else None
-        return make_provider(self.item.name.name, entry, provider, keyring)
+        assert entry is not None
+        return make_provider(self.item.name, entry, old if isinstance(old, IdentityProvider) else None, keyring)
 
     def _find_act(self, made: Record, new: Record) -> Act | None:
         """Return the act. It is `restore` if the change goes beyond what the file changed."""
-        old, comparison = self.old, self.comparison
+        old, edit = self.old, self.edit
         if old is None:
-            return "add" if comparison.stored is None or self._is_realm else "restore"
+            return "add" if edit.stored is None or self._is_realm else "restore"
         if is_same(old, new):
             return None
         if self._is_realm:
-            return "update" if comparison.changed or comparison.unclear or self.force else None
-        return "update" if is_same(_merge(old, made, comparison.changed), new) else "restore"
+            return "update" if edit.fields or edit.unclear or self.force else None
+        return "update" if is_same(_merge(old, made, edit.fields), new) else "restore"
+
+
+def plan_removal(item: Item, old: Record | None) -> Planned:
+    """Return the removal of an entry that left the file. If its record is gone, the entry is only forgotten.
+
+    A disabled user of an external realm keeps the record, which is the block. Without a record the user could log in
+    again, with the default roles of the realm.
+    """
+    is_block = isinstance(old, User) and old.disabled and old.realm != MAIN_REALM
+    if isinstance(old, User):
+        item = item._replace(name=old.username)
+    is_removed = old is not None and not is_block
+    return Planned(item, "remove" if is_removed else None, old, None, "", ends_sessions=is_removed)
 
 
 def _find_hash(record: Record | None) -> str | None:
     return getattr(record, "password_hash" if isinstance(record, User) else "client_secret_hash", None)
 
 
-def _merge(old: Record, made: Record, changed: Collection[str]) -> Record:
+def _merge(old: Record, made: Record, fields: Collection[str]) -> Record:
     """Return the old record with the fields that these fields of an entry decide over taken from the other record."""
-    names = [name for name in old.__struct_fields__ if _ENTRY_FIELDS.get(name, name) in changed]
+    names = [name for name in old.__struct_fields__ if _ENTRY_FIELDS.get(name, name) in fields]
     return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})
 
 

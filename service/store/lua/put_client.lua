@@ -2,20 +2,22 @@
 -- sessions must be scanned for it. Stores the seed entry that the record comes from.
 -- KEYS     client_key owed_key seed_key
 -- DERIVED  origins
--- ARGV     client_id record loss ("", "grant_or_scope" or "refresh") old_origins new_origins (JSON lists)
+-- ARGV     client_id record mark (empty, or "grant_or_scope:" or "refresh:" and random text) old_origins new_origins (JSON lists)
 --          applied (empty: the entry in Redis stays)
 -- RETURNS  written
 -- CLAUSES  RFC 6749 §2, §3.1.2.2
 local client_key, owed_key, seed_key = KEYS[1], KEYS[2], KEYS[3]
-local client_id, record, loss = ARGV[1], ARGV[2], ARGV[3]
+local client_id, record, mark = ARGV[1], ARGV[2], ARGV[3]
 local old_origins, new_origins, applied = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), ARGV[6]
 
 redis.call('SET', client_key, record)
 for _, origin in ipairs(old_origins) do redis.call('SREM', key_of('origin', origin), client_id) end
 for _, origin in ipairs(new_origins) do redis.call('SADD', key_of('origin', origin), client_id) end
--- A pending scan for the loss `refresh` covers every other loss, so it stays.
-if loss ~= '' and redis.call('HGET', owed_key, client_id) ~= 'refresh' then
-  redis.call('HSET', owed_key, client_id, loss)
+if mark ~= '' then
+  -- A pending scan for the loss of `refresh` covers every other loss, so the new mark is one for `refresh`, too.
+  local pending = redis.call('HGET', owed_key, client_id) or ''
+  if string.find(pending, '^refresh:') then mark = string.gsub(mark, '^.*:', 'refresh:') end
+  redis.call('HSET', owed_key, client_id, mark)
 end
 if applied ~= '' then redis.call('HSET', seed_key, 'client:' .. client_id, applied) end
 return { 'written' }

@@ -8,7 +8,7 @@ Clauses: RFC 6749 §2, RFC 7591 §2, SPEC §2.3
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -16,11 +16,7 @@ from service.protocol.grammar import make_printable
 from service.protocol.scope import MAIN_REALM
 
 GrantType = Literal["authorization_code", "password", "refresh_token"]
-
-
 Role = Literal["enduser", "organisation", "admin", "partner", "device", "orderer"]
-
-
 Introspect = bool | Literal["all"]
 
 
@@ -99,6 +95,3 @@ class BadSeed(Exception):
         self.mistakes = tuple(map(make_printable, mistakes))  # they contain keys from the file
         super().__init__("; ".join(self.mistakes))
         self.file = file
-
-
-Entry = TypeVar("Entry", RealmEntry, ClientEntry, UserEntry)

@@ -1,0 +1,130 @@
+"""The rules for the values of a seed file's entries. The console checks its input by them, too.
+
+A check notes each mistake under its place in the file, which is `at` and the name of the field. The first mistake at a
+place hides all later ones there, which may follow from it.
+
+Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.crypto.password_hashing import is_password_hash, is_secret_hash
+from service.protocol.client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS
+from service.protocol.errors import InvalidScope
+from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
+from service.protocol.scope import MAIN_REALM, SCOPE_ITEMS, Scope, parse_scope
+from service.protocol.uri import find_server_mistake, find_uri_mistake
+from service.protocol.user import EMAIL_CLAIM, MAX_PASSWORD_CHARACTERS, MAX_USERNAME_CHARACTERS
+from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
+
+Mistakes = dict[str, str]
+"""The mistakes of a file by their places."""
+
+_NON_IDENTIFYING_CLAIMS: Final = frozenset(
+    {"iss", "aud", "azp", "client_id", "scope", "token_type", "active", "acr", "amr"}
+    | {"exp", "iat", "nbf", "auth_time", "jti", "nonce", "sid", "at_hash", "c_hash"}
+)
+"""Claims that do not identify a user.
+
+Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
+"""
+
+
+def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
+    """Clauses: RFC 6749 §3.3, Appendix A.1, A.2"""
+    note = mistakes.setdefault
+    sources = ("introspection_endpoint", "userinfo_endpoint", "jwks_uri")
+    needed = ("authorization_endpoint", "token_endpoint")
+    for name in ("issuer", *needed, *sources):
+        address = getattr(entry, name)
+        mistake = find_server_mistake(address) if address else None
+        if mistake is not None:
+            note(f"{at}{name}", mistake)
+    if "?" in entry.issuer:
+        note(f"{at}issuer", "expected an address without a query")
+    if "/.well-known/" in entry.issuer:
+        note(f"{at}issuer", "expected what comes before /.well-known/")
+    if not is_vschar(entry.client_id):
+        note(f"{at}client_id", "expected printable ASCII characters")
+    if entry.client_secret and not is_vschar(entry.client_secret):
+        note(f"{at}client_secret", "expected printable ASCII characters")
+    items = entry.scope.split(" ") if entry.scope else []
+    if not all(map(SCOPE_TOKEN.fullmatch, items)) or "," in entry.scope:
+        note(f"{at}scope", "expected items of printable ASCII characters, separated by single spaces")
+    if any(item != "openid" and item.lower() == "openid" for item in items):
+        note(f"{at}scope", "openid is written in small letters")
+    if not is_unicode_without_line_ends(entry.username_claim):
+        note(f"{at}username_claim", "expected the name of a claim, in one line")
+    if entry.username_claim in _NON_IDENTIFYING_CLAIMS:
+        note(f"{at}username_claim", "expected a claim that names a user, and always by the same name")
+    if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
+        note(f"{at}trust_email", f"expected username_claim: {EMAIL_CLAIM} in the same entry")
+    if entry.name and not is_unicode_without_line_ends(entry.name):
+        note(f"{at}name", "expected text in one line")
+    if entry.issuer:
+        return
+    for name in needed:
+        if not getattr(entry, name):
+            note(f"{at}{name}", "is missing, and there is no issuer to ask for it")
+    if not any(getattr(entry, name) for name in sources):
+        note(at.removesuffix("."), f"one of {', '.join(sources)} is needed to learn who logged in, or an issuer")
+    elif not (entry.introspection_endpoint or entry.userinfo_endpoint):
+        note(f"{at}issuer", "is missing: an ID token is believed from one issuer only")
+
+
+def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
+    note = mistakes.setdefault
+    secret, secret_hash = entry.client_secret, entry.client_secret_hash
+    if not is_vschar(entry.client_id) or len(entry.client_id) > MAX_CLIENT_ID_CHARACTERS:
+        note(f"{at}client_id", f"expected 1 to {MAX_CLIENT_ID_CHARACTERS} printable ASCII characters")
+    if secret is not None and secret_hash is not None:
+        note(f"{at}client_secret_hash", "expected client_secret or client_secret_hash, not both")
+    if secret is not None and not (is_vschar(secret) and len(secret) <= MAX_PASSWORD_CHARACTERS):
+        note(f"{at}client_secret", f"expected 1 to {MAX_PASSWORD_CHARACTERS} printable ASCII characters")
+    if secret_hash is not None and not is_secret_hash(secret_hash):
+        note(f"{at}client_secret_hash", "expected an argon2 hash in PHC form, or sha256: with its digest")
+    if entry.introspect and secret is None and secret_hash is None:
+        note(f"{at}introspect", "only a client with a secret may introspect")
+    for index, redirect_uri in enumerate(entry.redirect_uris):
+        mistake = find_uri_mistake(redirect_uri)
+        if mistake is not None:
+            note(f"{at}redirect_uris[{index}]", mistake)
+    if AUTHORIZATION_CODE in entry.grant_types and not entry.redirect_uris:
+        note(f"{at}redirect_uris", "the grant authorization_code needs at least one")
+    allowed = _parse_scope(entry.scope, f"{at}scope", mistakes)
+    default = _parse_scope(entry.default_scope, f"{at}default_scope", mistakes)
+    if f"{at}scope" not in mistakes and not allowed.covers(default):
+        note(f"{at}default_scope", "goes beyond the client's scope")
+    if len(default.realms) > 1:
+        note(f"{at}default_scope", "expected at most one realm")
+
+
+def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_characters: int) -> None:
+    note, is_text = mistakes.setdefault, is_unicode_without_line_ends
+    password, password_hash = entry.password, entry.password_hash
+    has_password = password is not None or password_hash is not None
+    if not is_text(entry.username) or len(entry.username) > MAX_USERNAME_CHARACTERS:
+        note(f"{at}username", f"expected 1 to {MAX_USERNAME_CHARACTERS} characters in one line")
+    if password is not None and password_hash is not None:
+        note(f"{at}password_hash", "expected password or password_hash, not both")
+    if entry.realm == MAIN_REALM and not has_password:
+        note(f"{at}password", "is missing (or password_hash)")
+    if entry.realm != MAIN_REALM and f"{at}realm" not in mistakes and has_password:
+        note(f"{at}password", f"the realm {entry.realm} checks passwords itself")
+    least, most = min_password_characters, MAX_PASSWORD_CHARACTERS
+    if password is not None and not (is_text(password) and least <= len(password) <= most):
+        note(f"{at}password", f"expected {least} to {most} characters in one line")
+    if password_hash is not None and not is_password_hash(password_hash):
+        note(f"{at}password_hash", "expected an argon2 hash in PHC form")
+
+
+def _parse_scope(text: str, place: str, mistakes: Mistakes) -> Scope:
+    try:
+        return parse_scope(text) if text else Scope()
+    except InvalidScope as error:
+        unknown = [item for item in text.split(" ") if item and item not in SCOPE_ITEMS]
+        known = f"unknown item {unknown[0]!r}; known are {', '.join(SCOPE_ITEMS)}" if unknown else ""
+        mistakes.setdefault(place, known or error.description)
+        return Scope()
