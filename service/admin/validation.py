@@ -18,21 +18,18 @@ Entry = TypeVar("Entry", ClientEntry, UserEntry)
 _SOURCES: Final = {
     "client_id": "ID",
     "client_name": "--name",
-    "default_scope": "--default-scope",
     "grant_types": "--grant-type",
-    "introspect": "--introspect",
-    "name": "--name",
     "redirect_uris": "--redirect-uri",
     "roles": "--role",
-    "scope": "--scope",
     "username": "NAME",
+    "password": "password",
 }
-"""The argument or option of the console behind each field of an entry."""
+"""The argument or option of the console behind each field of an entry, if it is not named like the field."""
 
 _CONTROL_CHARACTER: Final = re.compile(r"[\x7f-\x84\x86-\x9f]")
 """The control characters that YAML permits nowhere."""
 
-_PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
+_PLACE: Final = re.compile(r"^(\w+)(\[\d+\])?: ")
 
 
 def validate_client(**fields: Any) -> Client:
@@ -56,21 +53,20 @@ def validate_user(
 def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
     from service.registry.seed_file.reader import validate_entry
 
-    if any(map(_CONTROL_CHARACTER.search, filter(lambda value: isinstance(value, str), fields.values()))):
+    if any(isinstance(value, str) and _CONTROL_CHARACTER.search(value) for value in fields.values()):
         raise WrongInput("expected text without control characters")
+    # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
+    given = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items() if value is not None
+    }
     try:
-        # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
-        given = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-        return validate_entry(
-            {name: value for name, value in given.items() if value is not None}, kind, min_password_characters
-        )
+        return validate_entry(given, kind, min_password_characters)
     except BadSeed as refusal:
-        raise WrongInput("\n".join(map(_name_source, refusal.mistakes))) from None
+        raise WrongInput(
+            "\n".join(_PLACE.sub(_name_source, mistake, count=1) for mistake in refusal.mistakes)
+        ) from None
 
 
-def _name_source(mistake: str) -> str:
-    """Return the mistake with the console's option in place of the field of the seed file."""
-    place = _PLACE.match(mistake)
-    if place is None or place[1] not in _SOURCES:
-        return mistake
-    return f"{_SOURCES[place[1]]}: {mistake[place.end() :]}"
+def _name_source(place: re.Match[str]) -> str:
+    """Return the console's option in place of the field of the seed file."""
+    return _SOURCES.get(place[1], f"--{place[1].replace('_', '-')}") + ": "
