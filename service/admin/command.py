@@ -12,20 +12,16 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
 from service import __version__
 from service.admin.context import AdminContext, explaining, open_context
-from service.admin.output import CommandRefused, Output, WrongInput
-from service.admin.prompts import ask_secret, read_stdin
-from service.observability.logs import configure_logging, escape_json
+from service.admin.output import CommandRefused, Output, to_json
+from service.observability.logs import configure_logging
 
 Work = Callable[..., Awaitable[None]]
-
 
 MODULE_OF: Final = {
     "client": "clients",
@@ -70,8 +66,7 @@ class Console(click.Group):
         except click.ClickException as refusal:
             error = refusal
         if "--json" in words:
-            told = {"error": error.format_message(), "status": error.exit_code}
-            click.echo(escape_json(msgspec.json.encode(told).decode()), err=True)
+            click.echo(to_json({"error": error.format_message(), "status": error.exit_code}), err=True)
         else:
             error.show()
         sys.exit(error.exit_code)
@@ -93,16 +88,14 @@ def console() -> None:
         logging.getLogger("service.store").setLevel(logging.ERROR)  # each command reports an outage itself
 
 
-def make_common_options(*, asks: bool) -> list[click.Parameter]:
-    """Return the options of every command. The help shows --yes if the command asks questions."""
-    return [
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs. Errors are JSON as well."),
-        click.Option(["--yes"], is_flag=True, hidden=not asks, help="Confirm without being asked."),
-    ]
+COMMON_OPTIONS: Final[tuple[click.Parameter, ...]] = (
+    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs. Errors are JSON as well."),
+    click.Option(["--yes"], is_flag=True, help="Confirm without being asked."),
+)
 
 
 def command(
-    group: click.Group, name: str, *, asks: bool = False, examples: Sequence[str] = (), **settings: Any
+    group: click.Group, name: str, *, examples: Sequence[str] = (), **settings: Any
 ) -> Callable[[Work], click.Command]:
     """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
@@ -118,7 +111,7 @@ def command(
             with explaining():
                 asyncio.run(_run_in_context(work, Output(as_json=as_json, always_yes=yes), parameters))
 
-        run.params += make_common_options(asks=asks)
+        run.params += COMMON_OPTIONS
         return run
 
     return decorate
@@ -137,54 +130,10 @@ async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]
     context.open()
     output.store = context.store_name
     context.on_wait = lambda: output.note("Waiting for a seed, or another change, to be finished …")
-    if sys.stderr.isatty() and not output.as_json:
-        output.note(f"on {context.store_name}", style="dim")
     try:
         await work(context, output, **parameters)
     finally:
         await context.close()
-
-
-def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: bool = False) -> str:
-    """Read a secret of one line: from the file, from the terminal without echo, or else from stdin.
-
-    `what` names the secret in messages.
-    """
-    if file is not None:
-        return _first_line(_read_file(file), name_file(file), what)
-    if sys.stdin.isatty():
-        return ask_secret(prompt, twice=twice)
-    return _first_line(read_stdin(), "stdin", what)
-
-
-def read_lines(file: str) -> list[str]:
-    """Read the secrets in a file, one a line. Raises WrongInput if there is none, or a line is empty."""
-    lines = _read_file(file).splitlines()
-    if not lines or not all(lines):
-        raise WrongInput(f"{name_file(file)}: expected one secret a line, and no empty lines")
-    return lines
-
-
-def _read_file(file: str) -> str:
-    try:
-        return read_stdin() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise WrongInput(f"{name_file(file)} cannot be read: {error.strerror}") from None
-    except UnicodeError:
-        raise WrongInput(f"{name_file(file)}: expected text in UTF-8") from None
-
-
-def name_file(file: str) -> str:
-    """Return the name of a file for messages."""
-    return "stdin" if file == "-" else file
-
-
-def _first_line(text: str, place: str, what: str) -> str:
-    lines = text.splitlines()
-    if len(lines) != 1 or not lines[0]:
-        hint = "Type it at a terminal, or pipe it in" if place == "stdin" else "The file has it in its only line"
-        raise WrongInput(f"{place}: expected one line with the {what}. {hint}")
-    return lines[0]
 
 
 class Parsed(click.ParamType[Any]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from service.config.parsers import parse_duration_or_zero_ms
 
@@ -27,22 +26,15 @@ def parse_time_ms(text: str) -> int:
     return int(in_utc.timestamp() * 1000)
 
 
-class Since(NamedTuple):
-    """The time after which something is wanted: a time in milliseconds since 1970, or a span before now."""
+def parse_since_ms(text: str) -> int:
+    """Parse a time in ISO 8601, or a span before now such as 90m, which is returned as a negative number.
 
-    time_ms: int = 0
-    span_ms: int = 0
-
-    def get_ms(self, now_ms: int) -> int:
-        return now_ms - self.span_ms if self.span_ms else self.time_ms
-
-
-def read_since(text: str) -> Since:
-    """Parse a time in ISO 8601, or a span such as 90m. Raises ValueError with what was expected."""
+    Raises ValueError with what was expected.
+    """
     with suppress(ValueError):
-        return Since(span_ms=parse_duration_or_zero_ms(text))
+        return -parse_duration_or_zero_ms(text)
     try:
-        return Since(time_ms=parse_time_ms(text))
+        return parse_time_ms(text)
     except ValueError as expected:
         raise ValueError(f"{expected}, or a span such as 90m or 24h") from None
 

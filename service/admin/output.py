@@ -1,35 +1,32 @@
-"""The output of the console: tables and sentences for people, or one JSON value for programs.
+"""The output of the console: one plain value, which programs read as JSON and people as lines.
 
 Results go to stdout. Questions, progress and errors go to stderr.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final
 
 import click
 import msgspec
 
-from service.admin.prompts import ask_yes_or_no
 from service.observability.logs import escape_json
 from service.protocol.grammar import make_printable
 
-if TYPE_CHECKING:
-    from service.admin.printer import Printer
-
 Fields = Mapping[str, Any]
+Line = tuple[str, str]
+"""A text for people and its colour. The colour is empty for plain text."""
+
 Advance = Callable[..., None]
 """Shows how many steps are done, and of how many if that is known."""
 
-UNBOUNDED: Final = 10_000
-"""Width in columns of an output that is no terminal, so that no line is broken or cut off."""
-
-
 _UNANSWERED: Final = "no answer to the question; nothing was changed. Add --yes to confirm without being asked"
+_BACK_AND_CLEAR: Final = "\r\x1b[K"
 
 
 class _Told(click.ClickException):
@@ -57,54 +54,34 @@ class Output:
         self.store = store
         self._always_yes = always_yes
 
-    def table(self, rows: Sequence[Fields], columns: Mapping[str, str], nothing: str) -> None:
-        """Print rows as a table, or all their fields as JSON. Prints the text `nothing` if there are no rows.
-
-        `columns` maps the fields that people see to their headings. If stdout is no terminal, tabs separate columns,
-        which suits cut and awk, and is faster.
-        """
+    def show(self, value: Any, lines: Iterable[Line]) -> None:
+        """Print the value as JSON, or the lines that tell it to people."""
         if self.as_json:
-            self._json(rows)
-        elif not rows:
+            click.echo(to_json(value))
+        elif texts := [_paint(*line) for line in lines]:
+            click.echo("\n".join(texts))
+
+    def table(self, rows: Sequence[Fields], columns: Sequence[str], nothing: str) -> None:
+        """Print some fields of the rows as a table, or all as JSON. The text `nothing` stands for no rows."""
+        self.show(rows, list_table(rows, columns))
+        if not (rows or self.as_json):
             self.note(nothing)
-        elif not sys.stdout.isatty():
-            lines = ([_cell(row[name], ", ") for name in columns] for row in rows)
-            sys.stdout.writelines("\t".join(line) + "\n" for line in (columns.values(), *lines))
-            sys.stdout.flush()
-        else:
-            cells = ([_cell(row[name], "\n") for name in columns] for row in rows)
-            self._stdout.print_table(columns.values(), cells)
 
     def facts(self, facts: Fields) -> None:
-        """Print the fields of one object, one a line, or unchanged as JSON."""
-        if self.as_json:
-            self._json(facts)
-        else:
-            self._stdout.print_facts((name.replace("_", " "), _cell(value, "\n")) for name, value in facts.items())
+        """Print the fields of one object."""
+        self.show(facts, list_facts(facts))
 
     def done(self, sentence: str, **facts: Any) -> None:
         """Print what was done: a sentence for people, or `facts` as JSON."""
-        if self.as_json:
-            self._json(facts)
-        else:
-            self._print(("✓ ", "green"), (make_printable(sentence), ""))
+        self.show(facts, [(f"✓ {sentence}", "green")])
 
-    def line(self, fields: Fields, sentence: str, style: str = "") -> None:
-        """Print one entry of a series: a sentence for people, or one line of JSON."""
-        if self.as_json:
-            self._json(fields)
-        else:
-            self._print((make_printable(sentence), style))
+    def note(self, sentence: str, colour: str = "") -> None:
+        """Print a remark to stderr."""
+        click.echo(to_json({"note": sentence}) if self.as_json else _paint(sentence, colour), err=True)
 
-    def note(self, sentence: str, style: str = "") -> None:
-        """Print a remark to stderr, as a line of JSON if the output is JSON."""
-        if self.as_json:
-            note = msgspec.json.encode({"note": sentence}).decode()
-            _write_line(sys.stderr, escape_json(note))
-        elif sys.stderr.isatty():
-            self._stderr.print_line((make_printable(sentence), style))
-        else:
-            _write_line(sys.stderr, make_printable(sentence))
+    def warn(self, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            self.note(f"warning: {warning}", "yellow")
 
     def ask(self, question: str) -> None:
         """Ask a question, and return if the answer is yes. Raises CommandRefused if it is no, or there is no answer."""
@@ -113,7 +90,8 @@ class Output:
         if self.as_json and not sys.stdin.isatty():
             raise CommandRefused(f"{_UNANSWERED}: {question}")
         try:
-            agreed = ask_yes_or_no(make_printable(f"On {self.store}: {question}"))
+            with ending_at_ctrl_c():
+                agreed = click.confirm(make_printable(f"On {self.store}: {question}"), err=True)
         except click.Abort:
             click.echo(err=True)
             raise CommandRefused(_UNANSWERED) from None
@@ -127,46 +105,69 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
-        """Show a progress bar on a terminal, and nothing elsewhere."""
-        if not sys.stderr.isatty():
-            yield lambda done, total=None: None
-            return
-        with self._stderr.showing_progress(what) as advance:
+        """Show on a terminal what is being done, and how far it is."""
+
+        def advance(done: int, total: int | None = None) -> None:
+            count = f" {done} of {total}" if total else f" {done}" if done else ""
+            if sys.stderr.isatty():
+                click.echo(f"{_BACK_AND_CLEAR}{what} …{count}", nl=False, err=True)
+
+        advance(0)
+        try:
             yield advance
-
-    @cached_property
-    def _stdout(self) -> Printer:
-        return _make_printer(sys.stdout, None if sys.stdout.isatty() else UNBOUNDED)
-
-    @cached_property
-    def _stderr(self) -> Printer:
-        return _make_printer(sys.stderr, None)
-
-    def _print(self, *parts: tuple[str, str]) -> None:
-        """Print a line of texts, each with its style."""
-        if sys.stdout.isatty():
-            self._stdout.print_line(*parts)
-        else:
-            _write_line(sys.stdout, "".join(text for text, _ in parts))
-
-    def _json(self, value: Any) -> None:
-        _write_line(sys.stdout, escape_json(msgspec.json.encode(value).decode()))
+        finally:
+            if sys.stderr.isatty():
+                click.echo(_BACK_AND_CLEAR, nl=False, err=True)
 
 
-def _make_printer(stream: TextIO, width: int | None) -> Printer:
-    from service.admin.printer import Printer  # imported here, because it imports rich
+@contextmanager
+def ending_at_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end a blocking read. asyncio would only cancel its task, which waits for the read."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
-    return Printer(stream, width)
+
+def list_facts(facts: Fields) -> list[Line]:
+    """Return a line for each field."""
+    width = max(map(len, facts))
+    return [(f"{name.replace('_', ' '):{width}}  {_word(value)}", "") for name, value in facts.items()]
 
 
-def _write_line(stream: TextIO, line: str) -> None:
-    stream.write(f"{line}\n")
-    stream.flush()
+def list_table(rows: Sequence[Fields], columns: Sequence[str]) -> list[Line]:
+    """Return a heading and a line for each row, or nothing if there are no rows.
+
+    If stdout is no terminal, tabs separate columns, which suits cut and awk.
+    """
+    if not rows:
+        return []
+    cells = [[name.replace("_", " ").upper() for name in columns]]
+    cells += [[_word(row[name]) for name in columns] for row in rows]
+    if sys.stdout.isatty():
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+    else:
+        lines = ["\t".join(line) for line in cells]
+    return [(lines[0], "cyan"), *((line, "") for line in lines[1:])]
 
 
-def _cell(value: Any, separator: str) -> str:
+def to_json(value: Any) -> str:
+    return escape_json(msgspec.json.encode(value).decode())
+
+
+def _paint(text: str, colour: str) -> str:
+    printable = "\t".join(map(make_printable, text.split("\t")))
+    return click.style(printable, fg=colour) if colour else printable
+
+
+def _word(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return separator.join(make_printable(str(item)) for item in value) or "-"
+        return ", ".join(map(str, value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "-" if value is None or value == "" else make_printable(str(value))
+    return "-" if value is None or value == "" else str(value)

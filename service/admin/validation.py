@@ -18,21 +18,18 @@ Entry = TypeVar("Entry", ClientEntry, UserEntry)
 _SOURCES: Final = {
     "client_id": "ID",
     "client_name": "--name",
-    "default_scope": "--default-scope",
     "grant_types": "--grant-type",
-    "introspect": "--introspect",
-    "name": "--name",
     "redirect_uris": "--redirect-uri",
     "roles": "--role",
-    "scope": "--scope",
     "username": "NAME",
+    "password": "password",
 }
-"""The argument or option of the console behind each field of an entry."""
+"""The argument or option of the console behind each field of an entry, if it is not named like the field."""
 
 _CONTROL_CHARACTER: Final = re.compile(r"[\x7f-\x84\x86-\x9f]")
 """The control characters that YAML permits nowhere."""
 
-_PLACE: Final = re.compile(r"(\w+)(\[\d+\])?: ")
+_PLACE: Final = re.compile(r"^(\w+)(\[\d+\])?: ")
 
 
 def validate_client(**fields: Any) -> Client:
@@ -57,7 +54,7 @@ def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: i
     from service.registry.seed_file.check import Mistakes, check_client, check_user
     from service.registry.seed_file.read import read_entry
 
-    if any(map(_CONTROL_CHARACTER.search, filter(lambda value: isinstance(value, str), fields.values()))):
+    if any(isinstance(value, str) and _CONTROL_CHARACTER.search(value) for value in fields.values()):
         raise WrongInput("expected text without control characters")
     # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
     given = {
@@ -71,13 +68,11 @@ def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: i
     else:
         check_user(entry, "", mistakes, min_password_characters)
     if mistakes:
-        raise WrongInput("\n".join(_name_source(f"{place}: {mistake}") for place, mistake in mistakes.items()))
+        lines = (f"{place}: {mistake}" for place, mistake in mistakes.items())
+        raise WrongInput("\n".join(_PLACE.sub(_name_source, line, count=1) for line in lines))
     return entry
 
 
-def _name_source(mistake: str) -> str:
-    """Return the mistake with the console's option in place of the field of the seed file."""
-    place = _PLACE.match(mistake)
-    if place is None or place[1] not in _SOURCES:
-        return mistake
-    return f"{_SOURCES[place[1]]}: {mistake[place.end() :]}"
+def _name_source(place: re.Match[str]) -> str:
+    """Return the console's option in place of the field of the seed file."""
+    return _SOURCES.get(place[1], f"--{place[1].replace('_', '-')}") + ": "

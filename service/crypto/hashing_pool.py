@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -27,22 +28,14 @@ _MIN_ROOM: Final = 52
 
 IDLE_SECONDS: Final = 5.0
 
-MAX_LOW_PRIORITY_SECONDS: Final = 0.25
-"""A hash that has waited for longer runs at normal priority, and so do the next ones after one that took longer."""
-
-NORMAL_PRIORITY_SECONDS: Final = 5.0
-"""Hashes run at normal priority for this time after one at low priority that took too long."""
-
 Result = TypeVar("Result")
 
 
 class HashingPool:
     """A pool of threads for slow hashes, with a short queue. By default it has a thread for each usable core.
 
-    The threads have a low priority. Otherwise the event loop often waits for a hash on its core until the scheduler's
-    next tick, which is up to 4 ms away. Other work on the machine can delay such threads. So a hash that has waited for
-    more than MAX_LOW_PRIORITY_SECONDS gets a thread of normal priority. If a hash itself takes longer than that at low
-    priority, the hashes of the next NORMAL_PRIORITY_SECONDS get such threads.
+    The threads have a lower priority. Otherwise the event loop often waits for a hash on its core until the
+    scheduler's next tick, which is up to 4 ms away.
 
     Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). The memory is kept for the next hash, and returned to
     the system after `IDLE_SECONDS` without a hash.
@@ -52,16 +45,10 @@ class HashingPool:
         threads = threads or count_usable_cores()
         configure_malloc()
         self._trim_timer: asyncio.TimerHandle | None = None
-        self._is_closed = False
-        self._low_priority = ThreadPoolExecutor(
-            threads, thread_name_prefix=f"{name}_low", initializer=lower_thread_priority
-        )
-        self._normal_priority = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=lower_thread_priority)
         # The turn of one more hash begins early, so that a thread has its next hash at once.
         running, room = threads + 1, max(threads * _ROOM_PER_THREAD, _MIN_ROOM)
         self._queue = _FairQueue(running=running, waiting=room - running)
-        self._under_way = 0
-        self._normal_until = 0.0
         metrics = get_metrics()
         self._checks, self._waits = metrics.checks.labels(name), metrics.waits.labels(name)
         self._refusals = metrics.full_queues.labels(name)
@@ -77,31 +64,21 @@ class HashingPool:
         Raises TemporarilyUnavailable if the queue is full and no other network has at least two more waiting calls than
         this one. Otherwise the newest waiting call of the network with the most is refused in its place.
         """
+        self.check_room(network)
         turn = self._queue.enter(network)
-        if turn is None:
-            self._refuse()
-        self._under_way += 1
-        if self._trim_timer is not None:
-            self._trim_timer.cancel()
         self._checks.inc()
-        loop, entered_at = asyncio.get_running_loop(), time.monotonic()
+        self._stop_timer()
+        loop = asyncio.get_running_loop()
         work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
         try:
             if not await turn:
                 self._refuse()
-            began_at = time.monotonic()
-            if began_at - entered_at > MAX_LOW_PRIORITY_SECONDS or began_at < self._normal_until:
-                return await loop.run_in_executor(self._normal_priority, work)
-            result = await loop.run_in_executor(self._low_priority, work)
-            if time.monotonic() - began_at > MAX_LOW_PRIORITY_SECONDS:
-                self._normal_until = time.monotonic() + NORMAL_PRIORITY_SECONDS
-            return result
+            return await loop.run_in_executor(self._threads, work)
         finally:
             self._queue.leave(network, turn)
-            self._under_way -= 1
             self._checks.dec()
-            if self._under_way == 0 and not self._is_closed:
-                self._trim_timer = loop.call_later(IDLE_SECONDS, self._low_priority.submit, trim_heap)
+            self._stop_timer()
+            self._trim_timer = loop.call_later(IDLE_SECONDS, threading.Thread(target=trim_heap, daemon=True).start)
 
     def _refuse(self) -> NoReturn:
         self._refusals.inc()
@@ -111,12 +88,13 @@ class HashingPool:
         self._waits.observe(time.perf_counter() - started_at)
         return function(*arguments)
 
-    def close(self) -> None:
-        self._is_closed = True
+    def _stop_timer(self) -> None:
         if self._trim_timer is not None:
             self._trim_timer.cancel()
-        for executor in (self._low_priority, self._normal_priority):
-            executor.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        self._stop_timer()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _FairQueue:
@@ -135,36 +113,31 @@ class _FairQueue:
         longest = max(map(len, self._queues.values()), default=0)
         return self._length < self._room or longest > len(self._queues.get(network, ())) + 1
 
-    def enter(self, network: str) -> asyncio.Future[bool] | None:
-        """Return a future: True at the caller's turn, False if the caller gives way. Returns None without room."""
-        if not self.has_room(network):
-            return None
+    def enter(self, network: str) -> asyncio.Future[bool]:
+        """Return a future: True at the caller's turn, False if the caller gives way. Requires room."""
         turn = asyncio.get_running_loop().create_future()
-        if self._free:
-            self._free -= 1
-            turn.set_result(True)
-            return turn
         if self._length >= self._room:
             longest = max(self._queues, key=lambda other: len(self._queues[other]))
             newest = self._queues[longest][-1]
             self._remove(longest, newest)
             newest.set_result(False)
         self._queues.setdefault(network, deque()).append(turn)
+        self._give_turns()
         return turn
 
     def leave(self, network: str, turn: asyncio.Future[bool]) -> None:
         """End a turn, or remove a caller that was cancelled while it waited."""
         if turn in self._queues.get(network, ()):
             self._remove(network, turn)
-        elif turn.done() and not turn.cancelled() and turn.result():
+        elif not turn.cancelled() and turn.result():
             self._free += 1
-            self._give_turn()
+            self._give_turns()
 
     @property
     def _length(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    def _give_turn(self) -> None:
+    def _give_turns(self) -> None:
         while self._free and self._queues:
             network, queue = next(iter(self._queues.items()))
             turn = queue[0]

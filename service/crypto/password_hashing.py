@@ -9,20 +9,22 @@ Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from argon2 import Type, extract_parameters
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
-from passlib.hash import argon2
 
-from service.crypto.generated_secrets import GENERATED_SECRET_PREFIX
+from service.crypto.client_secrets import GENERATED_SECRET_PREFIX
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
 
 # Salt and digest are base64 without padding. The unused bits of the last character must be 0.
 _BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
-_PHC_FORM: Final = re.compile(rf"(\$argon2(?:id|i|d)\$v=[0-9]+\$m=[0-9]+,t=[0-9]+,p=[0-9]+)\$({_BASE64})\$({_BASE64})")
+_NUMBER: Final = "([1-9][0-9]{0,5})"
+_PHC_FORM: Final = re.compile(
+    rf"\$argon2(?:id|i|d)\$v=(?:16|19)\$m={_NUMBER},t={_NUMBER},p={_NUMBER}\$({_BASE64})\$({_BASE64})"
+)
+_MIN_SALT_CHARACTERS: Final = 11
 
 # RFC 9106 lets the cost depend on the machine. These parameters take about 20 ms of one core.
 MEMORY_KIB: Final = 19 * 1024
@@ -52,20 +54,10 @@ def is_password_hash(text: str) -> bool:
     logins would take all memory or time.
     """
     match = _PHC_FORM.fullmatch(text)
-    return match is not None and _has_acceptable_cost(f"{match[1]}${'A' * len(match[2])}${'A' * len(match[3])}")
-
-
-@lru_cache(maxsize=64)
-def _has_acceptable_cost(form: str) -> bool:
-    """Return True if parameters and lengths are acceptable. Cached, since hashes of a large seed file share them."""
-    try:
-        argon2.from_string(form)
-    except ValueError:  # for example no pass, no lane, or a salt that is too short
+    if match is None or len(match[4]) < _MIN_SALT_CHARACTERS:
         return False
-    found = extract_parameters(form)
-    if not 8 * found.parallelism <= found.memory_cost <= MAX_MEMORY_KIB:
-        return False
-    return found.time_cost <= MAX_PASSES and found.parallelism <= MAX_LANES
+    memory_kib, passes, lanes = map(int, match.groups()[:3])
+    return 8 * lanes <= memory_kib <= MAX_MEMORY_KIB and passes <= MAX_PASSES and lanes <= MAX_LANES
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from service.admin.command import MODULE_OF
 from tests.conftest import environment_of
 from tests.support.servers import CHECKOUT, RedisServer
 
@@ -57,13 +56,3 @@ def test_the_watch_on_imports_sees_them(own_redis: RedisServer, tmp_path: Path) 
     seed.write_text("clients: [{client_id: shop}]\n")
 
     assert {"yaml", "argon2", "passlib"} <= list_heavy_imports(environment_of(own_redis), "seed", str(seed))
-
-
-@pytest.mark.parametrize("name", MODULE_OF)
-def test_a_command_is_in_the_module_of_the_table(name: str) -> None:
-    program = (
-        f"from service.admin.command import console as c; assert c.get_command(None, {name!r}); print(*c.commands)"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-
-    assert name in ran.stdout.split()

@@ -17,7 +17,6 @@ import httpx2
 import pytest
 import redis
 
-from service.admin.checks import look_at_servers
 from service.admin.command import console
 from service.app import build_app
 from service.crypto.password_hashing import verify_password
@@ -145,11 +144,6 @@ class TestStats:
         assert 300 < report["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output
 
-    def test_an_empty_store_has_nothing(self, environment: dict[str, str], store: redis.Redis) -> None:
-        report = type_in("stats", "--json", environment=environment).json
-
-        assert (report["sessions"], report["bytes_per_session"], report["keys"]) == (0, None, 0)
-
 
 class TestDoctor:
     async def read_findings(self, admin: Admin) -> dict[tuple[str, str], str]:
@@ -167,7 +161,6 @@ class TestDoctor:
         assert not [subject for level, subject in found if level == "trouble"]
         assert found["good", "keys"] == "all that should expire will"
         assert "appendonly is off" in found["warning", "Redis"]
-        assert ("note", "client phone-app") in found
 
     async def test_problems_are_counted_and_are_no_error(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")
@@ -177,40 +170,9 @@ class TestDoctor:
             store.config_set("maxmemory-policy", "noeviction")
 
         assert [answer.status for answer in answers] == [1, 1]
-        number = answers[0].output.count("✗")
-        problems = "1 problem was" if number == 1 else f"{number} problems were"
-        assert answers[0].aside == f"{problems} found (marked ✗ above).\n"
+        assert "maxmemory-policy is allkeys-lru" in answers[0].output
+        assert answers[0].aside == f"{answers[0].output.count('✗')} to fix (marked ✗ above).\n"
         assert answers[1].aside == ""
-
-    async def test_a_policy_that_evicts_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
-        store.config_set("maxmemory-policy", "allkeys-lru")
-        try:
-            found = await self.read_findings(admin)
-        finally:
-            store.config_set("maxmemory-policy", "noeviction")
-
-        assert "maxmemory-policy is allkeys-lru" in found["trouble", "Redis"]
-
-    @pytest.mark.single_server("its INFO is read")
-    async def test_a_full_table_of_tracked_keys_is_noted(self, store: redis.Redis) -> None:
-        """A million keys would take the test a minute, so only the number is replaced."""
-        statistics = store.info("stats")
-        assert not list(look_at_servers([], [], [statistics]))
-        assert isinstance(statistics["tracking_total_keys"], int)
-
-        (finding,) = look_at_servers([], [], [statistics, statistics | {"tracking_total_keys": 900_000}])
-
-        assert (finding.level, finding.subject) == ("note", "Redis")
-        assert "tracks 900000 keys" in finding.says
-        assert "tracking-table-max-keys" in finding.says
-
-    @pytest.mark.single_server("it has no replica")
-    async def test_a_confirmation_that_nobody_gives_is_trouble(self, admin: Admin, environment: dict[str, str]) -> None:
-        environment["TOKEN_SERVICE_DURABILITY"] = "replica"
-
-        found = await self.read_findings(admin)
-
-        assert "0 of 1 replicas have confirmed" in found["trouble", "TOKEN_SERVICE_DURABILITY=replica"]
 
     @pytest.mark.parametrize("is_kept", [False, True])
     async def test_a_disk_is_asked_for_where_the_answer_depends_on_it(
@@ -314,25 +276,6 @@ class TestHashSecret:
         assert "2 of 3 have fewer than 20 characters" in answer.aside
         assert "warning" not in type_in("hash-secret", typed="twenty-characters-or\n", environment={}).aside
 
-    def test_a_single_one_may_come_through_a_pipe(self) -> None:
-        answer = type_in("hash-secret", "--json", typed="a secret\n", environment={})
-
-        assert verify_password("a secret", answer.json["hash"])[0]
-
-    @pytest.mark.parametrize(
-        ("typed", "message"),
-        [
-            ("", "stdin: expected one secret a line, and no empty lines"),
-            ("a\n\nb\n", "stdin: expected one secret a line, and no empty lines"),
-            ("a\n" + "b" * 1025 + "\n", "stdin, line 2: expected 1 to 1024 characters in one line"),
-        ],
-    )
-    def test_a_bad_file_is_told(self, typed: str, message: str) -> None:
-        answer = type_in("hash-secret", "--file", "-", typed=typed, environment={})
-
-        assert (answer.status, answer.output) == (2, "")
-        assert message in answer.aside
-
 
 def load_commands() -> Mapping[str, click.Command]:
     """Return all commands, and groups of commands, by their names."""
@@ -349,35 +292,6 @@ def every_command() -> list[tuple[str, ...]]:
         inner = getattr(made, "commands", None)
         found += [(name,)] if inner is None else [(name, verb) for verb in inner]
     return sorted(found)
-
-
-def test_there_are_the_commands_that_were_promised() -> None:
-    words = {" ".join(command) for command in every_command()}
-
-    assert words == {
-        "seed",
-        *(
-            f"client {verb}"
-            for verb in ("list", "show", "create", "update", "rotate-secret", "disable", "enable", "delete")
-        ),
-        *(
-            f"user {verb}"
-            for verb in (
-                *("list", "show", "create", "update", "set-password"),
-                *("disable", "enable", "unlock", "delete"),
-            )
-        ),
-        *("session list", "session end", "realm list", "realm show"),
-        *("token inspect", "token revoke", "revoke-all", "events", "stats", "doctor", "hash-secret"),
-    }
-
-
-@pytest.mark.parametrize("words", every_command(), ids=" ".join)
-def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
-    answer = type_in(*words, "--help", environment={})
-
-    assert answer.status == 0
-    assert {"--json", "--help"} <= set(answer.output.split())
 
 
 @pytest.mark.parametrize("words", [words for words in every_command() if words != ("hash-secret",)], ids=" ".join)
@@ -428,17 +342,6 @@ def test_where_redis_is_away_every_command_says_so(environment: dict[str, str], 
     assert len(answer.aside.splitlines()) == 1
 
 
-def test_bad_settings_are_named_and_no_password_is_shown(environment: dict[str, str]) -> None:
-    bad = {"REDIS_URL": "ftp://me:hunter2@example.org", "TOKEN_SERVICE_CODE_TTL": "soon"}
-
-    answer = type_in("stats", environment=environment | bad)
-
-    assert answer.status == 2
-    assert "REDIS_URL" in answer.aside
-    assert "TOKEN_SERVICE_CODE_TTL: 'soon'" in answer.aside
-    assert "hunter2" not in answer.aside
-
-
 def test_an_embedded_store_that_does_not_run_is_told(tmp_path: Path) -> None:
     answer = type_in("stats", environment={"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "REDIS_URL": ""})
 
@@ -453,11 +356,3 @@ async def test_what_was_done_counts_even_where_it_cannot_be_written_down(admin: 
 
     assert answer.status == 0
     assert "events_lost" in answer.aside
-
-
-async def test_doctor_says_when_a_former_secret_key_can_be_removed(admin: Admin, environment: dict[str, str]) -> None:
-    environment["TOKEN_SERVICE_SECRET_KEY"] = f"another secret key of 32 bytes or more,{SECRET_KEY}"
-    (says,) = [
-        each["says"] for each in (await admin("doctor", "--json")).json if each["subject"] == "TOKEN_SERVICE_SECRET_KEY"
-    ]
-    assert says.startswith("2 keys. The last one can be removed when the first one has been in use everywhere for 30 d")

@@ -87,15 +87,6 @@ def test_a_secret_that_is_typed_is_not_shown() -> None:
 
 
 @NEEDS_A_TERMINAL
-def test_two_different_secrets_are_asked_for_again() -> None:
-    answers = [("Secret: ", "one"), ("confirmation: ", "two"), ("Secret: ", "three"), ("confirmation: ", "three")]
-
-    _, screen = type_on_terminal("hash-secret", answers=answers)
-
-    assert "The two entered values do not match." in screen
-
-
-@NEEDS_A_TERMINAL
 def test_people_get_colour_and_a_question(environment: dict[str, str], registry: None) -> None:
     status, screen = type_on_terminal(
         "client", "delete", "web-shop", answers=[("[y/N]: ", "n")], environment=environment
@@ -133,12 +124,6 @@ def test_nobody_complains_when_the_reader_goes_away(
     ended = run_in_shell("| true", *words, environment=environment)
 
     assert (ended.stdout, ended.stderr) == ("", "")
-
-
-def test_lines_do_not_end_in_blanks(environment: dict[str, str], registry: None) -> None:
-    listed = run_in_shell("", "user", "list", environment=environment)
-
-    assert listed.stdout.splitlines() == [line.rstrip() for line in listed.stdout.splitlines()]
 
 
 def test_the_other_name_is_the_same_console(environment: dict[str, str], registry: None) -> None:

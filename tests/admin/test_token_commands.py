@@ -11,7 +11,7 @@ import redis
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.admin.lookups import is_live
-from tests.conftest import Clock, make_code, read_server_ms
+from tests.conftest import Clock, make_code
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 
 
@@ -28,6 +28,8 @@ async def test_an_access_token_is_told_with_its_session(admin: Admin, http: http
     inspection = (await admin("token", "inspect", tokens["access_token"], "--json")).json
 
     assert inspection["live"] is True
+    piped = await admin("token", "inspect", "--json", typed=tokens["access_token"] + "\n")
+    assert piped.json["username"] == ALICE.username
     assert re.match(r"Live for another [0-9]+ min", inspection["explanation"])
     assert (inspection["client_id"], inspection["username"], inspection["scope"]) == (
         "phone-app",
@@ -37,36 +39,28 @@ async def test_an_access_token_is_told_with_its_session(admin: Admin, http: http
     assert (inspection["family_live"], inspection["head_generation"], inspection["grant_type"]) == (True, 1, "password")
 
 
-async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient) -> None:
     first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
     assert await explain(admin, first) == "Live: generation 1 is the newest refresh token of its session."
 
     second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
 
-    assert "it is still answered with generation 2" in await explain(admin, first)
+    assert await explain(admin, first) == "It was used: generation 2 is the newest refresh token of its session."
     assert await explain(admin, second) == "Live: generation 2 is the newest refresh token of its session."
-    clock.advance(301)
-    assert "its use ends the session (now generation 2)" in await explain(admin, first)
 
 
-async def test_who_ended_a_session_and_why_is_told(
-    admin: Admin, http: httpx2.AsyncClient, store: redis.Redis, clock: Clock
+async def test_inspect_tells_that_a_replay_ended_a_session(
+    admin: Admin, http: httpx2.AsyncClient, clock: Clock
 ) -> None:
     first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
-    before_ms = read_server_ms(store)
     second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
     clock.advance(301)
     await PHONE_APP.refresh(http, first)
-    took_seconds = (read_server_ms(store) - before_ms) // 1000
 
     inspection = (await admin("token", "inspect", second, "--json")).json
 
-    minutes, seconds = re.findall(
-        "^Its session was ended by a replay of generation 1, which had been spent ([0-9]+) min ([0-9]+) s before, "
-        "while generation 2 was the head, at ",
-        inspection["explanation"],
-    )[0]
-    assert 301 <= 60 * int(minutes) + int(seconds) <= 301 + took_seconds
+    ended = "Its session was ended by a replay of generation 1 while generation 2 was the newest, at "
+    assert inspection["explanation"].startswith(ended)
     assert (inspection["live"], inspection["family_live"], inspection["ended_by"]) == (False, False, "replayed")
     assert inspection["replayed_generation"] == 1
 
@@ -98,13 +92,6 @@ async def test_a_code_is_told_before_and_after_its_exchange(
     assert (inspection["explanation"], inspection["family_live"]) == ("It was exchanged for a session.", True)
 
 
-async def test_a_token_may_be_typed_where_nobody_sees_it(admin: Admin, http: httpx2.AsyncClient) -> None:
-    token = (await PHONE_APP.log_in(http, ALICE)).json()["access_token"]
-
-    for words in ((), ("-",)):
-        assert (await admin("token", "inspect", *words, "--json", typed=token + "\n")).json["live"] is True
-
-
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
 async def test_a_token_is_revoked_whoever_its_client_is(admin: Admin, http: httpx2.AsyncClient, kind: str) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
@@ -115,15 +102,6 @@ async def test_a_token_is_revoked_whoever_its_client_is(admin: Admin, http: http
     assert not await is_live(http, tokens["access_token"])
     assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).status_code == (200 if kind[0] == "a" else 400)
     assert (await admin("token", "revoke", tokens[kind])).status == 1
-
-
-@pytest.mark.parametrize("verb", ["inspect", "revoke"])
-@pytest.mark.parametrize("text", ["garbage", "tsrt1_000" + "A" * 52])
-async def test_what_is_no_token_of_ours_is_refused(admin: Admin, verb: str, text: str) -> None:
-    refused = await admin("token", verb, text)
-
-    assert (refused.status, refused.output) == (1, "")
-    assert text not in refused.aside
 
 
 async def test_neither_redis_nor_the_events_see_the_token(

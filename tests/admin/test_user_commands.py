@@ -32,48 +32,6 @@ async def test_a_user_that_was_created_logs_in_with_the_password_of_the_file(
     assert (await PHONE_APP.log_in(http, EVE)).status_code == 200
 
 
-async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.AsyncClient) -> None:
-    assert (await admin(*CREATE, typed=EVE.password + "\n")).status == 0
-    assert (await PHONE_APP.log_in(http, EVE)).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("words", "typed", "status", "message"),
-    [
-        (CREATE, "", 2, "stdin: expected one line with the password"),
-        (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the password"),
-        ((*CREATE, "--password-file", "/nowhere"), None, 2, "/nowhere cannot be read: No such file or directory"),
-        (CREATE, "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
-        (("user", "set-password", BOB.username), "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
-        ((*CREATE, "--role", "king"), None, 2, "'king' is not one of"),
-        (("user", "create", "alice@example.com"), "x\n", 1, "the user alice@example.com already exists in realm main"),
-        (("user", "create", "Alice@Example.com"), "x\n", 1, "already exists in realm main"),
-        (("user", "create", "x\ny"), "x\n", 2, "NAME: expected 1 to 255 characters in one line"),
-        (("user", "create", "x\x9b31m"), "x\n", 2, "expected text without control characters"),
-        (("user", "create", "x\udc9b"), "x\n", 2, "NAME: expected 1 to 255 characters in one line"),
-        (("user", "create", "x", "--realm", "cep"), None, 1, "there is no realm cep"),
-        (("user", "list", "--realm", "nowhere"), None, 1, "there is no realm nowhere"),
-        (("user", "show", "nobody"), None, 1, "there is no user nobody in realm main"),
-        (("user", "set-password", "nobody"), "x\n", 1, "there is no user nobody in realm main"),
-        (("user", "set-password", "x", "--realm", "cep"), "x\n", 1, "the realm cep checks passwords itself"),
-        (("user", "disable", "nobody"), None, 1, "there is no user nobody in realm main"),
-        (("user", "enable", "nobody"), None, 1, "there is no user nobody in realm main"),
-        (("user", "delete", "nobody"), None, 1, "there is no user nobody in realm main"),
-        (("user", "delete", "bob@example.com"), None, 1, "no answer to the question; nothing was changed"),
-    ],
-)
-async def test_what_cannot_be_done_is_told_in_a_line(
-    admin: Admin, store: redis.Redis, words: tuple[str, ...], typed: str | None, status: int, message: str
-) -> None:
-    before = store.dbsize()
-
-    refused = await admin(*words, typed=typed)
-
-    assert (refused.status, refused.output) == (status, "")
-    assert message in refused.aside
-    assert store.dbsize() == before
-
-
 @pytest.mark.clause("decided-console-ends-sessions")
 @pytest.mark.parametrize("words", [("disable", "--yes"), ("delete", "--yes"), ("set-password", "--yes")])
 async def test_what_a_user_had_ends_at_once(admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...]) -> None:

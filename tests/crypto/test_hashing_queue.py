@@ -1,6 +1,6 @@
 """Slow checks take turns by network, so that one address does not keep the others out.
 
-They run at low priority, so that they hold up no other request, unless they have waited for long.
+They run at low priority, so that they hold up no other request.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.crypto.hashing_pool import MAX_LOW_PRIORITY_SECONDS, NORMAL_PRIORITY_SECONDS, HashingPool
+from service.crypto.hashing_pool import HashingPool
 from service.protocol.errors import TemporarilyUnavailable
 from service.system.scheduling import LOWER_BY, count_usable_cores
-from tests.support.loop_time import LoopTime
 
 FLOOD, OTHER = "2001:db8::/48", "203.0.113.7"
 ROOM = 52
@@ -57,7 +56,7 @@ def get_niceness() -> int:
 
 
 @pytest.fixture
-async def held(held_time: LoopTime) -> AsyncIterator[Held]:
+async def held() -> AsyncIterator[Held]:
     held = Held()
     yield held
     held.let_go()
@@ -145,43 +144,6 @@ async def test_hashes_give_way_to_the_event_loop(held: Held) -> None:
     await asyncio.gather(*under_way)
 
     assert held.niceness == {f"{OTHER} 0": min(get_niceness() + LOWER_BY, 19)}
-
-
-async def test_hashes_that_waited_for_long_are_not_starved(held: Held, held_time: LoopTime) -> None:
-    """The turns of two calls come at once. All others wait, like calls behind a thread that gets no time."""
-    crowd = await held.ask_many(ROOM, FLOOD)
-    held_time.advance(MAX_LOW_PRIORITY_SECONDS * 1.01)
-    held.let_go()
-    await asyncio.gather(*crowd)
-
-    low, normal = min(get_niceness() + LOWER_BY, 19), get_niceness()
-    assert [held.niceness[f"{FLOOD} {number}"] for number in range(ROOM)] == [low] * 2 + [normal] * (ROOM - 2)
-
-
-async def test_a_new_hash_gives_way_again_after_others_waited(held: Held, held_time: LoopTime) -> None:
-    crowd = await held.ask_many(ROOM, FLOOD)
-    held_time.advance(MAX_LOW_PRIORITY_SECONDS * 1.01)
-    held.let_go()
-    await asyncio.gather(*crowd)
-    held_time.advance(NORMAL_PRIORITY_SECONDS)
-    await held.ask("next", OTHER)
-
-    assert held.niceness["next"] == min(get_niceness() + LOWER_BY, 19)
-
-
-async def test_a_lone_hash_is_not_starved_after_one_that_took_long(held: Held, held_time: LoopTime) -> None:
-    """No hash waits for its turn, but busy cores leave a thread of low priority little time."""
-    slow = held.ask("slow", OTHER)
-    await asyncio.sleep(0)
-    held_time.advance(MAX_LOW_PRIORITY_SECONDS * 1.01)
-    held.let_go()
-    await slow
-    await held.ask("next", OTHER)
-    held_time.advance(NORMAL_PRIORITY_SECONDS * 1.01)
-    await held.ask("later", OTHER)
-
-    low, normal = min(get_niceness() + LOWER_BY, 19), get_niceness()
-    assert held.niceness == {"slow": low, "next": normal, "later": low}
 
 
 def test_only_the_cores_that_a_process_may_use_are_counted() -> None:

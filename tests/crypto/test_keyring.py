@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+import secrets
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from service.crypto.keyring import Keyring, make_browser_secret, make_first_refresh_token, make_refresh_token
+from service.crypto.keyring import (
+    Keyring,
+    derive_key,
+    make_browser_secret,
+    make_first_refresh_token,
+    make_refresh_token,
+)
 from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent
 from service.protocol.token_form import (
     RandomToken,
@@ -94,10 +103,10 @@ def test_one_kind_of_token_is_never_taken_for_another() -> None:
 
 @pytest.mark.clause("6749-10.10-unguessable")
 def test_a_browser_secret_is_256_random_bits() -> None:
-    secrets = {make_browser_secret() for _ in range(500)}
+    made = {make_browser_secret() for _ in range(500)}
 
-    assert len(secrets) == 500
-    assert all(re.fullmatch("[A-Za-z0-9_-]{43}", secret) for secret in secrets)
+    assert len(made) == 500
+    assert all(re.fullmatch("[A-Za-z0-9_-]{43}", secret) for secret in made)
 
 
 @pytest.mark.clause("6749-10.10-unguessable", "6749-10.10-unguessable-by-far", "6819-5.1.4.2.2-entropy")
@@ -276,3 +285,18 @@ def test_a_sealed_text_has_one_spelling_and_each_bit_of_it_counts() -> None:
     assert {KEYRING.open_for_page("login form", text) for text in others} == {None}
     for text in ("", sealed[:-1], f"{sealed}A", f"{sealed}=", f" {sealed}", "A" * 61, "A" * 3, "é" * 80):
         assert KEYRING.open_for_page("login form", text) is None
+
+
+def test_the_example_of_the_rfc_gives_its_key() -> None:
+    """RFC 5869, appendix A.3: neither salt nor info."""
+    expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
+
+    assert derive_key(b"\x0b" * 22, b"", 42).hex() == expected
+
+
+@pytest.mark.parametrize("length", [1, 3, 31, 32, 33, 64, 65])
+def test_both_libraries_derive_the_same_key(length: int) -> None:
+    for secret_bytes in (1, 32, 64, 65, 200):
+        secret, purpose = secrets.token_bytes(secret_bytes), secrets.token_bytes(length % 70)
+
+        assert derive_key(secret, purpose, length) == HKDF(SHA256(), length, salt=None, info=purpose).derive(secret)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.crypto.generated_secrets import hash_generated_secret
+from service.crypto.client_secrets import hash_generated_secret
 from service.registry.seed_file.entries import BadSeed, Seed
 from service.registry.seed_file.read import load_seed, parse_seed
 from tests.support.servers import CHECKOUT

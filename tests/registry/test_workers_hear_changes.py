@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from service.config.settings import load_settings
-from service.crypto.generated_secrets import hash_generated_secret
+from service.crypto.client_secrets import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, environment_of, serving

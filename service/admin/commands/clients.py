@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 import msgspec
 
-from service.admin.command import Parsed, command, console
+from service.admin.command import Parsed, Work, command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, format_when
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
-from service.crypto.generated_secrets import GENERATED_SECRET_PREFIX, hash_generated_secret
+from service.crypto.client_secrets import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing
 from service.registry.warnings import list_client_warnings
+
+Decorator = Callable[[Work], Work]
 
 _KEPT_WITH_SECRET: Final = ("has_short_secret", "previous_secret_hash", "previous_secret_until_ms")
 
@@ -31,14 +33,7 @@ def clients() -> None:
 async def list_clients(context: AdminContext, output: Output) -> None:
     """List all clients."""
     rows = [_describe(client) for client in await context.registry.list_clients()]
-    columns = {
-        "client_id": "CLIENT ID",
-        "client_name": "NAME",
-        "secret": "SECRET",
-        "disabled": "DISABLED",
-        "grant_types": "GRANTS",
-    }
-    output.table(rows, columns, "There are no clients.")
+    output.table(rows, ("client_id", "client_name", "secret", "disabled", "grant_types"), "There are no clients.")
 
 
 @command(clients, "show", examples=("client show shop",))
@@ -46,6 +41,31 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client but its hashes."""
     output.facts(_describe(await _get_client(context, client_id)))
+
+
+def _grant_types(option: str, name: str, text: str) -> Decorator:
+    return click.option(option, name, multiple=True, type=click.Choice(GRANT_TYPES), help=text)
+
+
+def _fields(work: Work) -> Work:
+    """Add the options of all fields that a client can have."""
+    options = (
+        click.option("--name", help="The name that the consent page shows."),
+        click.option("--redirect-uri", "redirect_uris", multiple=True, help="All redirect URIs. May be repeated."),
+        _grant_types(
+            "--grant-type",
+            "grant_types",
+            "All grant types. May be repeated. A new client with a redirect URI has authorization_code and "
+            "refresh_token, others none.",
+        ),
+        click.option("--scope", help='The scope that the client may request, such as "realm:main role:enduser".'),
+        click.option("--default-scope", help="The scope of authorization requests without one."),
+        click.option("--public", is_flag=True, help="A public client has no secret."),
+        click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens."),
+    )
+    for option in reversed(options):
+        work = option(work)
+    return work
 
 
 @command(
@@ -57,82 +77,53 @@ async def show_client(context: AdminContext, output: Output, client_id: str) -> 
     ),
 )
 @click.argument("client_id", metavar="ID")
-@click.option("--name", default="", help="The name that the consent page shows.")
-@click.option("--redirect-uri", "redirect_uris", multiple=True, help="A redirect URI of the client. May be repeated.")
-@click.option(
-    "--grant-type",
-    "grant_types",
-    multiple=True,
-    type=click.Choice(GRANT_TYPES),
-    help="May be repeated. Default: with a redirect URI authorization_code and refresh_token, else none.",
-)
-@click.option("--scope", default="", help='The scope that the client may request, such as "realm:main role:enduser".')
-@click.option("--default-scope", default="", help="The scope of authorization requests without one.")
-@click.option("--public", is_flag=True, help="Register a public client, which has no secret.")
+@_fields
 @click.option("--require-pkce", is_flag=True, help="Refuse authorization requests without PKCE.")
 @click.option("--introspect", is_flag=True, help="Let the client introspect access tokens.")
-@click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens.")
-async def create_client(
-    context: AdminContext,
-    output: Output,
-    client_id: str,
-    redirect_uris: Sequence[str],
-    grant_types: Sequence[str],
-    public: bool,
-    introspect: bool,
-    introspect_all: bool,
-    name: str,
-    **others: Any,
-) -> None:
+async def create_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
     """Register a client.
 
     Unless it is public, a secret is generated, shown once, and stored only as a hash.
     """
-    secret = None if public else _make_secret()
+    secret = None if options["public"] else _make_secret()
+    grants = (AUTHORIZATION_CODE, REFRESH_TOKEN) if options["redirect_uris"] else ()
     client = validate_client(
         client_id=client_id,
         client_secret_hash=hash_generated_secret(secret) if secret else None,
-        client_name=name,
-        redirect_uris=redirect_uris,
-        grant_types=grant_types or ((AUTHORIZATION_CODE, REFRESH_TOKEN) if redirect_uris else ()),
-        introspect="all" if introspect_all else introspect,
-        **others,
+        client_name=options["name"],
+        redirect_uris=options["redirect_uris"],
+        grant_types=options["grant_types"] or grants,
+        scope=options["scope"],
+        default_scope=options["default_scope"],
+        require_pkce=options["require_pkce"],
+        introspect="all" if options["introspect_all"] else options["introspect"],
     )
 
     def show() -> None:
         _show_secret(output, f"The client {client_id} is registered.", client, secret)
 
     await context.editor.create_client(client, on_written=show)
-    _warn(output, client)
+    output.warn(list_client_warnings(client))
 
 
 @command(
     clients,
     "update",
-    asks=True,
     examples=(
         "client update shop --add-redirect-uri https://shop.example/cb2",
         'client update shop --add-scope role:partner --name "Example Shop"',
     ),
 )
 @click.argument("client_id", metavar="ID")
-@click.option("--name", help="The name that the consent page shows.")
-@click.option("--redirect-uri", "redirect_uris", multiple=True, help="Replace all redirect URIs. May be repeated.")
+@_fields
 @click.option("--add-redirect-uri", "added_uris", multiple=True, help="May be repeated.")
 @click.option("--remove-redirect-uri", "removed_uris", multiple=True, help="May be repeated.")
-@click.option(
-    "--grant-type", "grant_types", multiple=True, type=click.Choice(GRANT_TYPES), help="Replace all. May be repeated."
-)
-@click.option("--add-grant-type", "added_grants", multiple=True, type=click.Choice(GRANT_TYPES))
-@click.option("--remove-grant-type", "removed_grants", multiple=True, type=click.Choice(GRANT_TYPES))
-@click.option("--scope", help="Replace the scope that the client may request.")
+@_grant_types("--add-grant-type", "added_grants", "May be repeated.")
+@_grant_types("--remove-grant-type", "removed_grants", "May be repeated.")
 @click.option("--add-scope", "added_scope", multiple=True, help='Such as "role:partner". May be repeated.')
 @click.option("--remove-scope", "removed_scope", multiple=True, help="May be repeated.")
-@click.option("--default-scope", help="The scope of authorization requests without one.")
-@click.option("--public", is_flag=True, help="Make it a public client: remove its secret.")
 @click.option("--require-pkce/--no-require-pkce", default=None, help="Refuse authorization requests without PKCE.")
 @click.option("--introspect/--no-introspect", default=None, help="Let the client introspect access tokens.")
-@click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens.")
 async def update_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
     """Change what is named, and nothing else.
 
@@ -150,10 +141,10 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
     with output.progress(f"Ending the sessions that {client_id} may no longer have"):
         await context.editor.update_client(old, new)
     output.done(f"The client {client_id} is changed.", **_describe(new))
-    _warn(output, new)
+    output.warn(list_client_warnings(new))
 
 
-@command(clients, "disable", asks=True, examples=("client disable shop",))
+@command(clients, "disable", examples=("client disable shop",))
 @click.argument("client_id", metavar="ID")
 async def disable_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Refuse a client like an unknown one, and end all of its sessions.
@@ -176,7 +167,7 @@ async def enable_client(context: AdminContext, output: Output, client_id: str) -
     output.done(f"The client {client_id} is enabled.", client_id=client_id, disabled=False)
 
 
-@command(clients, "rotate-secret", asks=True, examples=("client rotate-secret shop --overlap 24h",))
+@command(clients, "rotate-secret", examples=("client rotate-secret shop --overlap 24h",))
 @click.argument("client_id", metavar="ID")
 @click.option(
     "--overlap",
@@ -208,7 +199,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
     await context.editor.rotate_secret(client_id, secret_hash, until_ms, on_written=show)
 
 
-@command(clients, "delete", asks=True, examples=("client delete shop",))
+@command(clients, "delete", examples=("client delete shop",))
 @click.argument("client_id", metavar="ID")
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
@@ -266,22 +257,17 @@ def _change_list(items: Sequence[str], added: Sequence[str], removed: Sequence[s
     return [item for item in dict.fromkeys((*items, *added)) if item not in removed]
 
 
-def _warn(output: Output, client: Client) -> None:
-    for warning in list_client_warnings(client):
-        output.note(f"warning: {warning}", style="yellow")
-
-
 def _make_secret() -> str:
     """Return 256 random bits as text, as `hash_generated_secret` requires."""
     return secrets.token_urlsafe(32)
 
 
 def _show_secret(output: Output, sentence: str, client: Client, secret: str | None) -> None:
-    shown = {"client_secret": secret} if secret else {}
-    output.done(sentence, **_describe(client), **shown)
-    if secret and not output.as_json:
-        output.line({}, f"client_secret: {secret}")
-        output.note("The secret is shown only once. Redis keeps only its hash.")
+    value, lines = _describe(client), [(f"✓ {sentence}", "green")]
+    if secret:
+        value |= {"client_secret": secret}
+        lines += [(f"client_secret: {secret}", ""), ("It is shown only once. Redis keeps only its hash.", "")]
+    output.show(value, lines)
 
 
 def _describe(client: Client) -> dict[str, Any]:

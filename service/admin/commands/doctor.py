@@ -3,96 +3,140 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
-from service.admin import checks
-from service.admin.checks import Finding, Level
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
 from service.admin.output import Advance, Output
-from service.config.settings import Settings
+from service.config.settings import Settings, unknown_variables
 from service.config.wiring import choose_durability, make_redis_url
 from service.http_client.client import HttpClient
+from service.protocol.client import MIN_SECRET_CHARACTERS, Client
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
 from service.protocol.scope import REALMS
+from service.protocol.uri import is_loopback
 from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
+from service.registry.warnings import list_client_warnings
 from service.store.reports.key_statistics import Statistics
 from service.store.reports.readiness import find_obstacle
 
-_WRONG_CLOCK_MS: Final = 10_000
-_LOOKED_AT_SHARDS: Final = tuple(f"{number:x}00" for number in range(16))
+Level = Literal["good", "note", "warning", "trouble"]
+"""Checked and right; worth knowing; maybe intended; must be fixed."""
+
 _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "good": ("✓", "green"),
     "note": ("·", ""),
     "warning": ("!", "yellow"),
     "trouble": ("✗", "red"),
 }
+_LOOKED_AT_SHARDS: Final = tuple(f"{number:x}00" for number in range(16))
+"""Shards that many masters of a cluster own."""
+
+_LONG_ACCESS_MS: Final = 3_600_000
+_MAX_CODE_MS: Final = 600_000
+_SPECIFIED_GRACE_MS: Final = 300_000
+_MANY_TRACKED_KEYS: Final = 900_000
+_WIDE_PREFIX: Final = {4: 8, 6: 16}
+
+
+class Finding(NamedTuple):
+    level: Level
+    subject: str
+    says: str
 
 
 @command(console, "doctor", examples=("doctor", "doctor --json"))
 async def doctor(context: AdminContext, output: Output) -> None:
     """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
     with output.progress("Looking through all keys") as advance:
-        findings = await _look(context, advance)
-    for finding in findings:
-        mark, style = _MARKS[finding.level]
-        if not output.as_json:
-            output.line({}, f"{mark} {finding.subject}: {finding.says}", style)
-    if output.as_json:
-        output.table([finding._asdict() for finding in findings], {}, "")
+        findings = [finding async for finding in _look(context, advance)]
+    lines = ((f"{_MARKS[found.level][0]} {found.subject}: {found.says}", _MARKS[found.level][1]) for found in findings)
+    output.show([finding._asdict() for finding in findings], lines)
     troubles = sum(finding.level == "trouble" for finding in findings)
     if troubles:
-        number = "1 problem was" if troubles == 1 else f"{troubles} problems were"
         if not output.as_json:
-            output.note(f"{number} found (marked ✗ above).", style="red")
+            output.note(f"{troubles} to fix (marked ✗ above).", "red")
         raise click.exceptions.Exit(1)
 
 
-async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
-    """Return the findings in the order in which problems should be fixed."""
-    findings = [await _look_at_service(context)]
-    sections = ("memory", "persistence", "stats")
-    memory, persistence, statistics = [await context.redis.read_info(section) for section in sections]
-    if not (memory and persistence and statistics):
-        says = "this user may not call INFO, so memory, persistence and tracked keys were not looked at"
-        findings.append(Finding("note", "Redis", says))
-    findings += _or_good(
-        "Redis", "noeviction, append-only file, memory limit", checks.look_at_servers(memory, persistence, statistics)
-    )
-    durability = choose_durability(context.settings)
-    if durability.level != "memory":
-        findings.append(await _look_at_durability(context, durability))
-    findings += [finding async for finding in _look_at_slots(context)]
-    findings.append(await _look_at_clock(context))
-    findings += [finding async for finding in _look_at_keys(context, advance)]
-    findings += _look_at_secret_keys(context.settings)
-    findings += _or_good("settings", "nothing stands out", checks.look_at_settings(context.settings, os.environ))
-    findings += checks.look_at_store_address(make_redis_url(context.settings))
-    now_ms = await context.redis.read_clock_ms()
-    clients = await context.registry.list_clients()
-    findings += _or_good("clients", f"{len(clients)}, nothing stands out", checks.look_at_clients(clients, now_ms))
-    for name, provider in (await context.registry.list_realms()).items():
-        findings += [finding async for finding in _look_at_realm(context, name, provider)]
-    return findings
-
-
-async def _look_at_service(context: AdminContext) -> Finding:
+async def _look(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
+    """Yield the findings in the order in which problems should be fixed."""
+    settings = context.settings
     obstacle = await find_obstacle(context.redis)
-    if obstacle:
-        return Finding("trouble", "Redis", obstacle)
-    return Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
+    yield (
+        Finding("trouble", "Redis", obstacle)
+        if obstacle
+        else Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
+    )
+    memory, persistence, statistics = [
+        await context.redis.read_info(section) for section in ("memory", "persistence", "stats")
+    ]
+    if not (memory and persistence and statistics):
+        yield Finding("note", "Redis", "this user may not call INFO, so memory and persistence were not checked")
+    for finding in _or_good(
+        "Redis", "noeviction, append-only file, memory limit", look_at_servers(memory, persistence, statistics)
+    ):
+        yield finding
+    durability = choose_durability(settings)
+    if durability.level != "memory":
+        yield await _look_at_durability(context, durability)
+    async for finding in _look_at_slots(context):
+        yield finding
+    async for finding in _look_at_keys(context, advance):
+        yield finding
+    for finding in _or_good("settings", "nothing unsafe", _look_at_settings(settings, os.environ)):
+        yield finding
+    clients = await context.registry.list_clients()
+    for finding in _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients)):
+        yield finding
+    for name, provider in (await context.registry.list_realms()).items():
+        async for finding in _look_at_realm(context, name, provider):
+            yield finding
+
+
+def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Sequence[Finding]:
+    """Return the findings, or one of level `good` if there are none."""
+    return list(findings) or [Finding("good", subject, says)]
+
+
+def look_at_servers(
+    memory: Sequence[Mapping[str, object]],
+    persistence: Sequence[Mapping[str, object]],
+    statistics: Sequence[Mapping[str, object]],
+) -> Iterator[Finding]:
+    """Check the sections `memory`, `persistence` and `stats` of INFO, one entry for each master."""
+    for server in memory:
+        policy = server.get("maxmemory_policy")
+        if policy != "noeviction":
+            says = f"maxmemory-policy is {policy}: sessions and marks of revocation may be dropped; expected noeviction"
+            yield Finding("trouble", "Redis", says)
+        if not server.get("maxmemory"):
+            says = "no maxmemory: the kernel may end Redis when memory runs out. Set maxmemory below the free memory"
+            yield Finding("warning", "Redis", says)
+    for server in persistence:
+        if not server.get("aof_enabled"):
+            says = "appendonly is off: a restart loses every session, or brings revoked tokens back"
+            yield Finding("warning", "Redis", says)
+        if server.get("aof_last_write_status", "ok") != "ok":
+            yield Finding("trouble", "Redis", "the append-only file could not be written: look at its disk")
+    for server in statistics:
+        tracked = server.get("tracking_total_keys")
+        if isinstance(tracked, int) and tracked >= _MANY_TRACKED_KEYS:
+            says = (
+                f"it tracks {tracked} keys for caches, and drops some beyond tracking-table-max-keys: raise the limit"
+            )
+            yield Finding("note", "Redis", says)
 
 
 async def _look_at_durability(context: AdminContext, durability: Durability) -> Finding:
-    """Check that changes are confirmed, in some shards, which in a cluster belong to many masters."""
     subject = f"TOKEN_SERVICE_DURABILITY={durability}"
     try:
         for shard in _LOOKED_AT_SHARDS:
@@ -109,30 +153,19 @@ async def _look_at_slots(context: AdminContext) -> AsyncIterator[Finding]:
     nodes = await context.redis.list_slots()
     leaving = {slot for node in nodes for slot in node.leaving}
     forgotten = {slot for node in nodes for slot in node.arriving} - leaving
-    if leaving:
-        says = (
-            f"slots that are moving or half moved: {_join(leaving)}. Changes of their users wait, and are 503 after "
-            "1.8 seconds. If no operator moves slots now, docs/operations/incidents.md says how to end it"
-        )
-        yield Finding("trouble", "Redis Cluster", says)
-    if forgotten:
-        says = (
-            f"slots whose owner has forgotten that they are moving: {_join(forgotten)}. Keys of their users "
-            "may lie on another master, where no logout reaches them. docs/operations/incidents.md says how to end it"
-        )
-        yield Finding("trouble", "Redis Cluster", says)
-
-
-def _join(slots: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(slots)))
-
-
-async def _look_at_clock(context: AdminContext) -> Finding:
-    ahead_ms = await context.redis.read_clock_ms() - round(time.time() * 1000)
-    if abs(ahead_ms) > _WRONG_CLOCK_MS:
-        apart = format_span(abs(ahead_ms))
-        return Finding("note", "clock", f"this machine's and Redis's are {apart} apart; only Redis's counts")
-    return Finding("good", "clock", "this machine's and Redis's agree")
+    for slots, says in (
+        (
+            leaving,
+            "slots that are moving or half moved: {}. Changes of their users wait, and are 503 after 1.8 seconds",
+        ),
+        (
+            forgotten,
+            "slots whose owner has forgotten that they are moving: {}. No logout reaches keys on another master",
+        ),
+    ):
+        if slots:
+            told = says.format(", ".join(map(str, sorted(slots))))
+            yield Finding("trouble", "Redis Cluster", f"{told}. See docs/operations/incidents.md")
 
 
 async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
@@ -141,23 +174,66 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterato
         yield Finding("trouble", "keys", f"without a time to live, which {kind} should have: {', '.join(examples)}")
     if not endless:
         yield Finding("good", "keys", "all that should expire will")
-    registry = context.registry
-    pending = [
-        *await registry.list_pending_scans("pending_sweeps"),
-        *await registry.list_pending_scans("pending_realm_sweeps"),
-        *await registry.list_pending_users(),
-    ]
-    if pending:
-        says = f"{len(pending)} are pending after an interrupted change; a worker or the next change ends them"
-        yield Finding("warning", "ends of sessions", says)
+    if await context.registry.has_pending():
+        says = "an interrupted change left sessions to end; a worker or the next change ends them"
+        yield Finding("warning", "pending revocations", says)
 
 
-def _look_at_secret_keys(settings: Settings) -> Iterator[Finding]:
-    count = len(settings.secret_keys)
-    if count > 1:
-        life = format_span(settings.refresh_token_ttl_ms)
-        says = f"{count} keys. The last one can be removed when the first one has been in use everywhere for {life}"
-        yield Finding("note", "TOKEN_SERVICE_SECRET_KEY", f"{says} (the longest life of a refresh token)")
+def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+    for line in unknown_variables(environment):
+        yield Finding("warning", "environment", line)
+    for name, address in (("BASE_URL", settings.base_url), ("WEB_URL", settings.web_url)):
+        if address.startswith("http:") and not is_loopback(urlsplit(address).hostname or ""):
+            says = f"{address}: passwords and tokens would travel in the clear; expected https"
+            yield Finding("trouble", f"TOKEN_SERVICE_{name}", says)
+    for network in settings.trusted_proxies:
+        if network.prefixlen < _WIDE_PREFIX[network.version]:
+            says = f"{network}: any peer there may claim any address"
+            yield Finding("trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", says)
+    url = make_redis_url(settings)
+    far = [host for host, _ in url.nodes if not is_loopback(host)]
+    if far and not url.tls:
+        yield Finding("warning", "REDIS_URL", f"without TLS to {', '.join(far)}: only for a network of your own")
+    if far and not url.password:
+        yield Finding("trouble", "REDIS_URL", "no password: any program that reaches that Redis can end every session")
+    if settings.log_level == "debug":
+        yield Finding("warning", "LOG_LEVEL", "debug: a line for each lookup")
+    grace_ms, keys = settings.refresh_grace_ms, len(settings.secret_keys)
+    life = format_span(settings.refresh_token_ttl_ms)
+    checks: tuple[tuple[bool, Level, str, str], ...] = (
+        (
+            settings.base_url.startswith("https:") and not settings.trusted_proxies,
+            "warning",
+            "TRUSTED_PROXIES",
+            "no proxy is trusted: behind a proxy all callers would share one address and its limits",
+        ),
+        (settings.has_public_example_seed, "trouble", "SEED_FILE", "the example seed, whose passwords are public"),
+        (settings.access_token_ttl_ms > _LONG_ACCESS_MS, "warning", "ACCESS_TOKEN_TTL", "more than an hour"),
+        (settings.code_ttl_ms > _MAX_CODE_MS, "warning", "CODE_TTL", "more than ten minutes (RFC 6749 §4.1.2)"),
+        (grace_ms > _SPECIFIED_GRACE_MS, "warning", "REFRESH_GRACE", "more than five minutes, which help a thief"),
+        (grace_ms == 0, "warning", "REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
+        (settings.session_max_age_ms is None, "note", "SESSION_MAX_AGE", "none: a session in use never ends"),
+        (
+            keys > 1,
+            "note",
+            "SECRET_KEY",
+            f"{keys} keys. The last one can be removed when the first one has been in use everywhere for {life} "
+            "(the longest life of a refresh token)",
+        ),
+    )
+    for is_so, level, name, says in checks:
+        if is_so:
+            yield Finding(level, f"TOKEN_SERVICE_{name}", says)
+
+
+def _look_at_clients(clients: Sequence[Client]) -> Iterator[Finding]:
+    for client in clients:
+        subject = f"client {client.client_id}"
+        for warning in list_client_warnings(client):
+            yield Finding("warning", subject, warning)
+        if client.has_short_secret:
+            says = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it by client rotate-secret"
+            yield Finding("warning", subject, says)
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:
@@ -170,8 +246,8 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     sealed = provider.sealed_secret
     client_secret = context.keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
     if client_secret is None:
-        question = "is TOKEN_SERVICE_SECRET_KEY here that of the service? If it is, apply the seed file again"
-        yield Finding("trouble", subject, f"none of our keys opens its client secret: {question}")
+        says = "no configured key opens its client secret. If TOKEN_SERVICE_SECRET_KEY is right, apply the seed again"
+        yield Finding("trouble", subject, says)
     http_client = HttpClient()
     conversation = ProviderClient(provider, client_secret, http_client, context.redis.read_clock_ms)
     try:
@@ -183,14 +259,5 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     finally:
         await http_client.close()
     redirect_uri = f"{context.settings.web_url}/authorization/callback"
-    yield Finding(
-        "note",
-        subject,
-        f"the redirect URI to register there for {provider.client_id}: {redirect_uri} (by this console's settings)",
-    )
-
-
-def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Iterable[Finding]:
-    """Return the findings, or one of level `good` if there are none."""
-    found = list(findings)
-    return found or [Finding("good", subject, says)]
+    says = f"the redirect URI to register there for {provider.client_id}: {redirect_uri} (by this console's settings)"
+    yield Finding("note", subject, says)

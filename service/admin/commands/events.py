@@ -12,9 +12,8 @@ import msgspec
 
 from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import Since, format_time, read_since
+from service.admin.formatting import format_time, parse_since_ms
 from service.admin.output import Output
-from service.observability.audit import get_kind
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
@@ -23,27 +22,24 @@ SHOWN_FIRST: Final = 20
 """The number of earlier events that `--follow` prints first, if no option selects them."""
 
 
-@command(
-    console, "events", examples=("events --since 24h", "events --user carol@example.com --limit 20", "events --follow")
-)
+@command(console, "events", examples=("events --since 24h", "events --user carol@example.com", "events --follow"))
 @click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option("--user", "username", metavar="NAME", help="Only events about this user.")
 @click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
 @click.option(
     "--since",
-    type=Parsed("time", read_since),
+    type=Parsed("time", parse_since_ms),
+    default=0,
     metavar="TIME",
     help="Only events since this time (ISO 8601), or since so long ago, such as 90m or 24h.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the last N of the events.")
 async def events(
     context: AdminContext,
     output: Output,
     follow: bool,
     username: str | None,
     client_id: str | None,
-    since: Since | None,
-    limit: int | None,
+    since: int,
 ) -> None:
     """Print security events, oldest first.
 
@@ -53,12 +49,11 @@ async def events(
     """
     stream = context.events
     wanted = {"username": username, "client_id": client_id}
-    since_ms = 0 if since is None else since.get_ms(await context.redis.read_clock_ms())
-    if limit is None and follow and not any((username, client_id, since)):
-        limit = SHOWN_FIRST
+    since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
     latest = await stream.read_latest(2 * MAX_EVENTS)
     found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
-    _print(output, found[-limit:] if limit else found)
+    is_cut = follow and not any((username, client_id, since))
+    _print(output, found[-SHOWN_FIRST:] if is_cut else found)
     if not (found or follow):
         output.note("There are no such events.")
     if follow:
@@ -75,7 +70,7 @@ async def _follow(stream: EventStream, output: Output, after: Position, wanted: 
             news = await stream.read(after=after)
         except StoreUnavailable as outage:
             if not is_away:
-                output.note(f"the store does not answer, waiting for it: {outage}", style="yellow")
+                output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
             is_away = True
             continue
         if is_away:
@@ -93,7 +88,7 @@ def _select(entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> li
 
 def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
     for event in events:
-        output.line(event, _word(event), _choose_style(event["event"]))
+        output.show(event, [(_word(event), "yellow" if get_kind(event["event"]).level >= 30 else "")])
 
 
 def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
@@ -104,7 +99,3 @@ def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
 def _word(event: dict[str, Any]) -> str:
     said = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "id", "event"))
     return f"{event['at']}  {event['event']}  {said}"
-
-
-def _choose_style(name: str) -> str:
-    return "yellow" if get_kind(name).level >= 30 else ""

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from service.admin.command import console, format_examples, make_common_options, name_file, read_lines, read_secret
+from service.admin.command import COMMON_OPTIONS, console, format_examples
 from service.admin.context import explaining
+from service.admin.input import name_file, read_lines, read_secret
 from service.admin.output import Output, WrongInput
 from service.crypto.password_hashing import hash_password
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
@@ -35,10 +36,10 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
                 advance(len(hashes), len(secrets))
         _warn_of_short(output, secrets)
         for hashed in hashes:  # after the progress bar has ended, which would share a line with a hash
-            output.line({"hash": hashed}, hashed)
+            output.show({"hash": hashed}, [(hashed, "")])
 
 
-hash_secret.params += make_common_options(asks=False)
+hash_secret.params += COMMON_OPTIONS
 
 
 def _warn_of_short(output: Output, secrets: list[str]) -> None:
@@ -46,8 +47,7 @@ def _warn_of_short(output: Output, secrets: list[str]) -> None:
     short = sum(map(is_short_secret, secrets))
     if short:
         whose = f"{short} of {len(secrets)} have" if len(secrets) > 1 else "it has"
-        says = f"warning: {whose} fewer than {MIN_SECRET_CHARACTERS} characters, too few for the secret of a client"
-        output.note(f"{says}. For passwords see TOKEN_SERVICE_PASSWORD_MIN_LENGTH", style="yellow")
+        output.warn([f"{whose} fewer than {MIN_SECRET_CHARACTERS} characters, too few for the secret of a client"])
 
 
 def _check(secrets: list[str], file: str | None) -> None:

@@ -24,8 +24,7 @@ async def list_realms(context: AdminContext, output: Output) -> None:
     """List the realms: main, and those of identity providers."""
     providers = await context.registry.list_realms()
     rows = [_describe_main(), *(_describe(name, provider) for name, provider in providers.items())]
-    columns = {"realm": "REALM", "name": "NAME", "issuer": "ISSUER", "default_roles": "DEFAULT ROLES"}
-    output.table(rows, columns, "")
+    output.table(rows, ("realm", "name", "issuer", "default_roles"), "")
 
 
 @command(realms, "show", examples=("realm show cep",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import click
@@ -20,7 +21,6 @@ MAX_COUNTED: Final = 10_000
 @command(
     console,
     "revoke-all",
-    asks=True,
     examples=(
         "revoke-all --user carol@example.com",
         "revoke-all --client shop",
@@ -80,7 +80,7 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Looking through all sessions"):
         ended = await context.session_scan.end_sessions(
-            [client_id], lambda _: False, after_batch=_nothing, reason="console"
+            [client_id], lambda _: False, after_batch=lambda: asyncio.sleep(0), reason="console"
         )
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
     output.done(f"All sessions with {client_id} have ended, codes included: {ended}.", client_id=client_id, ended=ended)
@@ -112,7 +112,3 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
         issued_before = format_time(before_ms)
         context.record("revoke_all_by_console", reason="issued_before", issued_before=issued_before, count=users)
     output.done(f"All sessions{before} of all users have ended. Users who had any: {users}.", users=users)
-
-
-async def _nothing() -> None:
-    """Do nothing after a batch. There is no lock to renew."""

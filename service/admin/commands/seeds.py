@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.output import CommandRefused, Output
+from service.admin.output import CommandRefused, Line, Output
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
 from service.registry.seed_file.read import load_seed
@@ -28,7 +29,7 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 }
 
 
-@command(console, "seed", asks=True, examples=("seed registry.yaml --dry-run", "seed registry.yaml --prune"))
+@command(console, "seed", examples=("seed registry.yaml --dry-run", "seed registry.yaml --prune"))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--prune", is_flag=True, help="Remove what a seed once brought and this file no longer has.")
 @click.option("--force", is_flag=True, help="Also over what was changed at the console.")
@@ -46,7 +47,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
             "If the other one is gone for good, --force applies every entry, over changes of the console too"
         )
     if dry_run or prune or force or sys.stdin.isatty():
-        with output.progress("Holding the file against what is there"):
+        with output.progress("Comparing the file with the records"):
             difference = await seeding.compare(parsed, prune=prune, force=force, most_changes=_MAX_SHOWN)
         if dry_run:
             _show_difference(output, difference)
@@ -56,8 +57,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
         outcome = await seeding.apply(
             parsed, prune=prune, force=force, on_progress=advance, on_wait=context.on_wait, actor=context.actor
         )
-    for warning in outcome.warnings:
-        output.note(f"warning: {warning}", style="yellow")
+    output.warn(outcome.warnings)
     output.done(_sum_up(outcome), **_counts(outcome))
 
 
@@ -80,26 +80,25 @@ def _ask(output: Output, difference: Outcome) -> None:
 
 
 def _show_difference(output: Output, difference: Outcome) -> None:
+    staying = {"clients": difference.staying_clients, "users": difference.staying_users}
+    changes = {"changes": difference.first, "unnamed": difference.unnamed, "staying": staying}
+    output.show(_counts(difference) | changes, _list_lines(difference))
     if output.as_json:
-        staying = {"clients": difference.staying_clients, "users": difference.staying_users}
-        changes = {"changes": difference.first, "unnamed": difference.unnamed, "staying": staying}
-        output.facts(_counts(difference) | changes)
         return
+    if any(staying.values()):
+        output.note("No seed brought {clients} clients and {users} users. Pruning leaves them.".format(**staying))
+    output.warn(difference.warnings)
+
+
+def _list_lines(difference: Outcome) -> Iterator[Line]:
     for change in difference.first:
-        _, style = _MARKS[change.act]
-        output.line({}, _word(change), style)
+        colour = _MARKS[change.act][1]
+        yield _word(change), colour
         for field in change.fields:
-            output.line({}, f"    {field}", style)
+            yield f"    {field}", colour
     if difference.unnamed:
-        output.note(f"… and {difference.unnamed} more")
-    if difference.staying_clients or difference.staying_users:
-        output.note(
-            f"No seed brought these, and pruning leaves them: clients {difference.staying_clients}, "
-            f"users {difference.staying_users}."
-        )
-    for warning in difference.warnings:
-        output.note(f"warning: {warning}", style="yellow")
-    output.done(f"{_sum_up(difference)} Nothing was changed.")
+        yield f"… and {difference.unnamed} more", ""
+    yield f"{_sum_up(difference)} Nothing was changed.", "green"
 
 
 def _word(change: Change) -> str:

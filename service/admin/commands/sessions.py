@@ -15,13 +15,7 @@ from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity
 
 MAX_SESSIONS: Final = 500
-SESSION_COLUMNS: Final = {
-    "id": "SESSION",
-    "client_id": "CLIENT",
-    "scope": "SCOPE",
-    "since": "SINCE",
-    "last_used": "LAST USED",
-}
+SESSION_COLUMNS: Final = ("id", "client_id", "scope", "since", "last_used")
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -62,7 +56,6 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
 @command(
     sessions,
     "end",
-    asks=True,
     examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
     context_settings={"ignore_unknown_options": True},  # an ID may begin with "-"
 )
@@ -73,7 +66,7 @@ async def end_session(context: AdminContext, output: Output, session_id: str) ->
     The ID is shown by `session list` and `user show`, and stands as `family` in security events.
     """
     if _ID.fullmatch(session_id) is None:
-        raise WrongInput(f"{session_id}: expected the 22 characters that `session list` shows as SESSION")
+        raise WrongInput(f"{session_id}: expected the 22 characters that `session list` shows as ID")
     found = await context.families.find_shard(session_id)
     if found is None:
         raise CommandRefused(f"there is no session {session_id}: it has ended, or never began")

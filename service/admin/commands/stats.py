@@ -7,7 +7,7 @@ from typing import Any, Final
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_bytes
-from service.admin.output import Output
+from service.admin.output import Output, list_facts
 from service.store.reports.key_statistics import Statistics
 
 _OF_SESSIONS: Final = ("family", "access", "index")
@@ -36,11 +36,9 @@ async def stats(context: AdminContext, output: Output) -> None:
         "clients": counts.keys.get("client", 0),
         "bytes_per_session": round(taken / sessions) if sessions else None,
         "keys": sum(counts.keys.values()),
-        "used_memory": sum(server["used_memory"] for server in memory) if memory else None,
-        "memory_limit": sum(server["maxmemory"] for server in memory) if memory else None,
+        "used_memory": sum(server["used_memory"] for server in memory) or None,
+        "memory_limit": sum(server["maxmemory"] for server in memory) or None,
         "masters": len(memory) or None,
     }
-    if not output.as_json and memory:
-        limit = format_bytes(facts["memory_limit"]) if facts["memory_limit"] else "none"
-        facts |= {"used_memory": format_bytes(facts["used_memory"]), "memory_limit": limit}
-    output.facts(facts)
+    sizes = {name: format_bytes(facts[name]) for name in ("used_memory", "memory_limit") if facts[name]}
+    output.show(facts, list_facts(facts | sizes))

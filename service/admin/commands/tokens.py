@@ -6,17 +6,18 @@ from typing import Any, Final
 
 import click
 
-from service.admin.command import command, console, read_secret
+from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span, format_time, format_when
+from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output
+from service.protocol.bearer import AccessGrant
 from service.protocol.token_form import parse_access_token, parse_authorization_code
 from service.store.families import EndReason
-from service.store.records import TombstoneRecord
+from service.store.records import CodeRecord, FamilyRecord, TombstoneRecord
 from service.store.reports.token_inspection import (
     EndedFamily,
     ExchangedCode,
-    Generation,
     InspectedAccessToken,
     InspectedCode,
     InspectedRefreshToken,
@@ -70,7 +71,7 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
     output.facts(facts)
 
 
-@command(tokens, "revoke", asks=True, examples=("token revoke < token.txt",))
+@command(tokens, "revoke", examples=("token revoke < token.txt",))
 @click.argument("token", required=False)
 async def revoke_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Revoke an access token, or the session of a refresh token.
@@ -104,52 +105,60 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
 
 
 def _explain_access_token(found: InspectedAccessToken) -> dict[str, Any]:
-    if found.grant is None:
-        explanation = "Not live: it expired, was revoked, ended with its session, or was never issued."
-        return {"token": "access_token", "live": False, "explanation": explanation}
     grant = found.grant
+    if grant is None:
+        return _facts("access_token", "Not live: it expired, was revoked, ended with its session, or was never issued.")
+    lives = format_span(max(0, grant.expires_at_ms - found.now_ms))
     return {
-        "token": "access_token",
-        "live": True,
-        "explanation": f"Live for another {format_span(max(0, grant.expires_at_ms - found.now_ms))}.",
-        "client_id": grant.client_id,
-        "username": grant.username,
-        "subject": grant.subject,
+        **_facts("access_token", f"Live for another {lives}.", live=True),
+        **_name(grant),
         "scope": grant.scope,
         "issued": format_time(grant.issued_at_ms),
         "expires": format_time(grant.expires_at_ms),
-    } | _describe_family(found.family, found.now_ms, grant.family_digest)
+        **_describe_family(found.family, grant.family_digest),
+    }
 
 
 def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[str, Any]:
-    family, generation = found.family, found.generation
-    is_live = isinstance(family, KnownFamily) and family.state == "live"
-    head = f"generation {family.record.head}" if family else ""
-    explanation = _explain_generation(generation, number, head, found.now_ms) if generation else ""
-    if isinstance(family, KnownFamily) and not is_live:
-        explanation = _explain_state(family, found.now_ms)
-    elif family is None:
+    family, is_live = found.family, False
+    if family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
     elif isinstance(family, EndedFamily):
         explanation = _explain_ending(family.record, found.now_ms)
-    return {
-        "token": "refresh_token",
-        "live": bool(is_live and generation and generation.standing in ("head", "ahead")),
-        "explanation": explanation,
-        "generation": number,
-        "spent": _time_or_none(generation.spent_at_ms if generation else None),
-        "grace_ends": _time_or_none(generation.grace_ends_at_ms if generation else None),
-    } | _describe_family(family, found.now_ms, None)
+    elif family.state == "revoked" and family.marked_at_ms is not None:
+        explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, found.now_ms)}."
+    elif family.state != "live":
+        explanation = f"Its session expired at {format_when(family.record.expires_ms, found.now_ms)}."
+    else:
+        is_live = number >= family.record.head
+        explanation = _explain_generation(number, family.record.head)
+    facts = _facts("refresh_token", explanation, live=is_live) | {"generation": number}
+    return facts | _describe_family(family, None)
+
+
+def _explain_generation(number: int, head: int) -> str:
+    if number < head:
+        return f"It was used: generation {head} is the newest refresh token of its session."
+    if number > head:
+        return f"Newer than Redis knows (generation {head}), as after a failover that lost writes: it will be accepted."
+    return f"Live: generation {number} is the newest refresh token of its session."
+
+
+def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
+    """Return a sentence that says who ended the session, when and why."""
+    how = _ENDINGS[record.reason]  # type: ignore[index]
+    if record.presented is not None:
+        how = f"by a replay of generation {record.presented} while generation {record.head} was the newest"
+    return f"Its session was ended {how}, at {format_when(record.ended_ms, now_ms)}."
 
 
 def _explain_code(found: InspectedCode) -> dict[str, Any]:
     code = found.code
     if code is None:
-        explanation = "Not known: it expired, was revoked, was exchanged long ago, or was never issued."
-        return {"token": "authorization_code", "live": False, "explanation": explanation}
+        return _facts("authorization_code", "Not known: it expired, was revoked, or was exchanged long ago.")
     if isinstance(code, ExchangedCode):
-        facts = {"token": "authorization_code", "live": False, "explanation": "It was exchanged for a session."}
-        return facts | {"client_id": code.client_id} | _describe_family(code.family, found.now_ms, code.family_digest)
+        facts = _facts("authorization_code", "It was exchanged for a session.") | {"client_id": code.client_id}
+        return facts | _describe_family(code.family, code.family_digest)
     record = code.record
     words = {
         "live": f"Live: it can be exchanged for another {format_span(max(0, record.expires_ms - found.now_ms))}.",
@@ -157,48 +166,23 @@ def _explain_code(found: InspectedCode) -> dict[str, Any]:
         "over": "It expired before it was exchanged.",
     }
     return {
-        "token": "authorization_code",
-        "live": code.state == "live",
-        "explanation": words[code.state],
-        "client_id": record.client_id,
-        "username": record.username,
-        "subject": record.subject,
+        **_facts("authorization_code", words[code.state], live=code.state == "live"),
+        **_name(record),
         "scope": record.scope,
         "issued": format_time(record.created_ms),
         "expires": format_time(record.expires_ms),
     }
 
 
-def _explain_generation(generation: Generation, number: int, head: str, now_ms: int) -> str:
-    spent = f"It was spent {format_when(generation.spent_at_ms, now_ms)}" if generation.spent_at_ms else "It is spent"
-    grace = format_span(max(0, (generation.grace_ends_at_ms or now_ms) - now_ms))
-    return {
-        "head": f"Live: generation {number} is the newest refresh token of its session.",
-        "spent": f"{spent}; for another {grace} it is still answered with {head}.",
-        "spent_long_ago": f"{spent}, and its grace is over: its use ends the session (now {head}).",
-        "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be accepted.",
-    }[generation.standing]
+def _facts(kind: str, explanation: str, *, live: bool = False) -> dict[str, Any]:
+    return {"token": kind, "live": live, "explanation": explanation}
 
 
-def _explain_state(family: KnownFamily, now_ms: int) -> str:
-    if family.state == "revoked" and family.marked_at_ms is not None:
-        return f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
-    return f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."
+def _name(record: AccessGrant | FamilyRecord | TombstoneRecord | CodeRecord) -> dict[str, str]:
+    return {name: getattr(record, name) for name in ("client_id", "username", "subject")}
 
 
-def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
-    """Return a sentence that says who ended the session, when and why."""
-    how = _ENDINGS[record.reason]  # type: ignore[index]
-    if record.presented is not None:
-        spent = ""
-        if record.spent_ms is not None:
-            before = format_span(max(0, record.ended_ms - record.spent_ms))
-            spent = f", which had been spent {before} before,"
-        how = f"by a replay of generation {record.presented}{spent} while generation {record.head} was the head"
-    return f"Its session was ended {how}, at {format_when(record.ended_ms, now_ms)}."
-
-
-def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, digest: str | None) -> dict[str, Any]:
+def _describe_family(family: KnownFamily | EndedFamily | None, digest: str | None) -> dict[str, Any]:
     if family is None:
         return {"family": digest} if digest else {}
     record = family.record
@@ -206,9 +190,7 @@ def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, dige
         "family": family.digest,
         "family_live": isinstance(family, KnownFamily) and family.state == "live",
         "head_generation": record.head,
-        "client_id": record.client_id,
-        "username": record.username,
-        "subject": record.subject,
+        **_name(record),
         "family_scope": record.scope,
         "family_since": format_time(record.created_ms),
     }
@@ -222,7 +204,3 @@ def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, dige
         "family_expires": format_time(family.record.expires_ms),
         "live_access_tokens": family.access_tokens,
     }
-
-
-def _time_or_none(ms: int | None) -> str | None:
-    return None if ms is None else format_time(ms)

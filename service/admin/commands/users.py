@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
-from service.admin.command import Work, command, console, read_secret
+from service.admin.command import Work, command, console
 from service.admin.commands.sessions import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
-from service.admin.output import CommandRefused, Output, WrongInput
+from service.admin.input import read_secret
+from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
 from service.admin.validation import validate_user
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User, identify_for_throttle
@@ -25,35 +26,24 @@ def users() -> None:
     """Manage people, and the devices that log in like them."""
 
 
-def _realm() -> Callable[[Work], Work]:
-    return click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
+_realm = click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
+_password_file = click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
 
 def _username_and_realm(work: Work) -> Work:
-    return click.argument("username", metavar="NAME")(_realm()(work))
+    return click.argument("username", metavar="NAME")(_realm(work))
 
 
-def _password_file() -> Callable[[Work], Work]:
-    return click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
-
-
-@command(users, "list", examples=("user list", "user list --realm cep --json", "user list --match carol"))
-@_realm()
-@click.option("--match", default="", metavar="TEXT", help="Only users whose name or user name contains this text.")
-async def list_users(context: AdminContext, output: Output, realm: str, match: str) -> None:
+@command(users, "list", examples=("user list", "user list --realm cep --json"))
+@_realm
+async def list_users(context: AdminContext, output: Output, realm: str) -> None:
     """List the users of a realm that have a record here.
 
     A user of an identity provider needs none.
     """
     await context.check_realm(realm)
-    wanted = match.lower()
-    rows = [
-        describe_user(user)
-        for user in await context.registry.list_users(realm)
-        if wanted in user.username.lower() or wanted in user.name.lower()
-    ]
-    columns = {"username": "USER", "name": "NAME", "roles": "ROLES", "disabled": "DISABLED"}
-    output.table(rows, columns, f"No user of realm {realm} has a record here.")
+    rows = [_describe(user) for user in await context.registry.list_users(realm)]
+    output.table(rows, ("username", "name", "roles", "disabled"), f"No user of realm {realm} has a record here.")
 
 
 @command(users, "show", examples=("user show carol@example.com",))
@@ -66,22 +56,17 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     sessions, is_cut = await list_sessions(context, identity)
     if user is None and not sessions:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
-    described = {"has_record": user is not None} | describe_user(user or User(realm=realm, username=username))
-    described |= {"subject": identity.subject, "list_truncated": is_cut}
-    if output.as_json:
-        output.facts(described | {"sessions": sessions})
-        return
-    output.facts({name: value for name, value in described.items() if name != "list_truncated"})
-    if is_cut:
-        output.note("The user has more sessions than are listed.")
-    output.table(sessions, SESSION_COLUMNS, "No sessions.")
+    facts = {"has_record": user is not None} | _describe(user or User(realm=realm, username=username))
+    facts |= {"subject": identity.subject, "list_truncated": is_cut}
+    lines = [*list_facts(facts), *list_table(sessions, SESSION_COLUMNS)]
+    output.show(facts | {"sessions": sessions}, lines)
 
 
 @command(users, "create", examples=("user create carol@example.com --role enduser --name Carol",))
 @_username_and_realm
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
 @click.option("--name", default="", help="What people call them.")
-@_password_file()
+@_password_file
 async def create_user(
     context: AdminContext,
     output: Output,
@@ -111,14 +96,13 @@ async def create_user(
     password_hash = None if password is None else await asyncio.to_thread(keep_or_hash, password, None)
     user = make_user(entry, None, password_hash)
     await context.editor.create_user(user)
-    output.done(f"Created the user {username} in realm {realm}.", **describe_user(user))
-    _warn(output, user)
+    output.done(f"Created the user {username} in realm {realm}.", **_describe(user))
+    output.warn(list_user_warnings(user))
 
 
 @command(
     users,
     "update",
-    asks=True,
     examples=(
         "user update carol@example.com --add-role partner",
         'user update carol@example.com --name "Carol Example"',
@@ -155,18 +139,17 @@ async def update_user(
         lost = ", ".join(sorted(set(old.roles) - set(roles)))
         output.ask(f"Take {lost} from {username} of realm {realm}, and end all of their sessions?")
     await context.editor.update_user(old, new)
-    output.done(f"The user {username} is changed.", **describe_user(new))
-    _warn(output, new)
+    output.done(f"The user {username} is changed.", **_describe(new))
+    output.warn(list_user_warnings(new))
 
 
 @command(
     users,
     "set-password",
-    asks=True,
     examples=("user set-password carol@example.com", "user set-password carol@example.com --password-file p.txt --yes"),
 )
 @_username_and_realm
-@_password_file()
+@_password_file
 @click.option("--keep-sessions", is_flag=True, help="Do not end the user's sessions.")
 async def set_password(
     context: AdminContext, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
@@ -195,7 +178,7 @@ async def set_password(
     )
 
 
-@command(users, "disable", asks=True, examples=("user disable carol@example.com",))
+@command(users, "disable", examples=("user disable carol@example.com",))
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Prevent a user from logging in, and end all of their sessions."""
@@ -230,10 +213,10 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
     output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
     if user is not None and user.disabled:
-        output.note(f"The user {username} is disabled, and cannot log in until `user enable`.", style="yellow")
+        output.note(f"The user {username} is disabled, and cannot log in until `user enable`.", "yellow")
 
 
-@command(users, "delete", asks=True, examples=("user delete carol@example.com",))
+@command(users, "delete", examples=("user delete carol@example.com",))
 @_username_and_realm
 async def delete_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Delete a user and end all of their sessions.
@@ -252,12 +235,7 @@ def _read_password(prompt: str, file: str | None) -> str:
     return read_secret(prompt, file, what="password", twice=True)
 
 
-def _warn(output: Output, user: User) -> None:
-    for warning in list_user_warnings(user):
-        output.note(f"warning: {warning}", style="yellow")
-
-
-def describe_user(user: User) -> dict[str, Any]:
+def _describe(user: User) -> dict[str, Any]:
     """Return the fields of a user without the password hash."""
     shown = {field: getattr(user, field) for field in ("username", "realm", "name", "roles", "disabled")}
     return shown | {"has_password": user.password_hash is not None}

@@ -21,10 +21,9 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from service.crypto.generated_secrets import GENERATED_SECRET_PREFIX, hash_generated_secret
+from service.crypto.client_secrets import GENERATED_SECRET_PREFIX, VerifiedSecretCache, hash_generated_secret
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import verify_password
-from service.crypto.secret_cache import VerifiedSecretCache
 from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
 from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable

@@ -1,16 +1,24 @@
-"""A cache of client secrets that were verified.
+"""Client secrets: fast hashes of those that the service made, and a cache of those that were verified.
 
-Clauses: RFC 6749 §2.3.1
+Clauses: RFC 6749 §2.3.1, §10.10, RFC 6819 §5.1.4.1.3
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
-from collections import OrderedDict
 from typing import Final
 
+from service.protocol.token_form import encode
+
+GENERATED_SECRET_PREFIX: Final = "sha256:"
 _MAX_SECRETS: Final = 1024
+
+
+def hash_generated_secret(secret: str) -> str:
+    """Return the hash of a secret of 256 random bits. Such a secret cannot be guessed, so a fast digest is enough."""
+    return GENERATED_SECRET_PREFIX + encode(hashlib.sha256(secret.encode()).digest())
 
 
 class VerifiedSecretCache:
@@ -22,13 +30,12 @@ class VerifiedSecretCache:
 
     def __init__(self) -> None:
         self._key = hmac.new(secrets.token_bytes(32), digestmod="sha256")
-        self._digests: OrderedDict[str, bytes] = OrderedDict()
+        self._digests: dict[str, bytes] = {}
 
     def remember(self, client_secret: str, stored_hash: str) -> None:
+        if len(self._digests) >= _MAX_SECRETS:
+            self._digests.clear()
         self._digests[stored_hash] = self._digest(client_secret, stored_hash)
-        self._digests.move_to_end(stored_hash)
-        if len(self._digests) > _MAX_SECRETS:
-            self._digests.popitem(last=False)
 
     def contains(self, client_secret: str, stored_hash: str) -> bool:
         remembered = self._digests.get(stored_hash, b"")

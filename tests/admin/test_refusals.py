@@ -1,0 +1,131 @@
+"""Commands that cannot be carried out: one line that says why, the exit status, and no change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+
+from tests.admin.conftest import Admin
+from tests.support.clients_and_users import ALICE, BOB
+
+NEW_CLIENT, NEW_USER = ("client", "create", "x"), ("user", "create", "eve@example.com")
+UPDATE_CLIENT, UPDATE_USER = ("client", "update", "web-shop"), ("user", "update", ALICE.username)
+REFUSED = [
+    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "--scope: unknown item 'role:king'"),
+    ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "--redirect-uri: expected an absolute"),
+    ((*NEW_CLIENT, "--public", "--introspect"), 2, "--introspect: only a client with a secret may introspect"),
+    ((*NEW_CLIENT, "--grant-type", "implicit"), 2, "'implicit' is not one of"),
+    (("client", "create", "web-shop"), 1, "the client web-shop already exists"),
+    (("client", "create"), 2, "Missing argument 'ID'"),
+    (("client", "shred", "web-shop"), 2, "No such command 'shred'"),
+    (("client", "show", "nobody"), 1, "there is no client nobody"),
+    (("client", "delete", "nobody"), 1, "there is no client nobody"),
+    (("client", "delete", "web-shop"), 1, "On redis://"),
+    (("client", "disable", "web-shop"), 1, "no answer to the question; nothing was changed"),
+    (("client", "rotate-secret", "phone-app"), 1, "the client phone-app is public: it has no secret"),
+    (("client", "rotate-secret", "web-shop"), 1, "so that the old one fails at once?"),
+    (("client", "rotate-secret", "web-shop", "--overlap", "0"), 1, "so that the old one fails at once?"),
+    (("client", "rotate-secret", "web-shop", "--overlap", "soon"), 2, "'soon': expected seconds, or a number with s,"),
+    (UPDATE_CLIENT, 1, "nothing was changed: no option names anything new"),
+    ((*UPDATE_CLIENT, "--name", "Web Shop"), 1, "nothing was changed: no option names anything new"),
+    ((*UPDATE_CLIENT, "--remove-scope", "role:admin"), 2, "role:admin: cannot be removed, because the client does not"),
+    ((*UPDATE_CLIENT, "--remove-scope", "role:enduser", "--default-scope", ""), 1, "and end the sessions that rest on"),
+    ((*UPDATE_CLIENT, "--public"), 1, "Sessions that it began with the secret cannot be refreshed"),
+    ((*NEW_USER, "--password-file", "/nowhere"), 2, "/nowhere cannot be read: No such file or directory"),
+    ((*NEW_USER, "--role", "king"), 2, "'king' is not one of"),
+    ((*NEW_USER, "--realm", "cep"), 1, "there is no realm cep"),
+    (("user", "create", "Alice@Example.com"), 1, "already exists in realm main"),
+    (("user", "create", "x\ny"), 2, "NAME: expected 1 to 255 characters in one line"),
+    (("user", "create", "x\x9b31m"), 2, "expected text without control characters"),
+    (("user", "create", "x\udc9b"), 2, "NAME: expected 1 to 255 characters in one line"),
+    (UPDATE_USER, 1, "nothing was changed: no option names anything new"),
+    ((*UPDATE_USER, "--remove-role", "admin"), 2, "does not have the role admin"),
+    ((*UPDATE_USER, "--remove-role", "enduser"), 1, "Take enduser from alice@example.com of realm main"),
+    (("user", "set-password", "x", "--realm", "cep"), 1, "the realm cep checks passwords itself"),
+    *((("user", verb, "nobody"), 1, "there is no user nobody") for verb in ("show", "update", "disable", "delete")),
+    *((("user", verb, "nobody"), 1, "there is no user nobody") for verb in ("enable", "unlock", "set-password")),
+    (("user", "delete", BOB.username), 1, "no answer to the question; nothing was changed"),
+    (("user", "list", "--realm", "nowhere"), 1, "there is no realm nowhere"),
+    (("realm", "show", "nowhere"), 1, "there is no realm nowhere"),
+    (("session", "list", "--user", "nobody"), 1, "there is no user nobody in realm main"),
+    (("session", "end", "short"), 2, "short: expected the 22 characters that `session list` shows"),
+    (("session", "end", "-" + "A" * 21), 1, "there is no session -AAAAAAAAAAAAAAAAAAAAA: it has ended, or never"),
+    (("token", "inspect", "garbage"), 1, "not a token of this service"),
+    (("token", "inspect", "tsrt1_000" + "A" * 52), 1, "not a token of this service"),
+    (("token", "revoke", "tsrt1_000" + "A" * 52), 1, "neither an access token nor a refresh token"),
+    (("revoke-all",), 2, "expected exactly one of --user, --client, --issued-before and --everything"),
+    (("revoke-all", "--everything", "--client", "phone-app"), 2, "expected exactly one of"),
+    (("revoke-all", "--everything", "--realm", "main"), 2, "--realm requires --user"),
+    (("revoke-all", "--everything"), 1, "no answer to the question; nothing was changed"),
+    (("revoke-all", "--user", "nobody"), 1, "there is no user nobody in realm main"),
+    (("revoke-all", "--client", "nobody"), 1, "there is no client nobody"),
+    (("revoke-all", "--issued-before", "yesterday"), 2, "'yesterday': expected a time by ISO 8601"),
+    (("revoke-all", "--issued-before", "2999-01-01"), 2, "expected a time that has passed"),
+    (("revoke-all", "--issued-before", "1970-01-01T00:00:00.001Z", "--yes"), 2, "in this century"),
+    (("events", "--since", "yesterday"), 2, "or a span such as 90m or 24h"),
+    (("seed", "/nowhere"), 2, "/nowhere"),
+    (("hash-secret", "--file", "/nowhere"), 2, "/nowhere cannot be read"),
+    (("nonsense",), 2, "No such command 'nonsense'"),
+]
+BAD_LINES = [
+    (NEW_USER, "", "stdin: expected one line with the password"),
+    (NEW_USER, "one\ntwo\n", "stdin: expected one line with the password"),
+    (NEW_USER, "seven77\n", "password: expected 8 to 1024 characters in one line"),
+    (("user", "set-password", BOB.username), "seven77\n", "password: expected 8 to 1024 characters in one line"),
+    (("hash-secret", "--file", "-"), "", "stdin: expected one secret a line, and no empty lines"),
+    (("hash-secret", "--file", "-"), "a\n\nb\n", "stdin: expected one secret a line, and no empty lines"),
+    (("hash-secret", "--file", "-"), "a\n" + "b" * 1025, "stdin, line 2: expected 1 to 1024 characters in one line"),
+]
+
+
+async def refuse(admin: Admin, store: redis.Redis, *words: str, typed: str | None = None) -> tuple[int, str]:
+    """Return the exit status and stderr of a command, which must print nothing else and change nothing."""
+    before = {key: store.dump(key) for key in store.scan_iter()}
+    refused = await admin(*words, typed=typed)
+    assert refused.output == ""
+    assert "Traceback" not in refused.aside
+    assert {key: store.dump(key) for key in store.scan_iter()} == before
+    return refused.status, refused.aside
+
+
+@pytest.mark.parametrize(("words", "status", "message"), REFUSED)
+async def test_a_refused_command_says_why_and_changes_nothing(
+    admin: Admin, store: redis.Redis, words: tuple[str, ...], status: int, message: str
+) -> None:
+    refused_with, told = await refuse(admin, store, *words)
+
+    assert (refused_with, message in told) == (status, True), told
+    as_json = json.loads((await refuse(admin, store, *words, "--json"))[1].splitlines()[-1])
+    assert as_json["status"] == status
+    assert message in as_json["error"] or message == "On redis://"
+
+
+@pytest.mark.parametrize(("words", "typed", "message"), BAD_LINES)
+async def test_a_bad_line_of_input_changes_nothing(
+    admin: Admin, store: redis.Redis, words: tuple[str, ...], typed: str, message: str
+) -> None:
+    status, told = await refuse(admin, store, *words, typed=typed)
+
+    assert (status, message in told) == (2, True), told
+
+
+async def test_every_mistake_of_a_client_is_told_at_once(admin: Admin, store: redis.Redis) -> None:
+    options = ("--redirect-uri", "shop/callback", "--scope", "realm:main role:king", "--introspect", "--public")
+
+    status, told = await refuse(admin, store, "client", "create", "shop", *options)
+
+    places = {line.removeprefix("Error: ").split(":")[0] for line in told.splitlines()}
+    assert (status, places) == (2, {"--redirect-uri", "--scope", "--introspect"})
+
+
+async def test_bad_settings_are_named_without_a_password(admin: Admin, environment: dict[str, str]) -> None:
+    environment |= {"REDIS_URL": "ftp://me:hunter2@example.org", "TOKEN_SERVICE_CODE_TTL": "soon"}
+
+    refused = await admin("stats")
+
+    assert refused.status == 2
+    assert "REDIS_URL" in refused.aside
+    assert "TOKEN_SERVICE_CODE_TTL: 'soon'" in refused.aside
+    assert "hunter2" not in refused.aside
