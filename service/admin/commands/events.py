@@ -14,6 +14,7 @@ from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, parse_since_ms
 from service.admin.output import Output
+from service.observability.audit import get_kind
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
