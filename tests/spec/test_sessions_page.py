@@ -8,6 +8,7 @@ import httpx2
 import pytest
 import redis
 
+from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.browser import (
@@ -28,6 +29,7 @@ from tests.support.clients_and_users import (
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
+    UserCredentials,
     assert_error,
     is_live,
     tokens_of,
@@ -132,11 +134,16 @@ async def test_ending_a_session_twice_is_no_mistake(browser: Browser, http: http
         assert session_forms_of(await browser.send(form.action, form.fields)) == []
 
 
-async def test_nobody_ends_the_session_of_somebody_else(browser: Browser, http: httpx2.AsyncClient) -> None:
-    """The session's name alone is not enough, even with a valid form of the attacker."""
+async def test_nobody_ends_the_session_of_somebody_else(
+    browser: Browser, http: httpx2.AsyncClient, worker: Worker
+) -> None:
+    """The session's name alone is not enough, even with a valid form of a user whose keys have the same shard."""
+    neighbour = UserCredentials("neighbour13844@example.com", BOB.password)
+    await change_user(worker, BOB, username=neighbour.username)
+    assert identify_user("main", neighbour.username).shard == identify_user("main", ALICE.username).shard
     bobs = Browser(http)
-    await bobs.sign_in(BOB)
-    tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
+    await bobs.sign_in(neighbour)
+    tokens = tokens_of(await PHONE_APP.log_in(http, neighbour))
     [theirs] = session_forms_of(await bobs.open(SESSIONS))
     await browser.sign_in()
     await PHONE_APP.log_in(http, ALICE)
