@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.routing import Route
@@ -18,18 +19,15 @@ from service.web.api.revoke import RevocationEndpoint
 from service.web.api.revoke_all import RevokeAllEndpoint
 from service.web.api.token import TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
-from service.web.pages.authorization import AuthorizationEndpoint
-from service.web.pages.browser_login import BrowserLogin
-from service.web.pages.callback import ExternalLoginEndpoint
-from service.web.pages.consent import ConsentEndpoint
+from service.web.pages.authorization import AuthorizationPages
+from service.web.pages.callback import ProviderLoginPages
+from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
-from service.web.pages.login import LoginEndpoint
 from service.web.pages.page import Handler, Pages
-from service.web.pages.password import PasswordEndpoint
-from service.web.pages.rate_limit import PageLimit
+from service.web.pages.password import PasswordPage
 from service.web.pages.rendering import Branding, Renderer
-from service.web.pages.sessions import SessionsEndpoint
+from service.web.pages.sessions import SessionsPages
 from service.web.pages.start import StartEndpoint
 from service.worker import Worker
 
@@ -106,27 +104,35 @@ def _make_page_routes(worker: Worker) -> list[Route]:
 
 def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies) -> dict[str, dict[str, Handler]]:
     """Return the handlers of the pages that belong to a login or need one, by path and method."""
-    settings = worker.settings
-    page_limit = PageLimit(worker.attempts, settings.pages_per_address)
-    shared = (pages, browsers, worker.clients, worker.logins)
-    consent = ConsentEndpoint(
-        *shared, worker.users, worker.consents, worker.browser_sessions, page_limit, worker.keyring, worker.lifetimes
-    )
-    browser_login = BrowserLogin(pages, browsers, worker.users, worker.browser_sessions, consent, settings)
-    redirect_uri = f"{settings.web_url}/authorization/callback"
-    external = ExternalLoginEndpoint(
-        *shared, worker.pending_logins, worker.external_logins, browser_login, redirect_uri=redirect_uri
-    )
-    login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login, worker.registry)
-    authorization = AuthorizationEndpoint(*shared, worker.browser_sessions, login, consent)
-    sessions = SessionsEndpoint(
-        *shared, worker.browser_sessions, worker.families, worker.revocations, login, settings.min_password_characters
-    )
-    password = PasswordEndpoint(*shared, sessions, worker.password_change, worker.passwords, settings)
+    parts: dict[str, Any] = {
+        "pages": pages,
+        "browsers": browsers,
+        "settings": worker.settings,
+        "lifetimes": worker.lifetimes,
+        "keyring": worker.keyring,
+        "passwords": worker.passwords,
+        "registry": worker.registry,
+        "clients": worker.clients,
+        "users": worker.users,
+        "password_change": worker.password_change,
+        "attempts": worker.attempts,
+        "logins": worker.logins,
+        "pending_logins": worker.pending_logins,
+        "external_logins": worker.external_logins,
+        "browser_sessions": worker.browser_sessions,
+        "consents": worker.consents,
+        "families": worker.families,
+        "revocations": worker.revocations,
+    }
+    consent = ConsentPages(**parts)
+    provider_login = ProviderLoginPages(**parts)
+    authorization = AuthorizationPages(**parts, provider_login=provider_login, consent=consent)
+    sessions = SessionsPages(**parts, authorization=authorization)
+    password = PasswordPage(**parts, authorization=authorization, sessions=sessions)
     return {
         "/authorization/": {"GET": authorization.get},
-        "/authorization/login": {"GET": login.get, "POST": login.post},
-        "/authorization/callback": {"GET": external.get},
+        "/authorization/login": {"GET": authorization.get_login, "POST": authorization.log_in},
+        "/authorization/callback": {"GET": provider_login.get},
         "/authorization/consent": {"GET": consent.get, "POST": consent.post},
         "/authorization/switch": {"POST": authorization.switch},
         "/sessions": {"GET": sessions.redirect_with_slash},

@@ -12,6 +12,7 @@ import redis
 
 from service.protocol.authorization import AuthorizationRequest, ReturnAddress
 from service.protocol.token_form import digest_token
+from service.web.pages.pending_logins import FORM
 from service.worker import Worker
 from tests.support.browser import (
     AUTHORIZATION,
@@ -175,9 +176,7 @@ async def test_a_language_that_only_another_version_has_is_left_out(
         language=language,
     )
     await worker.logins.list_realm_names()
-    sealed = worker.pending_logins.seal_form(
-        digest_token(browser.cookie_values["ts_browser"]), request, force_login=False
-    )
+    sealed = worker.pending_logins.seal(FORM, digest_token(browser.cookie_values["ts_browser"]), request)
 
     consent = await browser.log_in(page, request=sealed)
     assert is_consent_page(consent)

@@ -23,11 +23,9 @@ from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavai
 from service.protocol.token_form import digest_token
 from service.realms.external import ExternalRealm, LoginBinding
 from service.redis_client.deadline import StoreUnavailable
-from service.store.external_logins import ExternalLogins
-from service.web.pages.browser_login import BrowserLogin
-from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
-from service.web.pages.pending_logins import ExternalLogin, PendingLogins
+from service.web.pages.pending_logins import PROVIDER, PendingLogin
+from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_prefixes
 from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
@@ -39,12 +37,11 @@ _NOTICES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalLoginEndpoint(PageEndpoint):
-    pending_logins: PendingLogins
-    external_logins: ExternalLogins
-    browser_login: BrowserLogin
-    redirect_uri: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderLoginPages(PageSteps):
+    @property
+    def redirect_uri(self) -> str:
+        return f"{self.settings.web_url}/authorization/callback"
 
     async def redirect_to_provider(
         self,
@@ -58,8 +55,12 @@ class ExternalLoginEndpoint(PageEndpoint):
 
         Clauses: RFC 6749 §4.1.1
         """
-        state = self.pending_logins.seal_external(
-            digest_token(browser_secret), authorization_request, realm=realm.name, provider=realm.provider.fingerprint
+        state = self.pending_logins.seal(
+            PROVIDER,
+            digest_token(browser_secret),
+            authorization_request,
+            realm=realm.name,
+            provider=realm.provider.fingerprint,
         )
         binding = _derive_binding(state, browser_secret)
         return self.pages.redirect_elsewhere(
@@ -76,7 +77,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.repeated else answer.values.get("state", "")
-        login = self.pending_logins.open(state, ExternalLogin)
+        login = self.pending_logins.open(PROVIDER, state)
         if login is None:
             raise PageRefusal("expired", "external_login_unknown")
         if login.request is not None:
@@ -97,7 +98,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             response = self.pages.refuse_client(request, refused.return_address, refused.error)
         return self.pages.show_link(request, response)
 
-    async def _note_return(self, state: str, login: ExternalLogin) -> None:
+    async def _note_return(self, state: str, login: PendingLogin) -> None:
         await self.logins.list_realm_names()  # this read gives the worker the time of Redis
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
@@ -106,7 +107,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             raise PageRefusal("expired", "external_login_repeated")
 
     async def _return_to_sessions(
-        self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding
+        self, request: Request, login: PendingLogin, answer: Query, binding: LoginBinding
     ) -> Response:
         """Finish a login that leads to /sessions/. If it fails, the login page shows the reason.
 
@@ -123,7 +124,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
         )
 
-    async def _log_in(self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding) -> Response:
+    async def _log_in(self, request: Request, login: PendingLogin, answer: Query, binding: LoginBinding) -> Response:
         realm = await self.logins.get_external_realm(login.realm)
         if realm.provider.fingerprint != login.provider:
             # The realm has another identity provider now, which must not receive the code of the former one.
@@ -132,9 +133,7 @@ class ExternalLoginEndpoint(PageEndpoint):
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
                 user, shown_name = await realm.finish(answer, binding, self.redirect_uri)
-            response = await self.browser_login.start_session(
-                request, login.request, user, remember_me=False, shown_name=shown_name
-            )
+            response = await self.start_session(request, login.request, user, remember_me=False, shown_name=shown_name)
             if response is None:
                 raise AccessDenied("user_not_admitted")
         return response

@@ -13,20 +13,18 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.config.settings import Settings
-from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import hash_password
-from service.protocol.errors import InvalidGrant, LoginThrottled, TemporarilyUnavailable
+from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import MAX_PASSWORD_CHARACTERS, User
-from service.registry.password_change import PasswordChange
 from service.store.browser_sessions import BrowserSession
-from service.web.pages.endpoint import PageEndpoint
+from service.web.pages.authorization import AuthorizationPages
 from service.web.pages.languages import Language
-from service.web.pages.page import PageRefusal
-from service.web.pages.sessions import PasswordErrors, SessionsEndpoint, SessionsNotice
+from service.web.pages.page import PageRefusal, SessionOver, add_retry_after
+from service.web.pages.sessions import PasswordErrors, SessionsPages
+from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_address, get_prefixes
 from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
@@ -34,18 +32,14 @@ from service.web.request.state import REASON
 PASSWORD_PARAMETERS: Final = frozenset({"csrf", "current", "new", "repeated"})
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordEndpoint(PageEndpoint):
-    sessions: SessionsEndpoint
-    password_change: PasswordChange
-    passwords: HashingPool
-    settings: Settings
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordPage(PageSteps):
+    authorization: AuthorizationPages
+    sessions: SessionsPages
 
     async def post(self, request: Request) -> Response:
         """Change the password. A form with a mistake is shown again, without any of its passwords."""
         fields, session = await self.sessions.read_form(request, PASSWORD_PARAMETERS)
-        if session is None:
-            return self.pages.redirect("/sessions/")
         if session.realm != MAIN_REALM:
             raise PageRefusal("forged", "realm_without_password")
         language = self.pages.get_language(request)
@@ -53,13 +47,15 @@ class PasswordEndpoint(PageEndpoint):
         if mistakes is not None:
             return await self.sessions.render(request, session, password_errors=mistakes)
         try:
-            await self.sessions.login.page_limit.count(request)
+            await self.count_page(request)
             changed = await self._change(request, session, fields)
         except InvalidGrant as error:
-            REASON.set(request.scope, error.reason)
-            return await self._show_again(request, PasswordErrors(current=language.text("password.current_wrong")))
+            errors = PasswordErrors(current=language.text("password.current_wrong"))
+            return await self._refuse(request, error, errors, status=200)
         except (LoginThrottled, TemporarilyUnavailable) as error:
-            return await self._refuse(request, language, error)
+            kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+            errors = PasswordErrors(form=language.text(f"password.error_{kind}"))
+            return await self._refuse(request, error, errors, status=error.status)
         return await self._redirect(request, session, changed)
 
     async def _change(self, request: Request, session: BrowserSession, fields: Form) -> User | None:
@@ -68,7 +64,7 @@ class PasswordEndpoint(PageEndpoint):
         with recording_login(request, realm=MAIN_REALM, client_id="", username=session.username):
             if not is_unicode_without_line_ends(fields["current"]):
                 raise InvalidGrant("password_wrong")
-            device = await self.sessions.login.get_device(request, session.username)
+            device = await self.authorization.get_device(request, session.username)
             user = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
         return await self.password_change.make(user, password_hash, address=get_address(request))
@@ -79,35 +75,24 @@ class PasswordEndpoint(PageEndpoint):
         If the record changed meanwhile, the cookies are left alone: the change may come from this browser, in which it
         has set new ones.
         """
-        notice: SessionsNotice = "password_changed_meanwhile" if changed is None else "password_changed"
+        notice = "password_changed_meanwhile" if changed is None else "password_changed"
         path = self.browsers.make_notice(request, "/sessions/", notice)
         if changed is None:
             return self.pages.redirect(path)
         remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
-        response = await self.sessions.login.browser_login.start_session(
-            request, None, changed, remember_me=remember_me, path=path
-        )
+        response = await self.start_session(request, None, changed, remember_me=remember_me, path=path)
         if response is None:
-            return self.pages.redirect("/sessions/")
+            raise SessionOver
         self.browsers.set_device_cookie(request, response, changed)
         return response
 
-    async def _refuse(
-        self, request: Request, language: Language, error: LoginThrottled | TemporarilyUnavailable
-    ) -> Response:
-        REASON.set(request.scope, error.reason)
-        kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
-        message = language.text(f"password.error_{kind}")
-        response = await self._show_again(request, PasswordErrors(form=message), status=error.status)
-        response.headers["Retry-After"] = str(error.retry_after_seconds)
-        return response
-
-    async def _show_again(self, request: Request, errors: PasswordErrors, *, status: int = 200) -> Response:
+    async def _refuse(self, request: Request, error: OAuthError, errors: PasswordErrors, *, status: int) -> Response:
         """Return the page with errors, unless the session has ended since the form was read."""
-        session = await self.sessions.find_session(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
-        return await self.sessions.render(request, session, password_errors=errors, status=status)
+        REASON.set(request.scope, error.reason)
+        session = await self.sessions.get_session(request)
+        return add_retry_after(
+            await self.sessions.render(request, session, password_errors=errors, status=status), error
+        )
 
 
 def find_mistakes(language: Language, fields: Form, min_characters: int) -> PasswordErrors | None:

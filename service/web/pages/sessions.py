@@ -8,29 +8,29 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, NamedTuple, Unpack
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.observability.audit import Fields
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM, parse_scope
-from service.store.browser_sessions import BrowserSession, BrowserSessions
-from service.store.families import Families
+from service.store.browser_sessions import BrowserSession
 from service.store.records import BrowserSessionRecord, FamilyRecord
-from service.store.revocations import Revocations
-from service.web.pages.endpoint import PageEndpoint
-from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import PageRefusal, check_is_page
+from service.web.pages.authorization import AuthorizationPages
+from service.web.pages.page import PageRefusal, SessionOver, check_is_page
+from service.web.pages.steps import PageSteps
 from service.web.request.form import read_form
 from service.web.request.security_events import record_request_event
 
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
-SessionsNotice = Literal["password_changed", "password_changed_meanwhile"]
-SignOutNotice = Literal["signed_out_here", "signed_out_everywhere"]
-_FORCES_LOGIN: Final = (*get_args(SignOutNotice), "login_not_admitted")
+_TOLD_WITH_SESSION: Final = ("password_changed", "password_changed_meanwhile")
+"""The notices for a browser that is signed in. All others are shown with the login form."""
+
+_FORCES_LOGIN: Final = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
 """The notices after which a login is forced.
 
 Otherwise an identity provider could log the next person in as the last one.
@@ -64,13 +64,9 @@ class ShownBrowser(NamedTuple):
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class SessionsEndpoint(PageEndpoint):
-    browser_sessions: BrowserSessions
-    families: Families
-    revocations: Revocations
-    login: LoginEndpoint
-    min_password_characters: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsPages(PageSteps):
+    authorization: AuthorizationPages
 
     async def redirect_with_slash(self, _: Request) -> Response:
         """Redirect to /sessions/. People type the address without its last slash."""
@@ -78,11 +74,13 @@ class SessionsEndpoint(PageEndpoint):
 
     async def get(self, request: Request) -> Response:
         check_is_page(request)
-        session = await self.find_session(request)
-        if session is None:
-            notice = self.browsers.find_notice(request)
-            return await self.login.show_login(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
-        return await self.render(request, session)
+        session = await self._find_session_of_user(request)
+        if session is not None:
+            return await self.render(request, session)
+        notice = self.browsers.find_notice(request)
+        return await self.authorization.show_login(
+            request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN
+        )
 
     async def render(
         self,
@@ -102,10 +100,10 @@ class SessionsEndpoint(PageEndpoint):
             request,
             "sessions.html",
             status=status,
-            notice=language.text(f"login.notice_{notice}") if notice in get_args(SessionsNotice) else None,
+            notice=language.text(f"login.notice_{notice}") if notice in _TOLD_WITH_SESSION else None,
             has_password=session.realm == MAIN_REALM,
             password_errors=password_errors,
-            password_hint=language.count("password.hint", self.min_password_characters),
+            password_hint=language.count("password.hint", self.settings.min_password_characters),
             password_action=f"{path}/password",
             username=session.username,
             name=session.shown_name,
@@ -124,33 +122,21 @@ class SessionsEndpoint(PageEndpoint):
     async def end(self, request: Request) -> Response:
         """End one session with its access tokens. Another user's session and an ended session are ignored."""
         fields, session = await self.read_form(request)
-        if session is not None:
-            digest = fields.get("session", "")
-            family = await self.families.find(session.name.shard, digest)
-            if family is not None and family.subject == session.identity.subject:
-                ended = await self.families.end(
-                    session.name.shard, digest, client_id=family.client_id, reason="signed_out_there"
-                )
-                if ended is not None:
-                    record_request_event(
-                        request,
-                        "session_ended",
-                        client_id=family.client_id,
-                        username=session.username,
-                        realm=session.realm,
-                        family=digest,
-                    )
+        shard, digest = session.name.shard, fields.get("session", "")
+        family = await self.families.find(shard, digest)
+        if family is not None and family.subject == session.identity.subject:
+            client_id = family.client_id
+            if await self.families.end(shard, digest, client_id=client_id, reason="signed_out_there") is not None:
+                _record(request, "session_ended", session, client_id=client_id, family=digest)
         return self.pages.redirect("/sessions/")
 
     async def end_browser(self, request: Request) -> Response:
         """End the login in one browser. Another user's and one that has ended are ignored."""
         fields, session = await self.read_form(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
         digest = fields.get("browser", "")
         is_ended = await self.browser_sessions.end_of_user(session.identity, digest)
         if is_ended:
-            record_request_event(request, "signed_out", username=session.username, realm=session.realm)
+            _record(request, "signed_out", session)
         if is_ended and digest == session.name.digest:
             return self._redirect_to_login(request, "signed_out_here")
         return self.pages.redirect("/sessions/")
@@ -161,47 +147,47 @@ class SessionsEndpoint(PageEndpoint):
         Clauses: SPEC §3, §4.4
         """
         _, session = await self.read_form(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
         name = session.name
         await self.revocations.revoke_all(
             name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
         )
-        record_request_event(
-            request, "revoke_all", username=session.username, realm=session.realm, reason="sessions_page"
-        )
+        _record(request, "revoke_all", session, reason="sessions_page")
         return self._redirect_to_login(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """End the session of this browser only. The sessions of applications continue."""
         _, session = await self.read_form(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
         await self.browser_sessions.end(session.name)
-        record_request_event(request, "signed_out", username=session.username, realm=session.realm)
+        _record(request, "signed_out", session)
         return self._redirect_to_login(request, "signed_out_here")
 
-    def _redirect_to_login(self, request: Request, notice: SignOutNotice) -> Response:
+    def _redirect_to_login(self, request: Request, notice: str) -> Response:
         response = self.pages.redirect(self.browsers.make_notice(request, "/sessions/", notice))
         self.browsers.remove_session_cookie(response)
         return response
 
     async def read_form(
         self, request: Request, known: Collection[str] = SESSIONS_PARAMETERS
-    ) -> tuple[Form, BrowserSession | None]:
-        """Return the form and the browser session that sent it, or None for a session that has ended.
+    ) -> tuple[Form, BrowserSession]:
+        """Return the form and the browser session that sent it.
 
-        Raises PageRefusal if the form did not come from this session's page.
+        Raises SessionOver if the session has ended, or PageRefusal if the form did not come from its page.
         """
         fields = await read_form(request, known)
-        session = await self.find_session(request)
-        if session is not None and not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
+        session = await self.get_session(request)
+        if not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
             raise PageRefusal("forged", "sessions_form_forged")
         return fields, session
 
-    async def find_session(self, request: Request) -> BrowserSession | None:
-        name = self.browsers.find_session_token(request)
-        session = await self.browser_sessions.find(name) if name else None
+    async def get_session(self, request: Request) -> BrowserSession:
+        """Return the browser session. Raises SessionOver if it has ended or its user may not log in any more."""
+        session = await self._find_session_of_user(request)
+        if session is None:
+            raise SessionOver
+        return session
+
+    async def _find_session_of_user(self, request: Request) -> BrowserSession | None:
+        session = await self.find_session(request)
         if session is None or await self.logins.find_user(session.realm, session.username) is None:
             return None
         return session
@@ -211,6 +197,11 @@ class SessionsEndpoint(PageEndpoint):
         name = (client.client_name if client else "") or family.client_id
         since, last_used = _to_datetime(family.created_ms), _to_datetime(family.used_ms)
         return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
+
+
+def _record(request: Request, event: str, session: BrowserSession, **fields: Unpack[Fields]) -> None:
+    fields["username"], fields["realm"] = session.username, session.realm
+    record_request_event(request, event, **fields)
 
 
 def _show_browsers(found: Sequence[tuple[str, BrowserSessionRecord]], session: BrowserSession) -> list[ShownBrowser]:
