@@ -25,8 +25,7 @@ from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
 from service.web.pages.page import Handler, Pages
-from service.web.pages.password import PasswordPage
-from service.web.pages.rendering import Branding, Renderer
+from service.web.pages.rendering import Renderer
 from service.web.pages.sessions import SessionsPages
 from service.web.pages.start import StartEndpoint
 from service.worker import Worker
@@ -84,8 +83,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     """Return the routes of the pages, with and without the path of the web URL, since a proxy may remove that path."""
     settings = worker.settings
     web_path = urlsplit(settings.web_url).path
-    branding = Branding(settings.page_name, settings.page_accent, settings.page_logo is not None)
-    renderer = Renderer(branding, web_path)
+    renderer = Renderer(settings.page_name, settings.page_accent, web_path, has_logo=settings.page_logo is not None)
     is_secure = urlsplit(settings.web_url).scheme == "https"
     pages = Pages(renderer, load_languages(), issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
     start = StartEndpoint(pages, renderer, settings)
@@ -128,7 +126,6 @@ def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies)
     provider_login = ProviderLoginPages(**parts)
     authorization = AuthorizationPages(**parts, provider_login=provider_login, consent=consent)
     sessions = SessionsPages(**parts, authorization=authorization)
-    password = PasswordPage(**parts, authorization=authorization, sessions=sessions)
     return {
         "/authorization/": {"GET": authorization.get},
         "/authorization/login": {"GET": authorization.get_login, "POST": authorization.log_in},
@@ -139,7 +136,7 @@ def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies)
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},
         "/sessions/end-browser": {"POST": sessions.end_browser},
-        "/sessions/password": {"POST": password.post},
+        "/sessions/password": {"POST": sessions.change_password},
         "/sessions/end-all": {"POST": sessions.end_all},
         "/sessions/sign-out": {"POST": sessions.sign_out},
     }

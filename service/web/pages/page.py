@@ -33,13 +33,7 @@ from service.web.request.state import LANGUAGE, REASON
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 
-_STATUS: Final[dict[RefusalKind, int]] = {
-    "expired": 400,
-    "answered": 400,
-    "forged": 403,
-    "astray": 403,
-    "signed_out": 403,
-}
+_STATUS: Final = {"expired": 400, "answered": 400, "forged": 403, "astray": 403, "signed_out": 403}
 _UNUSED_FEATURES: Final = (
     "accelerometer camera clipboard-read display-capture fullscreen geolocation gyroscope hid magnetometer microphone "
     "midi payment serial usb xr-spatial-tracking"

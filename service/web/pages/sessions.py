@@ -1,4 +1,4 @@
-"""/sessions/, where a user lists the sessions of applications and browsers, and ends one or all of them.
+"""/sessions/, where a user lists and ends sessions of applications and browsers, and replaces the password.
 
 Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 """
@@ -13,17 +13,25 @@ from typing import Final, NamedTuple, Unpack
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.crypto.password_hashing import hash_password
 from service.observability.audit import Fields
+from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
+from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM, parse_scope
+from service.protocol.user import MAX_PASSWORD_CHARACTERS, User
 from service.store.browser_sessions import BrowserSession
 from service.store.records import BrowserSessionRecord, FamilyRecord
 from service.web.pages.authorization import AuthorizationPages
-from service.web.pages.page import PageRefusal, SessionOver, check_is_page
+from service.web.pages.languages import Language
+from service.web.pages.page import PageRefusal, SessionOver, add_retry_after, check_is_page
 from service.web.pages.steps import PageSteps
+from service.web.request.client_address import get_address, get_prefixes
 from service.web.request.form import read_form
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.state import REASON
 
+PASSWORD_PARAMETERS: Final = frozenset({"csrf", "current", "new", "repeated"})
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
@@ -192,6 +200,70 @@ class SessionsPages(PageSteps):
             return None
         return session
 
+    async def change_password(self, request: Request) -> Response:
+        """Change the password of a user of realm main, and end all other sessions.
+
+        A form with a mistake is shown again, without any of its passwords.
+
+        The check of the current password is a login: it has the same limits, security events and threads.
+
+        Clauses: RFC 6749 §10.10, §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3, SPEC §3
+        """
+        fields, session = await self.read_form(request, PASSWORD_PARAMETERS)
+        if session.realm != MAIN_REALM:
+            raise PageRefusal("forged", "realm_without_password")
+        language = self.pages.get_language(request)
+        mistakes = find_mistakes(language, fields, self.settings.min_password_characters)
+        if mistakes is not None:
+            return await self.render(request, session, password_errors=mistakes)
+        try:
+            await self.count_page(request)
+            changed = await self._replace_password(request, session, fields)
+        except InvalidGrant as error:
+            errors = PasswordErrors(current=language.text("password.current_wrong"))
+            return await self._refuse_password(request, error, errors, status=200)
+        except (LoginThrottled, TemporarilyUnavailable) as error:
+            kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+            errors = PasswordErrors(form=language.text(f"password.error_{kind}"))
+            return await self._refuse_password(request, error, errors, status=error.status)
+        return await self._redirect_after_change(request, session, changed)
+
+    async def _replace_password(self, request: Request, session: BrowserSession, fields: Form) -> User | None:
+        """Return the new record, or None if another request changed it since the check of the current password."""
+        prefixes = get_prefixes(request)
+        with recording_login(request, realm=MAIN_REALM, client_id="", username=session.username):
+            if not is_unicode_without_line_ends(fields["current"]):
+                raise InvalidGrant("password_wrong")
+            device = await self.authorization.get_device(request, session.username)
+            user = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
+        password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
+        return await self.password_change.make(user, password_hash, address=get_address(request))
+
+    async def _redirect_after_change(self, request: Request, session: BrowserSession, changed: User | None) -> Response:
+        """Redirect to /sessions/, after a change with a new login under a new id.
+
+        If the record changed meanwhile, the cookies are left alone: the change may come from this browser, in which it
+        has set new ones.
+        """
+        notice = "password_changed_meanwhile" if changed is None else "password_changed"
+        path = self.browsers.make_notice(request, "/sessions/", notice)
+        if changed is None:
+            return self.pages.redirect(path)
+        remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
+        response = await self.start_session(request, None, changed, remember_me=remember_me, path=path)
+        if response is None:
+            raise SessionOver
+        self.browsers.set_device_cookie(request, response, changed)
+        return response
+
+    async def _refuse_password(
+        self, request: Request, error: OAuthError, errors: PasswordErrors, *, status: int
+    ) -> Response:
+        """Return the page with errors, unless the session has ended since the form was read."""
+        REASON.set(request.scope, error.reason)
+        session = await self.get_session(request)
+        return add_retry_after(await self.render(request, session, password_errors=errors, status=status), error)
+
     async def _show(self, digest: str, family: FamilyRecord) -> ShownSession:
         client = await self.clients.find(family.client_id)
         name = (client.client_name if client else "") or family.client_id
@@ -217,3 +289,28 @@ def _show_browsers(found: Sequence[tuple[str, BrowserSessionRecord]], session: B
 
 def _to_datetime(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def find_mistakes(language: Language, fields: Form, min_characters: int) -> PasswordErrors | None:
+    """Return what is wrong with the form, or None. Whether the current password is right is not checked here."""
+    current, new, repeated = (fields.get(name, "") for name in ("current", "new", "repeated"))
+    errors = PasswordErrors(
+        current=None if current else language.text("password.current_missing"),
+        new=_find_mistake_in_new(language, current, new, min_characters),
+        repeated=None if repeated else language.text("password.repeated_missing"),
+    )
+    if repeated and not errors.new and repeated != new:
+        errors = errors._replace(repeated=language.text("password.repeated_differs"))
+    return errors if any(errors) else None
+
+
+def _find_mistake_in_new(language: Language, current: str, new: str, min_characters: int) -> str | None:
+    if not new:
+        return language.text("password.new_missing")
+    if not is_unicode_without_line_ends(new):
+        return language.text("password.not_text")
+    if len(new) < min_characters:
+        return language.count("password.too_short", min_characters)
+    if len(new) > MAX_PASSWORD_CHARACTERS:
+        return language.count("password.too_long", MAX_PASSWORD_CHARACTERS)
+    return language.text("password.not_new") if new == current else None
