@@ -20,7 +20,7 @@ from service.web.api.revoke_all import RevokeAllEndpoint
 from service.web.api.token import TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
 from service.web.pages.authorization import AuthorizationPages
-from service.web.pages.callback import ProviderLoginPages
+from service.web.pages.callback import CallbackPage
 from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
@@ -123,15 +123,14 @@ def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies)
         "revocations": worker.revocations,
     }
     consent = ConsentPages(**parts)
-    provider_login = ProviderLoginPages(**parts)
-    authorization = AuthorizationPages(**parts, provider_login=provider_login, consent=consent)
+    authorization = AuthorizationPages(**parts, consent=consent)
     sessions = SessionsPages(**parts, authorization=authorization)
     return {
         "/authorization/": {"GET": authorization.get},
         "/authorization/login": {"GET": authorization.get_login, "POST": authorization.log_in},
-        "/authorization/callback": {"GET": provider_login.get},
+        "/authorization/callback": {"GET": CallbackPage(**parts).get},
         "/authorization/consent": {"GET": consent.get, "POST": consent.post},
-        "/authorization/switch": {"POST": authorization.switch},
+        "/authorization/switch": {"POST": consent.switch},
         "/sessions": {"GET": sessions.redirect_with_slash},
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},

@@ -179,7 +179,7 @@ class Worker:
         with suppress(StoreUnavailable):
             for name in REALMS:
                 if await self.registry.find_realm(name) is not None:
-                    await self.external_realms.load_client()
+                    await self.external_realms.load_clients()
 
     async def keep_seed_applied(self) -> None:
         """Apply the seed file again while it is not in force.

@@ -232,7 +232,7 @@ class ExternalRealms:
         """Return the realm, or None if it is not configured. The object stays the same until its record changes."""
         record = await self._records.find(name)
         if record is not None and self._http_client is None:
-            await self.load_client()
+            await self.load_clients()
             record = await self._records.find(name)  # it may have changed meanwhile
         if record is None or self._http_client is None:
             self._realms.pop(name, None)
@@ -255,7 +255,7 @@ class ExternalRealms:
             name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
         )
 
-    async def load_client(self) -> None:
+    async def load_clients(self) -> None:
         """Import the client of identity providers in a thread: on the event loop, all requests would wait."""
         await asyncio.to_thread(import_module, "service.realms.provider.client")
         if self._http_client is None:

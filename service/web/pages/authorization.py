@@ -1,4 +1,4 @@
-"""GET /authorization/, where a client sends the user's browser, the login page, and POST /authorization/switch.
+"""GET /authorization/, where a client sends the user's browser, and /authorization/login.
 
 A login continues to the consent page or to /sessions/.
 
@@ -27,8 +27,8 @@ from service.protocol.token_form import digest_token
 from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm
 from service.redis_client.deadline import StoreUnavailable
-from service.web.pages.callback import ProviderLoginPages
-from service.web.pages.consent import ConsentPages
+from service.web.pages.callback import derive_binding
+from service.web.pages.consent import SWITCHED, ConsentPages
 from service.web.pages.page import (
     PageRefusal,
     add_retry_after,
@@ -36,17 +36,13 @@ from service.web.pages.page import (
     list_form_targets,
     redirecting_all_errors_to,
 )
-from service.web.pages.pending_logins import FORM
+from service.web.pages.pending_logins import FORM, PROVIDER
 from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_prefixes
 from service.web.request.form import read_form
 from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
 
-SWITCHED: Final = "switched"
-"""The notice to the authorization endpoint that another user than the last one will log in."""
-
-SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
 LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password", "stay"})
 
 
@@ -71,7 +67,6 @@ class LoginForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationPages(PageSteps):
-    provider_login: ProviderLoginPages
     consent: ConsentPages
 
     async def get(self, request: Request) -> Response:
@@ -115,18 +110,6 @@ class AuthorizationPages(PageSteps):
                 except PageRefusal:
                     pass  # the session has ended, or an interrupted revokeAll covers it and has not deleted it yet
         return await self.show_login(request, authorization_request, client, force_login=force_login)
-
-    async def switch(self, request: Request) -> Response:
-        """End the browser session, and start the same authorization request again (POST /authorization/switch)."""
-        fields = await read_form(request, SWITCH_PARAMETERS)
-        authorization_request, session = await self.consent.get_open_request(
-            request, fields.get("request", ""), fields.get("csrf", "")
-        )
-        await self.browser_sessions.end(session.name)
-        path = f"/authorization/?{authorization.make_query(authorization_request)}"
-        response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
-        self.browsers.remove_session_cookie(response)
-        return response
 
     async def get_login(self, request: Request) -> Response:
         """Raise PageRefusal, whose page asks the person to start again: this address takes submitted forms only."""
@@ -216,10 +199,19 @@ class AuthorizationPages(PageSteps):
             raise PageRefusal("expired", "login_expired")
         return form._replace(sealed=sealed)
 
-    async def _redirect_to_provider(self, form: LoginForm, provider: ExternalRealm) -> Response:
-        return await self.provider_login.redirect_to_provider(
-            provider, form.request, form.browser_secret, force_login=form.force_login
+    async def _redirect_to_provider(self, form: LoginForm, realm: ExternalRealm) -> Response:
+        """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
+
+        Clauses: RFC 6749 §4.1.1
+        """
+        digest = digest_token(form.browser_secret)
+        state = self.pending_logins.seal(
+            PROVIDER, digest, form.request, realm=realm.name, provider=realm.provider.fingerprint
         )
+        address = await realm.make_authorization_address(
+            derive_binding(state, form.browser_secret), self.callback_address, force_login=form.force_login
+        )
+        return self.pages.redirect_elsewhere(address)
 
     async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
         if "username" not in fields or "password" not in fields:

@@ -1,4 +1,4 @@
-"""GET /authorization/callback, to which a browser returns from an identity provider, and the redirect there.
+"""GET /authorization/callback, to which a browser returns from an identity provider.
 
 The login travels as `state`. It is sealed, bound to the browser that started it, and good for one return. The nonce and
 the code_verifier are derived from `state` with the browser's own secret. Neither Redis nor the identity provider nor a
@@ -17,11 +17,10 @@ from starlette.responses import Response
 
 from service.crypto.keyring import derive_from_browser
 from service.gateway.outage_log import report_outage
-from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query, parse_query
+from service.protocol.authorization import AuthorizationRefused, Query, parse_query
 from service.protocol.errors import AccessDenied, OAuthError
 from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
-from service.protocol.token_form import digest_token
-from service.realms.external import ExternalRealm, LoginBinding
+from service.realms.external import LoginBinding
 from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
 from service.web.pages.pending_logins import PROVIDER, PendingLogin
@@ -38,35 +37,7 @@ _NOTICES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderLoginPages(PageSteps):
-    @property
-    def redirect_uri(self) -> str:
-        return f"{self.settings.web_url}/authorization/callback"
-
-    async def redirect_to_provider(
-        self,
-        realm: ExternalRealm,
-        authorization_request: AuthorizationRequest | None,
-        browser_secret: str,
-        *,
-        force_login: bool,
-    ) -> Response:
-        """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
-
-        Clauses: RFC 6749 §4.1.1
-        """
-        state = self.pending_logins.seal(
-            PROVIDER,
-            digest_token(browser_secret),
-            authorization_request,
-            realm=realm.name,
-            provider=realm.provider.fingerprint,
-        )
-        binding = _derive_binding(state, browser_secret)
-        return self.pages.redirect_elsewhere(
-            await realm.make_authorization_address(binding, self.redirect_uri, force_login=force_login)
-        )
-
+class CallbackPage(PageSteps):
     async def get(self, request: Request) -> Response:
         """Finish the login of a browser that returns.
 
@@ -86,7 +57,7 @@ class ProviderLoginPages(PageSteps):
         if browser_secret is None:
             raise PageRefusal("astray", "external_login_of_another_browser")
         await self._note_return(state, login)
-        binding = _derive_binding(state, browser_secret)
+        binding = derive_binding(state, browser_secret)
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, binding)
         authorization_request = login.request
@@ -132,14 +103,14 @@ class ProviderLoginPages(PageSteps):
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
-                user, shown_name = await realm.finish(answer, binding, self.redirect_uri)
+                user, shown_name = await realm.finish(answer, binding, self.callback_address)
             response = await self.start_session(request, login.request, user, remember_me=False, shown_name=shown_name)
             if response is None:
                 raise AccessDenied("user_not_admitted")
         return response
 
 
-def _derive_binding(state: str, browser_secret: str) -> LoginBinding:
+def derive_binding(state: str, browser_secret: str) -> LoginBinding:
     return LoginBinding(
         state=state,
         nonce=derive_from_browser(browser_secret, "nonce", state),

@@ -1,4 +1,6 @@
-"""GET and POST /authorization/consent, where the user sees which client requests what, and allows or denies it once.
+"""/authorization/consent, where the user sees which client requests what, and allows or denies it once.
+
+POST /authorization/switch is the answer "not you?".
 
 Clauses: RFC 6749 §3.1.2.1, §4.1.2, §4.1.2.1, §10.2, §10.12, RFC 6819 §5.1.3, §5.2.3.2, §5.2.4.1, §5.2.4.2, §5.2.4.3,
 SPEC §4.1, §5.2
@@ -18,6 +20,7 @@ from service.protocol.authorization import (
     AuthorizationRequest,
     ConsentRequest,
     make_consent_request,
+    make_query,
 )
 from service.protocol.client import REFRESH_TOKEN, Client
 from service.protocol.errors import AccessDenied, InvalidRequest
@@ -34,6 +37,9 @@ from service.web.request.form import get_from_query, read_form
 from service.web.request.security_events import record_request_event
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
+
+SWITCHED: Final = "switched"
+"""The notice to the authorization endpoint that another user than the last one will log in."""
 
 
 class OpenConsent(NamedTuple):
@@ -82,13 +88,16 @@ class ConsentPages(PageSteps):
         name = await self.hold_consent(consent_request, session.name)
         return await self._render(request, OpenConsent(name, consent_request, client, session, user))
 
-    async def get_open_request(
-        self, request: Request, text: str, csrf: str
-    ) -> tuple[AuthorizationRequest, BrowserSession]:
-        """Return the request and the browser session, for a user who wants to answer as another user."""
-        consent = await self._find(request, text)
-        self._check_form(consent, csrf)
-        return consent.consent_request.request, consent.session
+    async def switch(self, request: Request) -> Response:
+        """End the browser session, and start the same authorization request again as another user."""
+        fields = await read_form(request, CONSENT_PARAMETERS)
+        consent = await self._find(request, fields.get("request", ""))
+        self._check_form(consent, fields.get("csrf", ""))
+        await self.browser_sessions.end(consent.session.name)
+        path = f"/authorization/?{make_query(consent.consent_request.request)}"
+        response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
+        self.browsers.remove_session_cookie(response)
+        return response
 
     async def _find(self, request: Request, text: str, *, answered_too: bool = False) -> OpenConsent:
         name, session = parse_consent(text), await self.find_session(request)

@@ -5,10 +5,10 @@ Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -57,21 +57,6 @@ class PasswordErrors(NamedTuple):
 NO_ERRORS: Final = PasswordErrors()
 
 
-class ShownSession(NamedTuple):
-    id: str
-    client_name: str
-    roles: tuple[str, ...]
-    since: datetime
-    last_used: datetime
-
-
-class ShownBrowser(NamedTuple):
-    id: str
-    is_this: bool
-    since: datetime
-    until: datetime
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsPages(PageSteps):
     authorization: AuthorizationPages
@@ -84,13 +69,13 @@ class SessionsPages(PageSteps):
         check_is_page(request)
         session = await self._find_session_of_user(request)
         if session is not None:
-            return await self.render(request, session)
+            return await self._render(request, session)
         notice = self.browsers.find_notice(request)
         return await self.authorization.show_login(
             request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN
         )
 
-    async def render(
+    async def _render(
         self,
         request: Request,
         session: BrowserSession,
@@ -117,7 +102,7 @@ class SessionsPages(PageSteps):
             name=session.shown_name,
             sessions=[await self._show(digest, family) for digest, family in found],
             more=more,
-            browsers=_show_browsers(browsers, session),
+            browsers=sorted((_show_browser(*found, session) for found in browsers), key=lambda it: not it["is_this"]),
             more_browsers=more_browsers,
             now=_to_datetime(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
@@ -129,7 +114,7 @@ class SessionsPages(PageSteps):
 
     async def end(self, request: Request) -> Response:
         """End one session with its access tokens. Another user's session and an ended session are ignored."""
-        fields, session = await self.read_form(request)
+        fields, session = await self._read_form(request)
         shard, digest = session.name.shard, fields.get("session", "")
         family = await self.families.find(shard, digest)
         if family is not None and family.subject == session.identity.subject:
@@ -140,7 +125,7 @@ class SessionsPages(PageSteps):
 
     async def end_browser(self, request: Request) -> Response:
         """End the login in one browser. Another user's and one that has ended are ignored."""
-        fields, session = await self.read_form(request)
+        fields, session = await self._read_form(request)
         digest = fields.get("browser", "")
         is_ended = await self.browser_sessions.end_of_user(session.identity, digest)
         if is_ended:
@@ -154,7 +139,7 @@ class SessionsPages(PageSteps):
 
         Clauses: SPEC §3, §4.4
         """
-        _, session = await self.read_form(request)
+        _, session = await self._read_form(request)
         name = session.name
         await self.revocations.revoke_all(
             name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
@@ -164,7 +149,7 @@ class SessionsPages(PageSteps):
 
     async def sign_out(self, request: Request) -> Response:
         """End the session of this browser only. The sessions of applications continue."""
-        _, session = await self.read_form(request)
+        _, session = await self._read_form(request)
         await self.browser_sessions.end(session.name)
         _record(request, "signed_out", session)
         return self._redirect_to_login(request, "signed_out_here")
@@ -174,7 +159,7 @@ class SessionsPages(PageSteps):
         self.browsers.remove_session_cookie(response)
         return response
 
-    async def read_form(
+    async def _read_form(
         self, request: Request, known: Collection[str] = SESSIONS_PARAMETERS
     ) -> tuple[Form, BrowserSession]:
         """Return the form and the browser session that sent it.
@@ -182,12 +167,12 @@ class SessionsPages(PageSteps):
         Raises SessionOver if the session has ended, or PageRefusal if the form did not come from its page.
         """
         fields = await read_form(request, known)
-        session = await self.get_session(request)
+        session = await self._get_session(request)
         if not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
             raise PageRefusal("forged", "sessions_form_forged")
         return fields, session
 
-    async def get_session(self, request: Request) -> BrowserSession:
+    async def _get_session(self, request: Request) -> BrowserSession:
         """Return the browser session. Raises SessionOver if it has ended or its user may not log in any more."""
         session = await self._find_session_of_user(request)
         if session is None:
@@ -209,13 +194,13 @@ class SessionsPages(PageSteps):
 
         Clauses: RFC 6749 §10.10, §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3, SPEC §3
         """
-        fields, session = await self.read_form(request, PASSWORD_PARAMETERS)
+        fields, session = await self._read_form(request, PASSWORD_PARAMETERS)
         if session.realm != MAIN_REALM:
             raise PageRefusal("forged", "realm_without_password")
         language = self.pages.get_language(request)
         mistakes = find_mistakes(language, fields, self.settings.min_password_characters)
         if mistakes is not None:
-            return await self.render(request, session, password_errors=mistakes)
+            return await self._render(request, session, password_errors=mistakes)
         try:
             await self.count_page(request)
             changed = await self._replace_password(request, session, fields)
@@ -261,14 +246,18 @@ class SessionsPages(PageSteps):
     ) -> Response:
         """Return the page with errors, unless the session has ended since the form was read."""
         REASON.set(request.scope, error.reason)
-        session = await self.get_session(request)
-        return add_retry_after(await self.render(request, session, password_errors=errors, status=status), error)
+        session = await self._get_session(request)
+        return add_retry_after(await self._render(request, session, password_errors=errors, status=status), error)
 
-    async def _show(self, digest: str, family: FamilyRecord) -> ShownSession:
+    async def _show(self, digest: str, family: FamilyRecord) -> dict[str, Any]:
         client = await self.clients.find(family.client_id)
-        name = (client.client_name if client else "") or family.client_id
-        since, last_used = _to_datetime(family.created_ms), _to_datetime(family.used_ms)
-        return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
+        return {
+            "id": digest,
+            "client_name": (client.client_name if client else "") or family.client_id,
+            "roles": parse_scope(family.scope).roles,
+            "since": _to_datetime(family.created_ms),
+            "last_used": _to_datetime(family.used_ms),
+        }
 
 
 def _record(request: Request, event: str, session: BrowserSession, **fields: Unpack[Fields]) -> None:
@@ -276,15 +265,13 @@ def _record(request: Request, event: str, session: BrowserSession, **fields: Unp
     record_request_event(request, event, **fields)
 
 
-def _show_browsers(found: Sequence[tuple[str, BrowserSessionRecord]], session: BrowserSession) -> list[ShownBrowser]:
-    """Return the browsers, this one first."""
-    shown = [
-        ShownBrowser(
-            digest, digest == session.name.digest, _to_datetime(record.created_ms), _to_datetime(record.expires_ms)
-        )
-        for digest, record in found
-    ]
-    return sorted(shown, key=lambda browser: not browser.is_this)
+def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSession) -> dict[str, Any]:
+    return {
+        "id": digest,
+        "is_this": digest == session.name.digest,
+        "since": _to_datetime(record.created_ms),
+        "until": _to_datetime(record.expires_ms),
+    }
 
 
 def _to_datetime(ms: int) -> datetime:

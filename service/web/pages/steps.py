@@ -65,6 +65,11 @@ class PageSteps:
     families: Families
     revocations: Revocations
 
+    @property
+    def callback_address(self) -> str:
+        """The redirect URI that is registered at identity providers."""
+        return f"{self.settings.web_url}/authorization/callback"
+
     async def count_page(self, request: Request) -> None:
         """Count a page that begins a login, per address. Raises TemporarilyUnavailable past the limit."""
         counters = make_address_counters("page", get_prefixes(request), self.settings.pages_per_address)
