@@ -38,7 +38,7 @@ Where the sections of the specification are kept:
     SPEC §2.4  the error body                   protocol/errors.py, protocol/error_response.py, web/responses.py
     SPEC §3    the life of tokens               store/lua/spend_refresh_token.lua, store/families.py
     SPEC §4.1  login and consent                protocol/authorization.py, web/pages/authorization.py,
-                                                web/pages/login.py, web/pages/consent.py, store/consents.py,
+                                                web/pages/consent.py, store/consents.py,
                                                 store/lua/allow_consent.lua
     SPEC §4.2  the token endpoint               web/api/token.py, web/api/grants/, protocol/authorization_code.py,
                                                 protocol/pkce.py

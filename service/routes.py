@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.routing import Route
@@ -18,18 +19,14 @@ from service.web.api.revoke import RevocationEndpoint
 from service.web.api.revoke_all import RevokeAllEndpoint
 from service.web.api.token import TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
-from service.web.pages.authorization import AuthorizationEndpoint
-from service.web.pages.browser_login import BrowserLogin
-from service.web.pages.callback import ExternalLoginEndpoint
-from service.web.pages.consent import ConsentEndpoint
+from service.web.pages.authorization import AuthorizationPages
+from service.web.pages.callback import CallbackPage
+from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
-from service.web.pages.login import LoginEndpoint
 from service.web.pages.page import Handler, Pages
-from service.web.pages.password import PasswordEndpoint
-from service.web.pages.rate_limit import PageLimit
-from service.web.pages.rendering import Branding, Renderer
-from service.web.pages.sessions import SessionsEndpoint
+from service.web.pages.rendering import Renderer
+from service.web.pages.sessions import SessionsPages
 from service.web.pages.start import StartEndpoint
 from service.worker import Worker
 
@@ -86,8 +83,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     """Return the routes of the pages, with and without the path of the web URL, since a proxy may remove that path."""
     settings = worker.settings
     web_path = urlsplit(settings.web_url).path
-    branding = Branding(settings.page_name, settings.page_accent, settings.page_logo is not None)
-    renderer = Renderer(branding, web_path)
+    renderer = Renderer(settings.page_name, settings.page_accent, web_path, has_logo=settings.page_logo is not None)
     is_secure = urlsplit(settings.web_url).scheme == "https"
     pages = Pages(renderer, load_languages(), issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
     start = StartEndpoint(pages, renderer, settings)
@@ -106,34 +102,40 @@ def _make_page_routes(worker: Worker) -> list[Route]:
 
 def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies) -> dict[str, dict[str, Handler]]:
     """Return the handlers of the pages that belong to a login or need one, by path and method."""
-    settings = worker.settings
-    page_limit = PageLimit(worker.attempts, settings.pages_per_address)
-    shared = (pages, browsers, worker.clients, worker.logins)
-    consent = ConsentEndpoint(
-        *shared, worker.users, worker.consents, worker.browser_sessions, page_limit, worker.keyring, worker.lifetimes
-    )
-    browser_login = BrowserLogin(pages, browsers, worker.users, worker.browser_sessions, consent, settings)
-    redirect_uri = f"{settings.web_url}/authorization/callback"
-    external = ExternalLoginEndpoint(
-        *shared, worker.pending_logins, worker.external_logins, browser_login, redirect_uri=redirect_uri
-    )
-    login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login, worker.registry)
-    authorization = AuthorizationEndpoint(*shared, worker.browser_sessions, login, consent)
-    sessions = SessionsEndpoint(
-        *shared, worker.browser_sessions, worker.families, worker.revocations, login, settings.min_password_characters
-    )
-    password = PasswordEndpoint(*shared, sessions, worker.password_change, worker.passwords, settings)
+    parts: dict[str, Any] = {
+        "pages": pages,
+        "browsers": browsers,
+        "settings": worker.settings,
+        "lifetimes": worker.lifetimes,
+        "keyring": worker.keyring,
+        "passwords": worker.passwords,
+        "registry": worker.registry,
+        "clients": worker.clients,
+        "users": worker.users,
+        "password_change": worker.password_change,
+        "attempts": worker.attempts,
+        "logins": worker.logins,
+        "pending_logins": worker.pending_logins,
+        "external_logins": worker.external_logins,
+        "browser_sessions": worker.browser_sessions,
+        "consents": worker.consents,
+        "families": worker.families,
+        "revocations": worker.revocations,
+    }
+    consent = ConsentPages(**parts)
+    authorization = AuthorizationPages(**parts, consent=consent)
+    sessions = SessionsPages(**parts, authorization=authorization)
     return {
         "/authorization/": {"GET": authorization.get},
-        "/authorization/login": {"GET": login.get, "POST": login.post},
-        "/authorization/callback": {"GET": external.get},
+        "/authorization/login": {"GET": authorization.get_login, "POST": authorization.log_in},
+        "/authorization/callback": {"GET": CallbackPage(**parts).get},
         "/authorization/consent": {"GET": consent.get, "POST": consent.post},
-        "/authorization/switch": {"POST": authorization.switch},
+        "/authorization/switch": {"POST": consent.switch},
         "/sessions": {"GET": sessions.redirect_with_slash},
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},
         "/sessions/end-browser": {"POST": sessions.end_browser},
-        "/sessions/password": {"POST": password.post},
+        "/sessions/password": {"POST": sessions.change_password},
         "/sessions/end-all": {"POST": sessions.end_all},
         "/sessions/sign-out": {"POST": sessions.sign_out},
     }

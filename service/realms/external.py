@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
@@ -30,8 +31,8 @@ from service.realms.provider.circuit_breaker import CircuitBreaker
 from service.registry.cache import RealmCache, UserCache
 
 if TYPE_CHECKING:
+    from service.http_client.client import HttpClient
     from service.realms.provider.client import ProviderClient
-    from service.realms.provider.client_factory import ProviderClientFactory
 
 log = logging.getLogger("service.realms")
 
@@ -217,11 +218,11 @@ class ExternalRealms:
     _keyring: Keyring
     _read_clock_ms: Callable[[], Awaitable[int]]
     _realms: dict[str, ExternalRealm] = field(default_factory=dict, init=False)
-    _clients: ProviderClientFactory | None = field(default=None, init=False)
+    _http_client: HttpClient | None = field(default=None, init=False)
 
     async def close(self) -> None:
-        if self._clients is not None:
-            await self._clients.close()
+        if self._http_client is not None:
+            await self._http_client.close()
 
     async def list_names(self) -> list[str]:
         """Return the names of the external realms that are configured and that a scope can name."""
@@ -230,36 +231,34 @@ class ExternalRealms:
     async def find(self, name: str) -> ExternalRealm | None:
         """Return the realm, or None if it is not configured. The object stays the same until its record changes."""
         record = await self._records.find(name)
-        clients = self._clients
-        while record is not None and clients is None:
-            clients = await self.load_clients()
+        if record is not None and self._http_client is None:
+            await self.load_clients()
             record = await self._records.find(name)  # it may have changed meanwhile
-        if record is None or clients is None:
+        if record is None or self._http_client is None:
             self._realms.pop(name, None)
             return None
         realm = self._realms.get(name)
         if realm is None or realm.provider != record:
-            realm = self._realms[name] = self._make(name, record, clients)
+            realm = self._realms[name] = self._make(name, record, self._http_client)
         return realm
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user as the registry lists them, or None if it does not."""
         return await self._users.find(identify_user(realm, username))
 
-    def _make(self, name: str, provider: IdentityProvider, clients: ProviderClientFactory) -> ExternalRealm:
+    def _make(self, name: str, provider: IdentityProvider, http_client: HttpClient) -> ExternalRealm:
+        from service.realms.provider.client import ProviderClient
+
         sealed = provider.sealed_secret
         client_secret = self._keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
-        return ExternalRealm(name, provider, clients.make(provider, client_secret), self)
+        return ExternalRealm(
+            name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
+        )
 
-    async def load_clients(self) -> ProviderClientFactory:
-        """Return the factory of clients. It is imported in a thread: on the event loop, all requests would wait."""
-        factory = await asyncio.to_thread(_import_factory)
-        if self._clients is None:
-            self._clients = factory(self._read_clock_ms)
-        return self._clients
+    async def load_clients(self) -> None:
+        """Import the client of identity providers in a thread: on the event loop, all requests would wait."""
+        await asyncio.to_thread(import_module, "service.realms.provider.client")
+        if self._http_client is None:
+            from service.http_client.client import HttpClient
 
-
-def _import_factory() -> type[ProviderClientFactory]:
-    from service.realms.provider.client_factory import ProviderClientFactory
-
-    return ProviderClientFactory
+            self._http_client = HttpClient()

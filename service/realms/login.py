@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Protocol
 
 from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
@@ -18,19 +17,6 @@ from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
 from service.store.keys import login_key
-
-
-class Realm(Protocol):
-    """A realm that checks logins. The returned record says who a user is; the name that was typed does not."""
-
-    def check_room(self, network: str) -> None:
-        """Raise TemporarilyUnavailable if the realm cannot take one more check from this network at the moment."""
-
-    async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user. Raises InvalidGrant if the credentials are wrong."""
-
-    async def find_user(self, username: str) -> User | None:
-        """Return the present record of a user who logged in before, or None if they may not log in any more."""
 
 
 class Logins:
@@ -115,7 +101,7 @@ class Logins:
         except Exhausted as error:
             raise TemporarilyUnavailable("provider_spared", retry_after_seconds=error.wait_seconds) from None
 
-    async def _find_realm(self, realm: str) -> Realm | None:
+    async def _find_realm(self, realm: str) -> MainRealm | ExternalRealm | None:
         return self._main if realm == MAIN_REALM else await self._external.find(realm)
 
     def _make_counters(

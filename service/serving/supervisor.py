@@ -44,7 +44,6 @@ from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
 from service.system.malloc import configure_malloc
 from service.system.private_files import FolderRefused
-from service.web.pages.languages import BadTexts, load_languages
 
 DONE, FAILED, REFUSED = 0, 1, 2
 
@@ -59,8 +58,6 @@ def serve(command_line: list[str]) -> int:
         return _serve(command_line)
     except BadSettings as refusal:
         return _tell(REFUSED, *refusal.mistakes)
-    except BadTexts as refusal:
-        return _tell(REFUSED, "mistakes in the texts of the pages:", *refusal.mistakes)
     except BadSeed as refusal:
         return _tell(REFUSED, f"mistakes in the seed file {refusal.file}:", *refusal.mistakes)
     except (BadArguments, FolderRefused, AddressRefused) as refusal:
@@ -80,7 +77,6 @@ def _serve(command_line: list[str]) -> int:
     configure_logging(settings.log_level, settings.log_format)
     for warning in unknown_variables(os.environ):
         log.warning(warning)
-    load_languages()
     if settings.seed_file is not None:
         load_seed(settings.seed_file, settings.min_password_characters)
     _say_what_is_used(settings)

@@ -17,7 +17,6 @@ from service.web.pages.languages import TEMPLATES, load_languages
 from service.web.pages.rendering import (
     DARK,
     LIGHT,
-    Branding,
     Renderer,
     Theme,
     choose_text_on,
@@ -103,7 +102,7 @@ NAMES = frozenset(
 """Values that are a date, a flag or a text of ours, so that they cannot be hostile."""
 
 ENGLISH = load_languages()["en"]
-renderer = Renderer(Branding("Token Service", "#1f5fa8", has_logo=False), "")
+renderer = Renderer("Token Service", "#1f5fa8", "", has_logo=False)
 
 
 class Page(HTMLParser):
@@ -160,7 +159,7 @@ def test_no_value_can_leave_its_place(template: str) -> None:
 @pytest.mark.parametrize("template", PAGES)
 @pytest.mark.parametrize("has_logo", [False, True])
 def test_the_name_that_the_operator_chose_is_escaped_too(template: str, has_logo: bool) -> None:
-    plain, hostile = (Renderer(Branding(name, "#1f5fa8", has_logo), "") for name in ("Token Service", HOSTILE))
+    plain, hostile = (Renderer(name, "#1f5fa8", "", has_logo=has_logo) for name in ("Token Service", HOSTILE))
 
     page = Page(hostile.render(ENGLISH, template, **CONTEXTS[template]))
 
@@ -265,7 +264,7 @@ def test_every_page_has_a_title_one_heading_one_main_part_and_a_language(templat
 
 
 def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
-    placed = Renderer(Branding("Token Service", "#1f5fa8", has_logo=True), "/login")
+    placed = Renderer("Token Service", "#1f5fa8", "/login", has_logo=True)
     page = Page(placed.render(ENGLISH, "start.html", **CONTEXTS["start.html"]))
 
     assert re.fullmatch(r"/login/authorization/assets/page\.css\?v=[0-9a-f]{12}", placed.stylesheet_path)
@@ -274,7 +273,7 @@ def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
 
 
 def test_the_address_of_the_stylesheet_changes_with_the_colour() -> None:
-    other = Renderer(Branding("Token Service", "#a81f5f", has_logo=False), "")
+    other = Renderer("Token Service", "#a81f5f", "", has_logo=False)
 
     assert other.stylesheet_path != renderer.stylesheet_path
 
@@ -454,7 +453,7 @@ def test_a_colour_that_can_be_seen_is_left_alone(theme: Theme, colour: str) -> N
 @given(COLOURS)
 def test_what_the_stylesheet_says_can_be_read(accent: str) -> None:
     """This holds for every accent colour in both themes: text on the accent, links, and the accent's own shape."""
-    stylesheet = Renderer(Branding("Token Service", accent, has_logo=False), "").stylesheet.decode()
+    stylesheet = Renderer("Token Service", accent, "", has_logo=False).stylesheet.decode()
     themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", line)) for line in stylesheet.splitlines()[:2]]
 
     for colours in themes:

@@ -206,21 +206,6 @@ async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
     assert not {KEYS, INTROSPECT} & set(paths_of(provider))
 
 
-@pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
-async def test_introspection_says_who_it_is_where_nothing_else_does(
-    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
-) -> None:
-    provider.metadata = {"userinfo_endpoint": None, "jwks_uri": None}
-    await register_realm(scope="email")
-    description = await log_in(http, browser)
-    (request,) = provider.calls(INTROSPECT)
-
-    assert (description["realm"], description["username"]) == ("cep", SUB)
-    assert request.form.keys() == {"token"}
-    assert request.headers["authorization"] == provider.calls(TOKEN)[0].headers["authorization"]
-    assert not {KEYS, USERINFO} & set(paths_of(provider))
-
-
 @pytest.mark.clause("decided-external-source")
 async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
     browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
@@ -267,18 +252,6 @@ async def test_a_realm_may_trust_addresses_that_nobody_verified(
     provider.claims["email_verified"] = None
 
     assert (await log_in(http, browser))["username"] == EMAIL
-
-
-@pytest.mark.clause("decided-external-source", "decided-external-username")
-async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
-) -> None:
-    """Userinfo's `email_verified` does not vouch for the address in the ID token."""
-    await register_realm(username_claim="email")
-    provider.id_token_claims = {"email": "victim@org.example", "email_verified": None}
-    provider.userinfo = {"email": "Zoe@home.example", "email_verified": True}
-
-    assert (await log_in(http, browser))["username"] == "zoe@home.example"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import httpx2
 import pytest
 import redis
-from joserfc.jwk import KeySet
 
 from service.registry.cache import UNKNOWN_SECONDS
 from service.store.keys import registry_key
@@ -32,7 +29,7 @@ from tests.support.browser import (
     page_text,
     register,
 )
-from tests.support.fake_provider import KEYS, TOKEN, FakeProvider, Held, Reply, running_provider
+from tests.support.fake_provider import TOKEN, FakeProvider, Reply, running_provider
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 
@@ -59,24 +56,6 @@ async def test_a_realm_that_another_provider_has_now(
         assert elsewhere.calls(TOKEN) == []
 
     provider.redirect = {}
-    await assert_healthy(register_realm, provider, browser)
-
-
-@pytest.mark.clause("decided-external-follows-the-record")
-async def test_a_realm_that_changes_while_the_provider_is_asked(
-    provider: FakeProvider, browser: Browser, register_realm: RegisterRealm
-) -> None:
-    """The provider's response belongs to a configuration that no longer exists."""
-    await register_realm()
-    path = await log_in_at_provider(await start_login(browser, ASK))
-    changed = asyncio.Event()
-    provider.answer(KEYS, Held(Reply(200, dict(KeySet(provider.keys).as_dict(private=False))), changed))
-    coming_back = asyncio.create_task(open_callback(browser, path))
-    await provider.await_requests(KEYS)
-    await register_realm(username_claim="email")
-    changed.set()
-
-    assert_login_failed(await coming_back, browser, "temporarily_unavailable")
     await assert_healthy(register_realm, provider, browser)
 
 

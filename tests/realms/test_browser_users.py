@@ -103,17 +103,6 @@ async def test_who_has_none_of_the_roles_is_denied(
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_disabled_user_is_denied_though_the_provider_lets_them_in(
-    browser: Browser, register_realm: RegisterRealm, worker: Worker
-) -> None:
-    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"]})
-    await change_user(worker, ZOE, disabled=True)
-    assert_sent_back(await log_in_through_cep(browser), "access_denied")
-
-    assert "ts_session" not in browser.cookie_values
-
-
-@pytest.mark.clause("decided-disabled-user")
 async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
     browser: Browser, cep: None, worker: Worker
 ) -> None:
@@ -170,13 +159,6 @@ async def test_the_name_in_the_registry_goes_before_the_providers(
     page = Page(await log_in_through_cep(browser))
 
     assert ("Zoë of ours" in page.text, NAME in page.text) == (True, False)
-
-
-async def test_a_name_that_cannot_be_shown_is_left_out(browser: Browser, cep: None, provider: FakeProvider) -> None:
-    provider.claims["name"] = "Zoë\nExample"
-    page = Page(await log_in_through_cep(browser))
-
-    assert f"{page_text('consent.signed_in_as')} {SUB}" in page.text
 
 
 @pytest.mark.clause("6749-10.14-input-validated")

@@ -56,15 +56,6 @@ async def test_the_password_grant_there_names_nobody_who_was_only_typed(
     ]
 
 
-async def test_a_provider_that_is_away_is_no_failed_login(
-    cep: None, provider: FakeProvider, http: httpx2.AsyncClient, json_logs: io.StringIO
-) -> None:
-    async with provider.stopped():
-        await log_in_with_password(http, USERNAME, PASSWORD)
-
-    assert events_of(json_logs) == []
-
-
 async def test_an_address_from_which_the_provider_refuses_too_much_is_told(
     cep: None, worker: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:

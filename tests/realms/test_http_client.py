@@ -207,18 +207,6 @@ async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(http_
 
 
 @pytest.mark.clause("decided-external-answer-checked")
-async def test_a_redirect_is_an_answer_like_any_other(http_client: HttpClient) -> None:
-    elsewhere = Connections()
-    async with serving_connections(elsewhere) as port:
-        moved = b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % port
-        async with serving_connections(Connections(moved)) as first:
-            answer = await http_client.post(f"http://127.0.0.1:{first}/", {}, b"password=secret")
-
-    assert answer.status == 307
-    assert elsewhere.accepted == 0
-
-
-@pytest.mark.clause("decided-external-answer-checked")
 @pytest.mark.parametrize(
     "head",
     [

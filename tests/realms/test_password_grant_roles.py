@@ -82,23 +82,6 @@ async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within
     assert (await log_in(http)).status_code == 200
 
 
-@pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login")
-async def test_a_realm_that_is_gone_is_refused_cleanly(
-    http: httpx2.AsyncClient,
-    provider: FakeProvider,
-    cep: None,
-    worker: Worker,
-    store: redis.Redis,
-) -> None:
-    assert (await log_in(http)).status_code == 200
-
-    store.delete(registry_key("realm", "cep"))
-    await await_invalidations(worker)
-
-    assert_error(await log_in(http), 400, "invalid_scope")
-    assert len(provider.calls(TOKEN)) == 1
-
-
 @pytest.mark.clause("decided-external-follows-the-record", "decided-external-realm-down")
 @pytest.mark.parametrize(
     "changes",

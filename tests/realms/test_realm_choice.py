@@ -5,7 +5,6 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.worker import Worker
 from tests.realms.login_steps import (
     ASK_CEP,
     choose_cep,
@@ -13,12 +12,10 @@ from tests.realms.login_steps import (
     log_in_at_provider,
     open_callback,
     query_of,
-    start_login,
 )
 from tests.support.browser import (
     LOGIN,
     SESSIONS,
-    SWITCH,
     Browser,
     HtmlForm,
     Page,
@@ -29,7 +26,6 @@ from tests.support.browser import (
     is_consent_page,
     is_login_page,
     page_text,
-    register,
 )
 from tests.support.clients_and_users import (
     ALICE,
@@ -148,36 +144,6 @@ async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
     assert_refused(await browser.log_in(page, ALICE, realm="cep"), 403, "forged")
     assert provider.requests == []
     assert is_consent_page(await browser.log_in(page))
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
-    browser: Browser, cep: None, worker: Worker, provider: FakeProvider
-) -> None:
-    scope = "realm:cep role:enduser"
-    app = await register(worker, "cep-only", scope=scope, default_scope=scope)
-
-    for address in (ASK_CEP, authorization_url(app), authorization_url(app, scope="role:enduser")):
-        assert (await start_login(browser, address)).startswith(provider.url)
-
-
-@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
-async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
-    browser: Browser, cep: None, provider: FakeProvider
-) -> None:
-    """Such a request leads to the provider at once, also after "not you?", and its password form never exists."""
-    consent = await open_callback(browser, await log_in_at_provider(await start_login(browser)))
-    form = Page(consent).find_form(SWITCH)
-    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
-    switched = await browser.http.post(form.action, data=form.fields, headers={"cookie": cookies})
-    address = location_of(switched)
-    assert address.startswith("/authorization/?response_type=code&")
-    there = await start_login(browser, address)
-    assert there.startswith(provider.url)
-    assert query_of(there)["prompt"] == "login"
-
-    fields = {"request": query_of(there)["state"], "username": ALICE.username, "password": ALICE.password}
-    assert_refused(await browser.send(LOGIN, fields), 400, "expired")
 
 
 @pytest.mark.clause("decided-realm-choice")

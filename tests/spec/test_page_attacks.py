@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from service.protocol.token_form import digest_token
+from service.web.pages.pending_logins import PROVIDER
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
@@ -230,7 +231,7 @@ async def test_what_was_sealed_for_a_trip_to_a_provider_is_no_login_form(browser
     await browser.open(authorization_url())
     await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
-    state = worker.pending_logins.seal_external(digest, None, realm="cep", provider="x")
+    state = worker.pending_logins.seal(PROVIDER, digest, None, realm="cep", provider="x")
 
     assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 

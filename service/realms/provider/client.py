@@ -90,20 +90,13 @@ class ProviderClient:
     async def exchange_code(self, code: str, *, redirect_uri: str, code_verifier: str) -> ProviderTokens:
         """Clauses: RFC 6749 §4.1.3, RFC 7636 §4.5"""
         return await self._ask_for_token(
-            {
-                "grant_type": "authorization_code",
-                "code": code,
-                "redirect_uri": redirect_uri,
-                "code_verifier": code_verifier,
-            }
+            "authorization_code", code=code, redirect_uri=redirect_uri, code_verifier=code_verifier
         )
 
     async def request_password_tokens(self, username: str, password: str) -> ProviderTokens:
         """Clauses: RFC 6749 §4.3.2"""
         scope = {"scope": self._provider.scope} if self._provider.scope else {}
-        return await self._ask_for_token(
-            {"grant_type": "password", "username": username, "password": password, **scope}
-        )
+        return await self._ask_for_token("password", username=username, password=password, **scope)
 
     async def identify(self, tokens: ProviderTokens, nonce: str | None) -> ExternalIdentity:
         """Return the identity behind the tokens: from the ID token if it can be checked, userinfo, or introspection.
@@ -123,9 +116,9 @@ class ProviderClient:
             claims = await self._introspect(server, tokens)
         return provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
 
-    async def _ask_for_token(self, form: Mapping[str, str]) -> ProviderTokens:
+    async def _ask_for_token(self, grant_type: str, **form: str) -> ProviderTokens:
         server = await self.get_endpoints()
-        answer = await self._post(server.token_endpoint, server, form)
+        answer = await self._post(server.token_endpoint, server, {"grant_type": grant_type, **form})
         return provider_responses.parse_token_response(answer.status, answer.body)
 
     async def _ask_userinfo(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:

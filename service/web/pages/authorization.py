@@ -1,39 +1,73 @@
-"""GET /authorization/, where a client sends the user's browser, and POST /authorization/switch, "not you?".
+"""GET /authorization/, where a client sends the user's browser, and /authorization/login.
 
-Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, SPEC §4.1, §5.2
+A login continues to the consent page or to /sessions/.
+
+Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, §10.2, §10.12, RFC 6819 §5.1.4.2.3, SPEC §4.1, §5.2
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.crypto.keyring import make_browser_secret
+from service.gateway.outage_log import report_outage
 from service.protocol import authorization
-from service.protocol.authorization import AuthorizationRequest
+from service.protocol.authorization import AuthorizationRequest, redirecting_oauth_errors_to
 from service.protocol.client import Client
-from service.protocol.errors import AccessDenied
-from service.store.browser_sessions import BrowserSessions
-from service.web.pages.consent import ConsentEndpoint
-from service.web.pages.endpoint import PageEndpoint
-from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
+from service.protocol.errors import AccessDenied, InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
+from service.protocol.grammar import is_unicode_without_line_ends
+from service.protocol.parameters import Form
+from service.protocol.scope import MAIN_REALM
+from service.protocol.token_form import digest_token
+from service.protocol.user import identify_user
+from service.realms.external import ExternalRealm
+from service.redis_client.deadline import StoreUnavailable
+from service.web.pages.callback import derive_binding
+from service.web.pages.consent import SWITCHED, ConsentPages
+from service.web.pages.page import (
+    PageRefusal,
+    add_retry_after,
+    check_is_page,
+    list_form_targets,
+    redirecting_all_errors_to,
+)
+from service.web.pages.pending_logins import FORM, PROVIDER
+from service.web.pages.steps import PageSteps
+from service.web.request.client_address import get_prefixes
 from service.web.request.form import read_form
+from service.web.request.security_events import recording_login
+from service.web.request.state import REASON
 
-SWITCHED: Final = "switched"
-"""The notice to the authorization endpoint that another user than the last one will log in."""
-
-SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
+LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password", "stay"})
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationEndpoint(PageEndpoint):
-    browser_sessions: BrowserSessions
-    login: LoginEndpoint
-    consent: ConsentEndpoint
+class LoginForm(NamedTuple):
+    """A pending login page: its purpose, its browser, and the realms that it offers.
+
+    `sealed` is the same content as the HTML form carries it. It also proves that the form came from one of our pages in
+    this browser.
+    """
+
+    sealed: str
+    browser_secret: str
+    request: AuthorizationRequest | None
+    client: Client | None
+    has_passwords: bool
+    providers: Sequence[ExternalRealm]
+    force_login: bool
+
+    def find_provider(self, realm: str | None) -> ExternalRealm | None:
+        return next((provider for provider in self.providers if provider.name == realm), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationPages(PageSteps):
+    consent: ConsentPages
 
     async def get(self, request: Request) -> Response:
         """Answer an authorization request with a page or a redirect.
@@ -64,8 +98,7 @@ class AuthorizationEndpoint(PageEndpoint):
         The login page then forces a login, because an identity provider would otherwise return the same user.
         """
         force_login = self.browsers.find_notice(request) == SWITCHED
-        name = self.browsers.find_session_token(request)
-        session = await self.browser_sessions.find(name) if name else None
+        session = await self.find_session(request)
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
             force_login = user is None
@@ -76,16 +109,187 @@ class AuthorizationEndpoint(PageEndpoint):
                     force_login = True
                 except PageRefusal:
                     pass  # the session has ended, or an interrupted revokeAll covers it and has not deleted it yet
-        return await self.login.show_login(request, authorization_request, client, force_login=force_login)
+        return await self.show_login(request, authorization_request, client, force_login=force_login)
 
-    async def switch(self, request: Request) -> Response:
-        """End the browser session, and start the same authorization request again (POST /authorization/switch)."""
-        fields = await read_form(request, SWITCH_PARAMETERS)
-        authorization_request, session = await self.consent.get_open_request(
-            request, fields.get("request", ""), fields.get("csrf", "")
-        )
-        await self.browser_sessions.end(session.name)
-        path = f"/authorization/?{authorization.make_query(authorization_request)}"
-        response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
-        self.browsers.remove_session_cookie(response)
+    async def get_login(self, request: Request) -> Response:
+        """Raise PageRefusal, whose page asks the person to start again: this address takes submitted forms only."""
+        raise PageRefusal("expired", "login_expired")
+
+    async def show_login(
+        self,
+        request: Request,
+        authorization_request: AuthorizationRequest | None,
+        client: Client | None,
+        *,
+        force_login: bool = False,
+        notice: str | None = None,
+    ) -> Response:
+        """Return a login page, or a redirect to the identity provider if that is the only way to log in.
+
+        Without an authorization request, the login leads to /sessions/. `force_login` is True if another user than the
+        last one will log in.
+        """
+        await self.count_page(request)
+        browser_secret = self.browsers.find_secret(request) or make_browser_secret()
+        form = await self._open(browser_secret, authorization_request, client, force_login=force_login)
+        if authorization_request is not None and len(form.providers) == 1 and not form.has_passwords:
+            with redirecting_all_errors_to(authorization_request.return_address):
+                response = await self._redirect_to_provider(form, form.providers[0])
+        else:
+            digest = digest_token(browser_secret)
+            sealed = self.pending_logins.seal(FORM, digest, authorization_request, force_login=force_login)
+            response = self._render(request, form._replace(sealed=sealed), notice=notice)
+        self.browsers.set_browser_cookie(response, browser_secret)
         return response
+
+    async def _open(
+        self,
+        browser_secret: str,
+        authorization_request: AuthorizationRequest | None,
+        client: Client | None,
+        *,
+        force_login: bool,
+    ) -> LoginForm:
+        """Return the form before it is sealed.
+
+        This reads the registry, and so gives the worker the time of Redis.
+        """
+        realms: Sequence[str] = await self.logins.list_realm_names()
+        if authorization_request is not None and client is not None:
+            with redirecting_oauth_errors_to(authorization_request.return_address):
+                realms = authorization.list_open_realms(authorization_request, client, realms)
+        providers = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
+        return LoginForm(
+            "", browser_secret, authorization_request, client, MAIN_REALM in realms, providers, force_login
+        )
+
+    async def log_in(self, request: Request) -> Response:
+        """Handle a submitted login form. A form that is not from this browser has no effect."""
+        fields = await read_form(request, LOGIN_PARAMETERS)
+        form = await self._get_form(request, fields.get("request", ""))
+        realm = fields.get("realm")
+        provider = form.find_provider(realm)
+        if provider is None and not (form.has_passwords and realm in (None, MAIN_REALM)):
+            raise PageRefusal("forged", "realm_not_open")
+        try:
+            await self.count_page(request)
+            if provider is not None:
+                return await self._redirect_to_provider(form, provider)
+            return await self._check_password(request, form, fields)
+        except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
+            return self._refuse(request, form, fields, error, provider)
+        except StoreUnavailable as outage:
+            return self._refuse(request, form, fields, report_outage(outage), provider)
+
+    async def _get_form(self, request: Request, sealed: str) -> LoginForm:
+        """Return the form that this browser sent. Raises PageRefusal if it is too old or another browser's."""
+        login = self.pending_logins.open(FORM, sealed)
+        if login is None:
+            raise PageRefusal("expired", "login_expired")
+        if login.request is not None:
+            self.pages.use_language(request, login.request.language)
+        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
+        if browser_secret is None:
+            raise PageRefusal("forged", "login_of_another_browser")
+        client = None
+        if login.request is not None:
+            client = await self.recheck_client(login.request, login.request.scope)
+        form = await self._open(browser_secret, login.request, client, force_login=login.force_login)
+        if self.pending_logins.find_time_left_ms(login) is None:
+            raise PageRefusal("expired", "login_expired")
+        return form._replace(sealed=sealed)
+
+    async def _redirect_to_provider(self, form: LoginForm, realm: ExternalRealm) -> Response:
+        """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
+
+        Clauses: RFC 6749 §4.1.1
+        """
+        digest = digest_token(form.browser_secret)
+        state = self.pending_logins.seal(
+            PROVIDER, digest, form.request, realm=realm.name, provider=realm.provider.fingerprint
+        )
+        address = await realm.make_authorization_address(
+            derive_binding(state, form.browser_secret), self.callback_address, force_login=form.force_login
+        )
+        return self.pages.redirect_elsewhere(address)
+
+    async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
+        if "username" not in fields or "password" not in fields:
+            return self._render(request, form, fields, missing=True)
+        username = fields["username"]
+        client_id = form.request.client_id if form.request else ""
+        with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
+            if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
+                raise InvalidGrant("user_unknown")
+            device = await self.get_device(request, username)
+            prefixes = get_prefixes(request)
+            user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
+            response = await self.start_session(request, form.request, user, remember_me="stay" in fields)
+            if response is None:
+                raise InvalidGrant("user_changed")
+        self.browsers.set_device_cookie(request, response, user)
+        return response
+
+    async def get_device(self, request: Request, username: str) -> str:
+        """Return the name of this browser if this user of realm main has logged in here before, or an empty text.
+
+        The user is read from Redis and not from this worker's cache, which holds existing users only. An unknown name
+        therefore costs as much as a known one.
+        """
+        if not self.browsers.has_devices(request):
+            return ""
+        identity = identify_user(MAIN_REALM, username)
+        user = await self.registry.find_user(identity)
+        return self.browsers.get_device(request, identity, user.revision if user else "")
+
+    def _refuse(
+        self, request: Request, form: LoginForm, fields: Form, error: OAuthError, provider: ExternalRealm | None
+    ) -> Response:
+        """Return the form again with an error. All fields keep their values, but for the password."""
+        request.scope[REASON] = error.reason
+        text = self.pages.get_language(request).text
+        if isinstance(error, InvalidGrant):
+            return self._render(request, form, fields, error=text("login.error_wrong"))
+        if provider is not None and error.reason.startswith("provider_"):
+            message = text("login.error_provider", provider=provider.label)
+        else:
+            kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+            message = text(f"login.error_{kind}")
+        return add_retry_after(self._render(request, form, fields, error=message, status=error.status), error)
+
+    def _render(
+        self,
+        request: Request,
+        form: LoginForm,
+        fields: Form | None = None,
+        *,
+        error: str | None = None,
+        missing: bool = False,
+        notice: str | None = None,
+        status: int = 200,
+    ) -> Response:
+        fields = fields or {}
+        text = self.pages.get_language(request).text
+        return self.pages.render(
+            request,
+            "login.html",
+            status=status,
+            form_targets=_list_form_targets(form),
+            action=f"{self.pages.web_path}/authorization/login",
+            sealed=form.sealed,
+            client_name=(form.client.client_name or form.client.client_id) if form.client else None,
+            username=fields.get("username", ""),
+            remember_me="stay" in fields,
+            notice=text(f"login.notice_{notice}") if notice else None,
+            error=error,
+            username_error=text("login.username_missing") if missing and "username" not in fields else None,
+            password_error=text("login.password_missing") if missing and "password" not in fields else None,
+            has_passwords=form.has_passwords,
+            providers=form.providers,
+        )
+
+
+def _list_form_targets(form: LoginForm) -> str:
+    if form.request is not None:
+        return list_form_targets(form.request.return_address.redirect_uri)
+    return list_form_targets() if form.providers else ""

@@ -1,4 +1,4 @@
-"""GET /authorization/callback, to which a browser returns from an identity provider, and the redirect there.
+"""GET /authorization/callback, to which a browser returns from an identity provider.
 
 The login travels as `state`. It is sealed, bound to the browser that started it, and good for one return. The nonce and
 the code_verifier are derived from `state` with the browser's own secret. Neither Redis nor the identity provider nor a
@@ -17,17 +17,14 @@ from starlette.responses import Response
 
 from service.crypto.keyring import derive_from_browser
 from service.gateway.outage_log import report_outage
-from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query, parse_query
+from service.protocol.authorization import AuthorizationRefused, Query, parse_query
 from service.protocol.errors import AccessDenied, OAuthError
 from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
-from service.protocol.token_form import digest_token
-from service.realms.external import ExternalRealm, LoginBinding
+from service.realms.external import LoginBinding
 from service.redis_client.deadline import StoreUnavailable
-from service.store.external_logins import ExternalLogins
-from service.web.pages.browser_login import BrowserLogin
-from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
-from service.web.pages.pending_logins import ExternalLogin, PendingLogins
+from service.web.pages.pending_logins import PROVIDER, PendingLogin
+from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_prefixes
 from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
@@ -39,33 +36,8 @@ _NOTICES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalLoginEndpoint(PageEndpoint):
-    pending_logins: PendingLogins
-    external_logins: ExternalLogins
-    browser_login: BrowserLogin
-    redirect_uri: str
-
-    async def redirect_to_provider(
-        self,
-        realm: ExternalRealm,
-        authorization_request: AuthorizationRequest | None,
-        browser_secret: str,
-        *,
-        force_login: bool,
-    ) -> Response:
-        """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
-
-        Clauses: RFC 6749 §4.1.1
-        """
-        state = self.pending_logins.seal_external(
-            digest_token(browser_secret), authorization_request, realm=realm.name, provider=realm.provider.fingerprint
-        )
-        binding = _derive_binding(state, browser_secret)
-        return self.pages.redirect_elsewhere(
-            await realm.make_authorization_address(binding, self.redirect_uri, force_login=force_login)
-        )
-
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackPage(PageSteps):
     async def get(self, request: Request) -> Response:
         """Finish the login of a browser that returns.
 
@@ -76,7 +48,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.repeated else answer.values.get("state", "")
-        login = self.pending_logins.open(state, ExternalLogin)
+        login = self.pending_logins.open(PROVIDER, state)
         if login is None:
             raise PageRefusal("expired", "external_login_unknown")
         if login.request is not None:
@@ -85,7 +57,7 @@ class ExternalLoginEndpoint(PageEndpoint):
         if browser_secret is None:
             raise PageRefusal("astray", "external_login_of_another_browser")
         await self._note_return(state, login)
-        binding = _derive_binding(state, browser_secret)
+        binding = derive_binding(state, browser_secret)
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, binding)
         authorization_request = login.request
@@ -97,7 +69,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             response = self.pages.refuse_client(request, refused.return_address, refused.error)
         return self.pages.show_link(request, response)
 
-    async def _note_return(self, state: str, login: ExternalLogin) -> None:
+    async def _note_return(self, state: str, login: PendingLogin) -> None:
         await self.logins.list_realm_names()  # this read gives the worker the time of Redis
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
@@ -106,7 +78,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             raise PageRefusal("expired", "external_login_repeated")
 
     async def _return_to_sessions(
-        self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding
+        self, request: Request, login: PendingLogin, answer: Query, binding: LoginBinding
     ) -> Response:
         """Finish a login that leads to /sessions/. If it fails, the login page shows the reason.
 
@@ -123,7 +95,7 @@ class ExternalLoginEndpoint(PageEndpoint):
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
         )
 
-    async def _log_in(self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding) -> Response:
+    async def _log_in(self, request: Request, login: PendingLogin, answer: Query, binding: LoginBinding) -> Response:
         realm = await self.logins.get_external_realm(login.realm)
         if realm.provider.fingerprint != login.provider:
             # The realm has another identity provider now, which must not receive the code of the former one.
@@ -131,16 +103,14 @@ class ExternalLoginEndpoint(PageEndpoint):
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
-                user, shown_name = await realm.finish(answer, binding, self.redirect_uri)
-            response = await self.browser_login.start_session(
-                request, login.request, user, remember_me=False, shown_name=shown_name
-            )
+                user, shown_name = await realm.finish(answer, binding, self.callback_address)
+            response = await self.start_session(request, login.request, user, remember_me=False, shown_name=shown_name)
             if response is None:
                 raise AccessDenied("user_not_admitted")
         return response
 
 
-def _derive_binding(state: str, browser_secret: str) -> LoginBinding:
+def derive_binding(state: str, browser_secret: str) -> LoginBinding:
     return LoginBinding(
         state=state,
         nonce=derive_from_browser(browser_secret, "nonce", state),

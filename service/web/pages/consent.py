@@ -1,4 +1,6 @@
-"""GET and POST /authorization/consent, where the user sees which client requests what, and allows or denies it once.
+"""/authorization/consent, where the user sees which client requests what, and allows or denies it once.
+
+POST /authorization/switch is the answer "not you?".
 
 Clauses: RFC 6749 §3.1.2.1, §4.1.2, §4.1.2.1, §10.2, §10.12, RFC 6819 §5.1.3, §5.2.3.2, §5.2.4.1, §5.2.4.2, §5.2.4.3,
 SPEC §4.1, §5.2
@@ -13,32 +15,31 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.crypto.keyring import Keyring
-from service.crypto.opaque_tokens import make_consent
 from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
     ConsentRequest,
     make_consent_request,
+    make_query,
 )
 from service.protocol.client import REFRESH_TOKEN, Client
 from service.protocol.errors import AccessDenied, InvalidRequest
 from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.token_form import RandomToken, parse_consent
-from service.protocol.token_response import Lifetimes
 from service.protocol.uri import is_loopback
 from service.protocol.user import User
-from service.registry.cache import UserCache
-from service.store.browser_sessions import BrowserSession, BrowserSessions
-from service.store.consents import AllowAnswer, Consents, DenyAnswer
-from service.web.pages.endpoint import PageEndpoint
+from service.store.browser_sessions import BrowserSession
+from service.store.consents import AllowAnswer, DenyAnswer
 from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal, list_form_targets
-from service.web.pages.rate_limit import PageLimit
+from service.web.pages.steps import PageSteps
 from service.web.request.form import get_from_query, read_form
 from service.web.request.security_events import record_request_event
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
+
+SWITCHED: Final = "switched"
+"""The notice to the authorization endpoint that another user than the last one will log in."""
 
 
 class OpenConsent(NamedTuple):
@@ -51,15 +52,8 @@ class OpenConsent(NamedTuple):
     user: User
 
 
-@dataclass(frozen=True, slots=True)
-class ConsentEndpoint(PageEndpoint):
-    users: UserCache
-    consents: Consents
-    browser_sessions: BrowserSessions
-    page_limit: PageLimit
-    keyring: Keyring
-    lifetimes: Lifetimes
-
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsentPages(PageSteps):
     async def get(self, request: Request) -> Response:
         return await self._render(request, await self._find(request, get_from_query(request, "request")))
 
@@ -90,45 +84,23 @@ class ConsentEndpoint(PageEndpoint):
         Raises AccessDenied if the user has none of the requested roles.
         """
         consent_request = make_consent_request(authorization_request, user.realm, user.roles)
-        await self.page_limit.count(request)
-        name = await self._create(consent_request, session.name)
+        await self.count_page(request)
+        name = await self.hold_consent(consent_request, session.name)
         return await self._render(request, OpenConsent(name, consent_request, client, session, user))
 
-    async def redirect_to_consent(
-        self, request: Request, authorization_request: AuthorizationRequest, session: RandomToken, user: User
-    ) -> Response:
-        """Redirect to the consent page after a login.
-
-        If the user has none of the requested roles, redirects to the client with an error.
-        """
-        try:
-            consent_request = make_consent_request(authorization_request, user.realm, user.roles)
-        except AccessDenied as error:
-            return self.pages.refuse_client(request, authorization_request.return_address, error)
-        name = await self._create(consent_request, session)
-        return self.pages.redirect(f"/authorization/consent?request={name.text}")
-
-    async def _create(self, consent_request: ConsentRequest, session: RandomToken) -> RandomToken:
-        """Store the consent request under a new name in the user's shard.
-
-        A party that knows the name of the pending login does not know the new name.
-        """
-        name = make_consent(session.shard)
-        if not await self.consents.hold(name, session, consent_request):
-            raise PageRefusal("signed_out", "browser_session_over")
-        return name
-
-    async def get_open_request(
-        self, request: Request, text: str, csrf: str
-    ) -> tuple[AuthorizationRequest, BrowserSession]:
-        """Return the request and the browser session, for a user who wants to answer as another user."""
-        consent = await self._find(request, text)
-        self._check_form(consent, csrf)
-        return consent.consent_request.request, consent.session
+    async def switch(self, request: Request) -> Response:
+        """End the browser session, and start the same authorization request again as another user."""
+        fields = await read_form(request, CONSENT_PARAMETERS)
+        consent = await self._find(request, fields.get("request", ""))
+        self._check_form(consent, fields.get("csrf", ""))
+        await self.browser_sessions.end(consent.session.name)
+        path = f"/authorization/?{make_query(consent.consent_request.request)}"
+        response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
+        self.browsers.remove_session_cookie(response)
+        return response
 
     async def _find(self, request: Request, text: str, *, answered_too: bool = False) -> OpenConsent:
-        name, session_name = parse_consent(text), self.browsers.find_session_token(request)
-        session = await self.browser_sessions.find(session_name) if session_name else None
+        name, session = parse_consent(text), await self.find_session(request)
         if session is None:
             raise PageRefusal("signed_out", "browser_session_missing")
         consent = await self.consents.find(name) if name else None
@@ -170,16 +142,15 @@ class ConsentEndpoint(PageEndpoint):
             _record(request, "consent_denied", consent)
         raise AuthorizationRefused(consent.consent_request.request.return_address, AccessDenied("user_denied"))
 
-    async def _get_realm_label(self, language: Language, realm: str) -> str:
-        if realm == MAIN_REALM:
-            return language.text("consent.realm_main")
-        return (await self.logins.get_external_realm(realm)).label
-
     async def _render(self, request: Request, consent: OpenConsent) -> Response:
         consent_request, client, user = consent.consent_request, consent.client, consent.user
         redirect_uri = consent_request.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
         language = self.pages.get_language(request)
+        if user.realm == MAIN_REALM:
+            realm_label: str = language.text("consent.realm_main")
+        else:
+            realm_label = (await self.logins.get_external_realm(user.realm)).label
         return self.pages.render(
             request,
             "consent.html",
@@ -191,7 +162,7 @@ class ConsentEndpoint(PageEndpoint):
             client_name=client.client_name or client.client_id,
             username=user.username,
             name=user.name or consent.session.shown_name,
-            realm_label=await self._get_realm_label(language, user.realm),
+            realm_label=realm_label,
             roles=parse_scope(consent_request.scope).roles,
             lifetime=self._describe_lifetime(language, client),
             destination=_describe_destination(redirect_uri),

@@ -33,13 +33,7 @@ from service.web.request.state import LANGUAGE, REASON
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 
-_STATUS: Final[dict[RefusalKind, int]] = {
-    "expired": 400,
-    "answered": 400,
-    "forged": 403,
-    "astray": 403,
-    "signed_out": 403,
-}
+_STATUS: Final = {"expired": 400, "answered": 400, "forged": 403, "astray": 403, "signed_out": 403}
 _UNUSED_FEATURES: Final = (
     "accelerometer camera clipboard-read display-capture fullscreen geolocation gyroscope hid magnetometer microphone "
     "midi payment serial usb xr-spatial-tracking"
@@ -67,6 +61,10 @@ class PageRefusal(Exception):
         super().__init__(reason)
         self.kind = kind
         self.reason = reason
+
+
+class SessionOver(Exception):
+    """The browser session of a form has ended. The browser is redirected to /sessions/ to log in again."""
 
 
 class Pages:
@@ -143,10 +141,9 @@ class Pages:
 
     def redirect(self, path: str) -> Response:
         """Redirect to one of our pages, at an address that does not depend on the Host header."""
-        return Response(status_code=303, headers=self._headers | {"Location": self.web_path + path})
+        return self.redirect_elsewhere(self.web_path + path)
 
     def redirect_elsewhere(self, address: str) -> Response:
-        """Redirect to an identity provider's login, at an address that follows from the realm's configuration."""
         return Response(status_code=303, headers=self._headers | {"Location": address})
 
     def refuse_client(self, request: Request, return_address: ReturnAddress, error: OAuthError) -> Response:
@@ -162,8 +159,7 @@ class Pages:
 
         Clauses: RFC 6749 §4.1.2, §4.1.2.1, RFC 9207 §2
         """
-        location = make_location(return_address, self._issuer, answer)
-        return Response(status_code=303, headers=self._headers | {"Location": location})
+        return self.redirect_elsewhere(make_location(return_address, self._issuer, answer))
 
     def show_link(self, request: Request, response: Response) -> Response:
         """Return a page with a link in place of a redirect to an app, after a login at an identity provider failed.
@@ -201,6 +197,8 @@ class Pages:
                 return self.refuse_client(request, refused.return_address, refused.error)
             except PageRefusal as refusal:
                 return self._refuse(request, refusal.kind, refusal.reason, _STATUS[refusal.kind])
+            except SessionOver:
+                return self.redirect("/sessions/")
             except OAuthError as error:
                 return self._refuse_request(request, error)
             except StoreUnavailable as outage:
@@ -216,10 +214,7 @@ class Pages:
     def _refuse_request(self, request: Request, error: OAuthError) -> Response:
         kind = "unverified" if error.status < 429 else "busy"
         detail = error.description if kind == "unverified" else None
-        response = self._refuse(request, kind, error.reason, error.status, detail)
-        if error.retry_after_seconds is not None:
-            response.headers["Retry-After"] = str(error.retry_after_seconds)
-        return response
+        return add_retry_after(self._refuse(request, kind, error.reason, error.status, detail), error)
 
     def _refuse(self, request: Request, kind: str, reason: str, status: int, detail: str | None = None) -> Response:
         request.scope[REASON] = reason
@@ -234,6 +229,12 @@ class Pages:
             retry=kind == "busy",
             link=None,
         )
+
+
+def add_retry_after(response: Response, error: OAuthError) -> Response:
+    if error.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
 def check_is_page(request: Request) -> None:

@@ -10,47 +10,33 @@ Clauses: RFC 6749 §10.10, §10.12, SPEC §2.2, §4.1
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
 from service.crypto.keyring import Keyring
 from service.protocol.authorization import AuthorizationRequest
 
-PENDING_MS: Final = 1_800_000
-"""The lifetime of a login form."""
+Place = Literal["login form", "login at a provider"]
+FORM: Final = "login form"
+PROVIDER: Final = "login at a provider"
+LIFETIMES_MS: Final[dict[Place, int]] = {FORM: 1_800_000, PROVIDER: 600_000}
+"""A login that returns from an identity provider leaves a mark in Redis for the rest of its lifetime."""
 
-EXTERNAL_MS: Final = 600_000
-"""The lifetime of a login at an identity provider. A returned login leaves a mark in Redis for the rest of it."""
 
-
-class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class PendingLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The content of a sealed login. `browser_digest` names the browser that the login is bound to.
 
-    Without a request, the login leads to /sessions/.
+    Without a request, the login leads to /sessions/. `force_login` is True if another user than the last one will log
+    in. A login at an identity provider names it by its realm and its fingerprint.
     """
 
     expires_ms: int
     browser_digest: str
     request: AuthorizationRequest | None
-
-
-class PendingLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
-    """A login form. `force_login` is True if another user than the last one will log in."""
-
     force_login: bool
-
-
-class ExternalLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
-    """A login at an identity provider, which is named by its realm and its fingerprint."""
-
     realm: str
     provider: str
-
-
-_PURPOSES: Final = {PendingLogin: "login form", ExternalLogin: "login at a provider"}
-
-SealedLogin = TypeVar("SealedLogin", PendingLogin, ExternalLogin)
 
 
 class PendingLogins:
@@ -60,41 +46,39 @@ class PendingLogins:
         self._keyring = keyring
         self._now_ms = now_ms
 
-    def seal_form(self, browser_digest: str, request: AuthorizationRequest | None, *, force_login: bool) -> str:
-        expires_ms = self._now_ms() + PENDING_MS
-        return self._seal(
-            PendingLogin(expires_ms=expires_ms, browser_digest=browser_digest, request=request, force_login=force_login)
-        )
-
-    def seal_external(
-        self, browser_digest: str, request: AuthorizationRequest | None, *, realm: str, provider: str
+    def seal(
+        self,
+        place: Place,
+        browser_digest: str,
+        request: AuthorizationRequest | None,
+        *,
+        force_login: bool = False,
+        realm: str = "",
+        provider: str = "",
     ) -> str:
-        """Return the text that travels as `state` to the identity provider and back; no two texts are equal."""
-        return self._seal(
-            ExternalLogin(
-                expires_ms=self._now_ms() + EXTERNAL_MS,
-                browser_digest=browser_digest,
-                request=request,
-                realm=realm,
-                provider=provider,
-            )
+        """Return the login as a text, which only `open` for the same place accepts. No two texts are equal."""
+        login = PendingLogin(
+            expires_ms=self._now_ms() + LIFETIMES_MS[place],
+            browser_digest=browser_digest,
+            request=request,
+            force_login=force_login,
+            realm=realm,
+            provider=provider,
         )
+        return self._keyring.seal_for_page(place, msgspec.json.encode(login))
 
-    def open(self, text: str, kind: type[SealedLogin]) -> SealedLogin | None:
-        """Return the login, or None unless one of our keys sealed exactly this text for a login of this kind."""
-        content = self._keyring.open_for_page(_PURPOSES[kind], text)
+    def open(self, place: Place, text: str) -> PendingLogin | None:
+        """Return the login, or None unless one of our keys sealed exactly this text for this place."""
+        content = self._keyring.open_for_page(place, text)
         try:
-            return None if content is None else msgspec.json.decode(content, type=kind)
+            return None if content is None else msgspec.json.decode(content, type=PendingLogin)
         except ValueError:  # sealed by another version of the service
             return None
 
-    def find_time_left_ms(self, login: PendingLogin | ExternalLogin) -> int | None:
+    def find_time_left_ms(self, login: PendingLogin) -> int | None:
         """Return how much of the login's lifetime is left, or None if it has expired.
 
         Raises StoreUnavailable if this worker has not yet received the time from Redis.
         """
         left_ms = login.expires_ms - self._now_ms()
         return left_ms if left_ms > 0 else None
-
-    def _seal(self, login: PendingLogin | ExternalLogin) -> str:
-        return self._keyring.seal_for_page(_PURPOSES[type(login)], msgspec.json.encode(login))

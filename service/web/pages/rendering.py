@@ -25,15 +25,6 @@ WHITE: Final = "#ffffff"
 
 
 @dataclass(frozen=True, slots=True)
-class Branding:
-    """The operator's branding: a name, a colour as #rrggbb, and True if there is a logo."""
-
-    name: str
-    accent: str
-    has_logo: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Theme:
     """The background colours of a page, and the colour towards which another one is moved to stand out from them."""
 
@@ -47,12 +38,16 @@ DARK: Final = Theme(page="#101216", card="#191c22", away=WHITE)
 
 
 class Renderer:
-    def __init__(self, branding: Branding, web_path: str) -> None:
-        self.stylesheet = _make_stylesheet(branding.accent).encode()
-        self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
-        self.plain_logo = _draw_logo(branding.accent).encode()
+    """The renderer of all pages, with the operator's name, colour (as #rrggbb) and logo."""
+
+    def __init__(self, service_name: str, accent: str, web_path: str, *, has_logo: bool) -> None:
+        self.stylesheet = _make_stylesheet(accent).encode()
+        digest = hashlib.sha256(self.stylesheet).hexdigest()
+        self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={digest[:12]}"
+        self.plain_logo = _draw_logo(accent).encode()
         self._shared: Mapping[str, Any] = {
-            "branding": branding,
+            "service_name": service_name,
+            "has_logo": has_logo,
             "web_path": web_path,
             "stylesheet_path": self.stylesheet_path,
             "logo_path": f"{web_path}/authorization/assets/logo",
@@ -96,10 +91,6 @@ def _draw_logo(accent: str) -> str:
         f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{choose_text_on(accent)}"/>'
         "</svg>"
     )
-
-
-def _shorten(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:12]
 
 
 @cache

@@ -1,36 +1,44 @@
-"""/sessions/, where a user lists the sessions of applications and browsers, and ends one or all of them.
+"""/sessions/, where a user lists and ends sessions of applications and browsers, and replaces the password.
 
 Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, Unpack
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.crypto.password_hashing import hash_password
+from service.observability.audit import Fields
+from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
+from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM, parse_scope
-from service.store.browser_sessions import BrowserSession, BrowserSessions
-from service.store.families import Families
+from service.protocol.user import MAX_PASSWORD_CHARACTERS, User
+from service.store.browser_sessions import BrowserSession
 from service.store.records import BrowserSessionRecord, FamilyRecord
-from service.store.revocations import Revocations
-from service.web.pages.endpoint import PageEndpoint
-from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import PageRefusal, check_is_page
+from service.web.pages.authorization import AuthorizationPages
+from service.web.pages.languages import Language
+from service.web.pages.page import PageRefusal, SessionOver, add_retry_after, check_is_page
+from service.web.pages.steps import PageSteps
+from service.web.request.client_address import get_address, get_prefixes
 from service.web.request.form import read_form
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.state import REASON
 
+PASSWORD_PARAMETERS: Final = frozenset({"csrf", "current", "new", "repeated"})
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
-SessionsNotice = Literal["password_changed", "password_changed_meanwhile"]
-SignOutNotice = Literal["signed_out_here", "signed_out_everywhere"]
-_FORCES_LOGIN: Final = (*get_args(SignOutNotice), "login_not_admitted")
+_TOLD_WITH_SESSION: Final = ("password_changed", "password_changed_meanwhile")
+"""The notices for a browser that is signed in. All others are shown with the login form."""
+
+_FORCES_LOGIN: Final = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
 """The notices after which a login is forced.
 
 Otherwise an identity provider could log the next person in as the last one.
@@ -49,28 +57,9 @@ class PasswordErrors(NamedTuple):
 NO_ERRORS: Final = PasswordErrors()
 
 
-class ShownSession(NamedTuple):
-    id: str
-    client_name: str
-    roles: tuple[str, ...]
-    since: datetime
-    last_used: datetime
-
-
-class ShownBrowser(NamedTuple):
-    id: str
-    is_this: bool
-    since: datetime
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class SessionsEndpoint(PageEndpoint):
-    browser_sessions: BrowserSessions
-    families: Families
-    revocations: Revocations
-    login: LoginEndpoint
-    min_password_characters: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsPages(PageSteps):
+    authorization: AuthorizationPages
 
     async def redirect_with_slash(self, _: Request) -> Response:
         """Redirect to /sessions/. People type the address without its last slash."""
@@ -78,13 +67,15 @@ class SessionsEndpoint(PageEndpoint):
 
     async def get(self, request: Request) -> Response:
         check_is_page(request)
-        session = await self.find_session(request)
-        if session is None:
-            notice = self.browsers.find_notice(request)
-            return await self.login.show_login(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
-        return await self.render(request, session)
+        session = await self._find_session_of_user(request)
+        if session is not None:
+            return await self._render(request, session)
+        notice = self.browsers.find_notice(request)
+        return await self.authorization.show_login(
+            request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN
+        )
 
-    async def render(
+    async def _render(
         self,
         request: Request,
         session: BrowserSession,
@@ -102,16 +93,16 @@ class SessionsEndpoint(PageEndpoint):
             request,
             "sessions.html",
             status=status,
-            notice=language.text(f"login.notice_{notice}") if notice in get_args(SessionsNotice) else None,
+            notice=language.text(f"login.notice_{notice}") if notice in _TOLD_WITH_SESSION else None,
             has_password=session.realm == MAIN_REALM,
             password_errors=password_errors,
-            password_hint=language.count("password.hint", self.min_password_characters),
+            password_hint=language.count("password.hint", self.settings.min_password_characters),
             password_action=f"{path}/password",
             username=session.username,
             name=session.shown_name,
             sessions=[await self._show(digest, family) for digest, family in found],
             more=more,
-            browsers=_show_browsers(browsers, session),
+            browsers=sorted((_show_browser(*found, session) for found in browsers), key=lambda it: not it["is_this"]),
             more_browsers=more_browsers,
             now=_to_datetime(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
@@ -123,34 +114,22 @@ class SessionsEndpoint(PageEndpoint):
 
     async def end(self, request: Request) -> Response:
         """End one session with its access tokens. Another user's session and an ended session are ignored."""
-        fields, session = await self.read_form(request)
-        if session is not None:
-            digest = fields.get("session", "")
-            family = await self.families.find(session.name.shard, digest)
-            if family is not None and family.subject == session.identity.subject:
-                ended = await self.families.end(
-                    session.name.shard, digest, client_id=family.client_id, reason="signed_out_there"
-                )
-                if ended is not None:
-                    record_request_event(
-                        request,
-                        "session_ended",
-                        client_id=family.client_id,
-                        username=session.username,
-                        realm=session.realm,
-                        family=digest,
-                    )
+        fields, session = await self._read_form(request)
+        shard, digest = session.name.shard, fields.get("session", "")
+        family = await self.families.find(shard, digest)
+        if family is not None and family.subject == session.identity.subject:
+            client_id = family.client_id
+            if await self.families.end(shard, digest, client_id=client_id, reason="signed_out_there") is not None:
+                _record(request, "session_ended", session, client_id=client_id, family=digest)
         return self.pages.redirect("/sessions/")
 
     async def end_browser(self, request: Request) -> Response:
         """End the login in one browser. Another user's and one that has ended are ignored."""
-        fields, session = await self.read_form(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
+        fields, session = await self._read_form(request)
         digest = fields.get("browser", "")
         is_ended = await self.browser_sessions.end_of_user(session.identity, digest)
         if is_ended:
-            record_request_event(request, "signed_out", username=session.username, realm=session.realm)
+            _record(request, "signed_out", session)
         if is_ended and digest == session.name.digest:
             return self._redirect_to_login(request, "signed_out_here")
         return self.pages.redirect("/sessions/")
@@ -160,69 +139,165 @@ class SessionsEndpoint(PageEndpoint):
 
         Clauses: SPEC §3, §4.4
         """
-        _, session = await self.read_form(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
+        _, session = await self._read_form(request)
         name = session.name
         await self.revocations.revoke_all(
             name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
         )
-        record_request_event(
-            request, "revoke_all", username=session.username, realm=session.realm, reason="sessions_page"
-        )
+        _record(request, "revoke_all", session, reason="sessions_page")
         return self._redirect_to_login(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """End the session of this browser only. The sessions of applications continue."""
-        _, session = await self.read_form(request)
-        if session is None:
-            return self.pages.redirect("/sessions/")
+        _, session = await self._read_form(request)
         await self.browser_sessions.end(session.name)
-        record_request_event(request, "signed_out", username=session.username, realm=session.realm)
+        _record(request, "signed_out", session)
         return self._redirect_to_login(request, "signed_out_here")
 
-    def _redirect_to_login(self, request: Request, notice: SignOutNotice) -> Response:
+    def _redirect_to_login(self, request: Request, notice: str) -> Response:
         response = self.pages.redirect(self.browsers.make_notice(request, "/sessions/", notice))
         self.browsers.remove_session_cookie(response)
         return response
 
-    async def read_form(
+    async def _read_form(
         self, request: Request, known: Collection[str] = SESSIONS_PARAMETERS
-    ) -> tuple[Form, BrowserSession | None]:
-        """Return the form and the browser session that sent it, or None for a session that has ended.
+    ) -> tuple[Form, BrowserSession]:
+        """Return the form and the browser session that sent it.
 
-        Raises PageRefusal if the form did not come from this session's page.
+        Raises SessionOver if the session has ended, or PageRefusal if the form did not come from its page.
         """
         fields = await read_form(request, known)
-        session = await self.find_session(request)
-        if session is not None and not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
+        session = await self._get_session(request)
+        if not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
             raise PageRefusal("forged", "sessions_form_forged")
         return fields, session
 
-    async def find_session(self, request: Request) -> BrowserSession | None:
-        name = self.browsers.find_session_token(request)
-        session = await self.browser_sessions.find(name) if name else None
+    async def _get_session(self, request: Request) -> BrowserSession:
+        """Return the browser session. Raises SessionOver if it has ended or its user may not log in any more."""
+        session = await self._find_session_of_user(request)
+        if session is None:
+            raise SessionOver
+        return session
+
+    async def _find_session_of_user(self, request: Request) -> BrowserSession | None:
+        session = await self.find_session(request)
         if session is None or await self.logins.find_user(session.realm, session.username) is None:
             return None
         return session
 
-    async def _show(self, digest: str, family: FamilyRecord) -> ShownSession:
+    async def change_password(self, request: Request) -> Response:
+        """Change the password of a user of realm main, and end all other sessions.
+
+        A form with a mistake is shown again, without any of its passwords.
+
+        The check of the current password is a login: it has the same limits, security events and threads.
+
+        Clauses: RFC 6749 §10.10, §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3, SPEC §3
+        """
+        fields, session = await self._read_form(request, PASSWORD_PARAMETERS)
+        if session.realm != MAIN_REALM:
+            raise PageRefusal("forged", "realm_without_password")
+        language = self.pages.get_language(request)
+        mistakes = find_mistakes(language, fields, self.settings.min_password_characters)
+        if mistakes is not None:
+            return await self._render(request, session, password_errors=mistakes)
+        try:
+            await self.count_page(request)
+            changed = await self._replace_password(request, session, fields)
+        except InvalidGrant as error:
+            errors = PasswordErrors(current=language.text("password.current_wrong"))
+            return await self._refuse_password(request, error, errors, status=200)
+        except (LoginThrottled, TemporarilyUnavailable) as error:
+            kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+            errors = PasswordErrors(form=language.text(f"password.error_{kind}"))
+            return await self._refuse_password(request, error, errors, status=error.status)
+        return await self._redirect_after_change(request, session, changed)
+
+    async def _replace_password(self, request: Request, session: BrowserSession, fields: Form) -> User | None:
+        """Return the new record, or None if another request changed it since the check of the current password."""
+        prefixes = get_prefixes(request)
+        with recording_login(request, realm=MAIN_REALM, client_id="", username=session.username):
+            if not is_unicode_without_line_ends(fields["current"]):
+                raise InvalidGrant("password_wrong")
+            device = await self.authorization.get_device(request, session.username)
+            user = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
+        password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
+        return await self.password_change.make(user, password_hash, address=get_address(request))
+
+    async def _redirect_after_change(self, request: Request, session: BrowserSession, changed: User | None) -> Response:
+        """Redirect to /sessions/, after a change with a new login under a new id.
+
+        If the record changed meanwhile, the cookies are left alone: the change may come from this browser, in which it
+        has set new ones.
+        """
+        notice = "password_changed_meanwhile" if changed is None else "password_changed"
+        path = self.browsers.make_notice(request, "/sessions/", notice)
+        if changed is None:
+            return self.pages.redirect(path)
+        remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
+        response = await self.start_session(request, None, changed, remember_me=remember_me, path=path)
+        if response is None:
+            raise SessionOver
+        self.browsers.set_device_cookie(request, response, changed)
+        return response
+
+    async def _refuse_password(
+        self, request: Request, error: OAuthError, errors: PasswordErrors, *, status: int
+    ) -> Response:
+        """Return the page with errors, unless the session has ended since the form was read."""
+        request.scope[REASON] = error.reason
+        session = await self._get_session(request)
+        return add_retry_after(await self._render(request, session, password_errors=errors, status=status), error)
+
+    async def _show(self, digest: str, family: FamilyRecord) -> dict[str, Any]:
         client = await self.clients.find(family.client_id)
-        name = (client.client_name if client else "") or family.client_id
-        since, last_used = _to_datetime(family.created_ms), _to_datetime(family.used_ms)
-        return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
+        return {
+            "id": digest,
+            "client_name": (client.client_name if client else "") or family.client_id,
+            "roles": parse_scope(family.scope).roles,
+            "since": _to_datetime(family.created_ms),
+            "last_used": _to_datetime(family.used_ms),
+        }
 
 
-def _show_browsers(found: Sequence[tuple[str, BrowserSessionRecord]], session: BrowserSession) -> list[ShownBrowser]:
-    """Return the browsers, this one first."""
-    shown = [
-        ShownBrowser(
-            digest, digest == session.name.digest, _to_datetime(record.created_ms), _to_datetime(record.expires_ms)
-        )
-        for digest, record in found
-    ]
-    return sorted(shown, key=lambda browser: not browser.is_this)
+def _record(request: Request, event: str, session: BrowserSession, **fields: Unpack[Fields]) -> None:
+    fields["username"], fields["realm"] = session.username, session.realm
+    record_request_event(request, event, **fields)
+
+
+def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSession) -> dict[str, Any]:
+    return {
+        "id": digest,
+        "is_this": digest == session.name.digest,
+        "since": _to_datetime(record.created_ms),
+        "until": _to_datetime(record.expires_ms),
+    }
 
 
 def _to_datetime(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def find_mistakes(language: Language, fields: Form, min_characters: int) -> PasswordErrors | None:
+    """Return what is wrong with the form, or None. Whether the current password is right is not checked here."""
+    current, new, repeated = (fields.get(name, "") for name in ("current", "new", "repeated"))
+    errors = PasswordErrors(
+        current=None if current else language.text("password.current_missing"),
+        new=_find_mistake_in_new(language, current, new, min_characters),
+        repeated=None if repeated else language.text("password.repeated_missing"),
+    )
+    if repeated and not errors.new and repeated != new:
+        errors = errors._replace(repeated=language.text("password.repeated_differs"))
+    return errors if any(errors) else None
+
+
+def _find_mistake_in_new(language: Language, current: str, new: str, min_characters: int) -> str | None:
+    if not new:
+        return language.text("password.new_missing")
+    if not is_unicode_without_line_ends(new):
+        return language.text("password.not_text")
+    if len(new) < min_characters:
+        return language.count("password.too_short", min_characters)
+    if len(new) > MAX_PASSWORD_CHARACTERS:
+        return language.count("password.too_long", MAX_PASSWORD_CHARACTERS)
+    return language.text("password.not_new") if new == current else None

@@ -1,0 +1,147 @@
+"""The components that the pages with a login share, and the steps that several of these pages take.
+
+Clauses: RFC 6749 §10.2, §10.10, RFC 6819 §4.4.1.8, SPEC §4.1, §5.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.config.settings import Settings
+from service.crypto.hashing_pool import HashingPool
+from service.crypto.keyring import Keyring
+from service.crypto.opaque_tokens import make_browser_session, make_consent
+from service.protocol.authorization import (
+    AuthorizationRequest,
+    ConsentRequest,
+    make_consent_request,
+    recheck_registration,
+)
+from service.protocol.client import Client
+from service.protocol.errors import AccessDenied, TemporarilyUnavailable
+from service.protocol.token_form import RandomToken
+from service.protocol.token_response import Lifetimes
+from service.protocol.user import User
+from service.realms.login import Logins
+from service.registry.cache import ClientCache, UserCache
+from service.registry.password_change import PasswordChange
+from service.store.attempts import Attempts, Exhausted, make_address_counters
+from service.store.browser_sessions import BrowserSession, BrowserSessions
+from service.store.consents import Consents
+from service.store.external_logins import ExternalLogins
+from service.store.families import Families
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from service.web.pages.cookies import BrowserCookies
+from service.web.pages.page import PageRefusal, Pages
+from service.web.pages.pending_logins import PendingLogins
+from service.web.request.client_address import get_prefixes
+from service.web.request.security_events import record_request_event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSteps:
+    """The base of all pages that belong to a login or need one."""
+
+    pages: Pages
+    browsers: BrowserCookies
+    settings: Settings
+    lifetimes: Lifetimes
+    keyring: Keyring
+    passwords: HashingPool
+    registry: RegistryStore
+    clients: ClientCache
+    users: UserCache
+    password_change: PasswordChange
+    attempts: Attempts
+    logins: Logins
+    pending_logins: PendingLogins
+    external_logins: ExternalLogins
+    browser_sessions: BrowserSessions
+    consents: Consents
+    families: Families
+    revocations: Revocations
+
+    @property
+    def callback_address(self) -> str:
+        """The redirect URI that is registered at identity providers."""
+        return f"{self.settings.web_url}/authorization/callback"
+
+    async def count_page(self, request: Request) -> None:
+        """Count a page that begins a login, per address. Raises TemporarilyUnavailable past the limit."""
+        counters = make_address_counters("page", get_prefixes(request), self.settings.pages_per_address)
+        try:
+            await self.attempts.count(counters)
+        except Exhausted as error:
+            record_request_event(request, "pages_throttled")
+            raise TemporarilyUnavailable("pages_throttled", retry_after_seconds=error.wait_seconds) from None
+
+    async def find_session(self, request: Request) -> BrowserSession | None:
+        """Return the browser session of the request, or None if there is none. Its user may be disabled."""
+        name = self.browsers.find_session_token(request)
+        return await self.browser_sessions.find(name) if name else None
+
+    async def recheck_client(self, request: AuthorizationRequest, scope: str) -> Client:
+        """Return the client of the request as it is registered now, or raise what `recheck_registration` raises."""
+        return recheck_registration(request, scope, await self.clients.find(request.client_id))
+
+    async def start_session(
+        self,
+        request: Request,
+        authorization_request: AuthorizationRequest | None,
+        user: User,
+        *,
+        remember_me: bool,
+        shown_name: str = "",
+        path: str = "/sessions/",
+    ) -> Response | None:
+        """Start a browser session under a new id, which prevents session fixation, and redirect the browser.
+
+        Redirects to the consent page, or to `path` if there is no authorization request. Returns None if the user's
+        record changed since the check of the login.
+        """
+        session = make_browser_session(user.identity.shard)
+        lifetime_ms = self.settings.stay_signed_in_ttl_ms if remember_me else self.settings.login_session_ttl_ms
+        former = self.browsers.find_session_token(request)
+        if not await self.browser_sessions.start(
+            session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
+        ):
+            self.users.forget(user.identity)
+            return None
+        client_id = authorization_request.client_id if authorization_request else ""
+        record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=user.realm)
+        if authorization_request is None:
+            response = self.pages.redirect(path)
+        else:
+            response = await self._redirect_to_consent(request, authorization_request, session, user)
+        if former is not None:
+            await self.browser_sessions.end(former)
+        self.browsers.set_session_cookie(response, session, lifetime_ms // 1000 if remember_me else None)
+        return response
+
+    async def _redirect_to_consent(
+        self, request: Request, authorization_request: AuthorizationRequest, session: RandomToken, user: User
+    ) -> Response:
+        """Redirect to the consent page.
+
+        If the user has none of the requested roles, redirects to the client with an error.
+        """
+        try:
+            consent_request = make_consent_request(authorization_request, user.realm, user.roles)
+        except AccessDenied as error:
+            return self.pages.refuse_client(request, authorization_request.return_address, error)
+        name = await self.hold_consent(consent_request, session)
+        return self.pages.redirect(f"/authorization/consent?request={name.text}")
+
+    async def hold_consent(self, consent_request: ConsentRequest, session: RandomToken) -> RandomToken:
+        """Store the consent request under a new name in the user's shard.
+
+        A party that knows the name of the pending login does not know the new name.
+        """
+        name = make_consent(session.shard)
+        if not await self.consents.hold(name, session, consent_request):
+            raise PageRefusal("signed_out", "browser_session_over")
+        return name
