@@ -250,13 +250,6 @@ def test_an_error_is_tied_to_its_field() -> None:
 # Consent
 
 
-def test_refusing_takes_no_more_than_allowing() -> None:
-    page = render("consent.html")
-    allow, deny = (page.find("button", name="decision", value=decision)[0] for decision in ("allow", "deny"))
-
-    assert allow["class"] == deny["class"]
-
-
 def test_what_is_asked_stands_before_the_answers() -> None:
     words = render("consent.html").words
 
