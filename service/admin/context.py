@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -17,7 +17,7 @@ from service.config.reading import BadSettings
 from service.config.settings import Settings, load_settings
 from service.config.wiring import choose_durability, describe_store, make_lifetimes, make_redis_url
 from service.crypto.keyring import Keyring
-from service.observability.audit import Fields, record_event, use_audit_stream
+from service.observability.audit import record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_username
@@ -109,7 +109,7 @@ class AdminContext:
             )
         return ended is not None
 
-    def record(self, event: str, **fields: Unpack[Fields]) -> None:
+    def record(self, event: str, **fields: Any) -> None:
         """Record a security event about an act at this console."""
         fields["actor"] = self.actor
         record_event(event, **fields)

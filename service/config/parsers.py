@@ -18,36 +18,25 @@ from service.redis_client.url import parse_redis_url, without_password
 
 SECRET_KEY_BYTES = 32
 
-
 SECRET_KEY_DISTINCT_BYTES = 16
-
 
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-
 MAX_SECONDS = 100 * 365 * 24 * 3600
-
 
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
-
 SWITCHES = {"on": True, "off": False}
-
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
-
 LOG_FORMATS = ("console", "json")
-
 
 MAX_PAGE_NAME_CHARACTERS = 60
 
-
 MAX_MIN_PASSWORD_CHARACTERS = 128
 
-
 LOGO_TYPES = (".svg", ".png", ".jpg", ".jpeg", ".webp", ".gif")
-
 
 MAX_LOGO_BYTES = 256 * 1024
 

@@ -98,15 +98,12 @@ Default = str | None | Callable[[Reading], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The source of a field of `Settings`, and its description in docs/settings.md."""
+    """The source of a field of `Settings`. `shown` returns what may be shown of a wrong value."""
 
     variable: str
     parse: Callable[[str], object]
     default: Default
-    meaning: str  # no full stop at the end
-    table: str  # the heading of its table in docs/settings.md
-    default_text: str | None  # for docs/settings.md, if the text of the default is not enough
-    shown: Callable[[str], str]  # returns what may be shown of a wrong value
+    shown: Callable[[str], str]
     secret: bool  # a secret may also come from a file
 
     @property
@@ -114,30 +111,14 @@ class Setting:
         return f"{self.variable}_FILE"
 
 
-class Table:
-    """A table of docs/settings.md, which lists the settings that are declared by `setting`."""
-
-    def __init__(self, heading: str) -> None:
-        self._heading = heading
-
-    def setting(
-        self,
-        variable: str,
-        parse: Callable[[str], Value],
-        default: Default,
-        meaning: str,
-        *,
-        default_text: str | None = None,
-        shown: Callable[[str], str] = repr,
-        secret: bool = False,
-    ) -> Value:
-        """Declare a field of `Settings`. For the type checker the field has the type that the parser returns."""
-        found = Setting(variable, parse, default, meaning, self._heading, default_text, shown, secret)
-        return cast("Value", field(repr=not secret, metadata={"setting": found}))
-
-
-PLACES = Table("Where and how")
-SECRETS = Table("Secrets")
-LIFETIMES = Table("Lifetimes")
-LOOK = Table("Look of the pages")
-THROTTLES = Table("Throttles")
+def setting(
+    variable: str,
+    parse: Callable[[str], Value],
+    default: Default,
+    *,
+    shown: Callable[[str], str] = repr,
+    secret: bool = False,
+) -> Value:
+    """Declare a field of `Settings`. For the type checker the field has the type that the parser returns."""
+    found = Setting(variable, parse, default, shown, secret)
+    return cast("Value", field(repr=not secret, metadata={"setting": found}))

@@ -2,8 +2,7 @@
 
 All mistakes are found before anything starts, and are reported together.
 
-A field of `Settings` defines all of a setting: variable, parser, default and meaning. The tables of docs/settings.md
-are generated from these fields.
+A field of `Settings` defines a setting: its variable, its parser and its default. docs/settings.md tells the meanings.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
-from service.config.reading import LIFETIMES, LOOK, PLACES, SECRETS, THROTTLES, BadSettings, Reading, Setting
+from service.config.reading import BadSettings, Reading, Setting, setting
 from service.protocol.uri import is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.redis_client.durability import Durability
@@ -64,189 +63,47 @@ def _log_format_of_the_terminal(_: Reading) -> str:
 class Settings:
     """All settings, in the order of reading. A default may depend on a setting above it."""
 
-    redis_url: str | None = PLACES.setting(
-        "REDIS_URL",
-        parsers.parse_redis_address,
-        None,
-        "the Redis server; see [below](#redis_url)",
-        default_text="unset: the embedded store",
-        shown=parsers.show_without_password,
-        secret=True,
+    redis_url: str | None = setting(
+        "REDIS_URL", parsers.parse_redis_address, None, shown=parsers.show_without_password, secret=True
     )
-    host: str = PLACES.setting(
-        "HOST", parsers.parse_host, "127.0.0.1", "the address to listen on; of a name, all addresses"
+    host: str = setting("HOST", parsers.parse_host, "127.0.0.1")
+    port: int = setting("PORT", parsers.parse_port, "8000")
+    workers: int = setting("WEB_CONCURRENCY", parsers.parse_workers, "1")
+    data_dir: Path = setting("TOKEN_SERVICE_DATA_DIR", parsers.parse_folder, _data_folder)
+    base_url: str = setting(
+        "TOKEN_SERVICE_BASE_URL", parsers.parse_base_url, _local_url, shown=parsers.show_without_user
     )
-    port: int = PLACES.setting("PORT", parsers.parse_port, "8000", "`0`: any free port, named in the log")
-    workers: int = PLACES.setting("WEB_CONCURRENCY", parsers.parse_workers, "1", "worker processes")
-    data_dir: Path = PLACES.setting(
-        "TOKEN_SERVICE_DATA_DIR",
-        parsers.parse_folder,
-        _data_folder,
-        "[folder of the embedded store](operations/deploy.md#the-embedded-store)",
-        default_text="`.data` in the checkout; from a wheel `token-service` in `$XDG_STATE_HOME` or `~/.local/state`",
+    web_url: str = setting("TOKEN_SERVICE_WEB_URL", parsers.parse_base_url, _base_url, shown=parsers.show_without_user)
+    seed_file: Path | None = setting("TOKEN_SERVICE_SEED_FILE", parsers.parse_file, _example_seed_where_embedded)
+    secret_keys: tuple[bytes, ...] = setting(
+        "TOKEN_SERVICE_SECRET_KEY", parsers.parse_secret_keys, None, shown=parsers.describe_weak_keys, secret=True
     )
-    base_url: str = PLACES.setting(
-        "TOKEN_SERVICE_BASE_URL",
-        parsers.parse_base_url,
-        _local_url,
-        "the public address. Requests are served with and without its path",
-        default_text="`http://HOST:PORT`",
-        shown=parsers.show_without_user,
+    min_password_characters: int = setting(
+        "TOKEN_SERVICE_PASSWORD_MIN_LENGTH", parsers.parse_password_length, str(MIN_PASSWORD_CHARACTERS)
     )
-    web_url: str = PLACES.setting(
-        "TOKEN_SERVICE_WEB_URL",
-        parsers.parse_base_url,
-        _base_url,
-        "the public address of the pages, if it differs",
-        default_text="the base URL",
-        shown=parsers.show_without_user,
+    durability: Durability = setting("TOKEN_SERVICE_DURABILITY", parsers.parse_durability, "memory")
+    access_token_ttl_ms: int = setting("TOKEN_SERVICE_ACCESS_TOKEN_TTL", parsers.parse_duration_ms, "600")
+    refresh_token_ttl_ms: int = setting("TOKEN_SERVICE_REFRESH_TOKEN_TTL", parsers.parse_duration_ms, "2592000")
+    session_max_age_ms: int | None = setting("TOKEN_SERVICE_SESSION_MAX_AGE", parsers.parse_duration_ms, None)
+    code_ttl_ms: int = setting("TOKEN_SERVICE_CODE_TTL", parsers.parse_duration_ms, "60")
+    refresh_grace_ms: int = setting("TOKEN_SERVICE_REFRESH_GRACE", parsers.parse_duration_or_zero_ms, "300")
+    login_session_ttl_ms: int = setting("TOKEN_SERVICE_LOGIN_SESSION_TTL", parsers.parse_duration_ms, "3600")
+    stay_signed_in_ttl_ms: int = setting("TOKEN_SERVICE_STAY_SIGNED_IN_TTL", parsers.parse_duration_ms, "2592000")
+    login_attempts: Limit = setting("TOKEN_SERVICE_LOGIN_ATTEMPTS", parsers.parse_limit, "10/minute")
+    login_attempts_per_user: Limit = setting("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER", parsers.parse_limit, "100/hour")
+    login_attempts_per_address: Limit = setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS", parsers.parse_limit, "100/minute"
     )
-    seed_file: Path | None = PLACES.setting(
-        "TOKEN_SERVICE_SEED_FILE",
-        parsers.parse_file,
-        _example_seed_where_embedded,
-        "[the seed file](seed-file.md)",
-        default_text="embedded store: `examples/seed.yaml`; else none",
-    )
-    secret_keys: tuple[bytes, ...] = SECRETS.setting(
-        "TOKEN_SERVICE_SECRET_KEY",
-        parsers.parse_secret_keys,
-        None,
-        "keys, separated by commas. The first makes tokens, all verify them",
-        default_text="embedded store: made once; else required",
-        shown=parsers.describe_weak_keys,
-        secret=True,
-    )
-    min_password_characters: int = SECRETS.setting(
-        "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
-        parsers.parse_password_length,
-        str(MIN_PASSWORD_CHARACTERS),
-        "the minimum length of new passwords, not of hashed ones. A shorter one in the seed file prevents the start",
-    )
-    durability: Durability = PLACES.setting(
-        "TOKEN_SERVICE_DURABILITY",
-        parsers.parse_durability,
-        "memory",
-        "what a code exchange and a revocation wait for: nothing, replicas or the append-only file. See "
-        "[the levels](operations/redis.md#how-durable-an-answer-is)",
-    )
-    access_token_ttl_ms: int = LIFETIMES.setting(
-        "TOKEN_SERVICE_ACCESS_TOKEN_TTL", parsers.parse_duration_ms, "600", "an access token, within its session"
-    )
-    refresh_token_ttl_ms: int = LIFETIMES.setting(
-        "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
-        parsers.parse_duration_ms,
-        "2592000",
-        "a refresh token. A refresh restarts it, a replay does not",
-        default_text="`2592000` (30 days)",
-    )
-    session_max_age_ms: int | None = LIFETIMES.setting(
-        "TOKEN_SERVICE_SESSION_MAX_AGE",
-        parsers.parse_duration_ms,
-        None,
-        "a session, from its login, even if in use",
-        default_text="unset: none",
-    )
-    code_ttl_ms: int = LIFETIMES.setting(
-        "TOKEN_SERVICE_CODE_TTL", parsers.parse_duration_ms, "60", "an authorization code; RFC 6749 advises at most 600"
-    )
-    refresh_grace_ms: int = LIFETIMES.setting(
-        "TOKEN_SERVICE_REFRESH_GRACE",
-        parsers.parse_duration_or_zero_ms,
-        "300",
-        "a spent refresh token, from its first use",
-    )
-    login_session_ttl_ms: int = LIFETIMES.setting(
-        "TOKEN_SERVICE_LOGIN_SESSION_TTL",
-        parsers.parse_duration_ms,
-        "3600",
-        'a browser session without "stay signed in"',
-    )
-    stay_signed_in_ttl_ms: int = LIFETIMES.setting(
-        "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
-        parsers.parse_duration_ms,
-        "2592000",
-        'a browser session with "stay signed in"',
-        default_text="`2592000` (30 days)",
-    )
-    login_attempts: Limit = THROTTLES.setting(
-        "TOKEN_SERVICE_LOGIN_ATTEMPTS",
-        parsers.parse_limit,
-        "10/minute",
-        "failed password checks of a user name from one address",
-    )
-    login_attempts_per_user: Limit = THROTTLES.setting(
-        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
-        parsers.parse_limit,
-        "100/hour",
-        "the same from all addresses; in an external realm also the provider's other refusals for that name",
-    )
-    login_attempts_per_address: Limit = THROTTLES.setting(
-        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
-        parsers.parse_limit,
-        "100/minute",
-        "failed password checks from one address; in an external realm also the provider's other refusals",
-    )
-    client_attempts: Limit = THROTTLES.setting(
-        "TOKEN_SERVICE_CLIENT_ATTEMPTS",
-        parsers.parse_limit,
-        "30/minute",
-        "failed authentications of one client from one address; of all clients three times that",
-    )
-    pages_per_address: Limit = THROTTLES.setting(
-        "TOKEN_SERVICE_PAGES_PER_ADDRESS",
-        parsers.parse_limit,
-        "300/minute",
-        "pages that begin a login, from one address",
-    )
-    trusted_proxies: tuple[Network, ...] = PLACES.setting(
-        "TOKEN_SERVICE_TRUSTED_PROXIES",
-        parsers.parse_networks,
-        "",
-        "proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted",
-        default_text="none",
-    )
-    verify_cache: bool = PLACES.setting(
-        "TOKEN_SERVICE_VERIFY_CACHE",
-        parsers.parse_switch,
-        "off",
-        "`on`: `verify` and `introspect` may answer about access tokens from the worker's "
-        "[cache](gateways.md#how-fresh-an-answer-is)",
-    )
-    metrics_address: HostPort | None = PLACES.setting(
-        "TOKEN_SERVICE_METRICS_ADDRESS",
-        parsers.parse_address,
-        None,
-        "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it",
-        default_text="the main port, for this machine only",
-    )
-    page_name: str = LOOK.setting(
-        "TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service", "the name of the service on the pages"
-    )
-    page_logo: Path | None = LOOK.setting(
-        "TOKEN_SERVICE_PAGE_LOGO",
-        parsers.parse_logo,
-        None,
-        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, at most 256 KiB",
-        default_text="none",
-    )
-    page_accent: str = LOOK.setting(
-        "TOKEN_SERVICE_PAGE_ACCENT",
-        parsers.parse_colour,
-        CALM_BLUE,
-        "the colour of buttons and links",
-        default_text=f"`{CALM_BLUE}`, a calm blue",
-    )
-    log_level: str = PLACES.setting(
-        "LOG_LEVEL", parsers.parse_log_level, "info", "the lowest logged level. `debug` adds health checks"
-    )
-    log_format: str = PLACES.setting(
-        "LOG_FORMAT",
-        parsers.parse_log_format,
-        _log_format_of_the_terminal,
-        "text, or one JSON object a line",
-        default_text="`console` on a terminal, else `json`",
-    )
+    client_attempts: Limit = setting("TOKEN_SERVICE_CLIENT_ATTEMPTS", parsers.parse_limit, "30/minute")
+    pages_per_address: Limit = setting("TOKEN_SERVICE_PAGES_PER_ADDRESS", parsers.parse_limit, "300/minute")
+    trusted_proxies: tuple[Network, ...] = setting("TOKEN_SERVICE_TRUSTED_PROXIES", parsers.parse_networks, "")
+    verify_cache: bool = setting("TOKEN_SERVICE_VERIFY_CACHE", parsers.parse_switch, "off")
+    metrics_address: HostPort | None = setting("TOKEN_SERVICE_METRICS_ADDRESS", parsers.parse_address, None)
+    page_name: str = setting("TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service")
+    page_logo: Path | None = setting("TOKEN_SERVICE_PAGE_LOGO", parsers.parse_logo, None)
+    page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, CALM_BLUE)
+    log_level: str = setting("LOG_LEVEL", parsers.parse_log_level, "info")
+    log_format: str = setting("LOG_FORMAT", parsers.parse_log_format, _log_format_of_the_terminal)
 
     @property
     def embedded(self) -> bool:
@@ -273,8 +130,8 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
     folder. `handed_socket` is the descriptor of a socket that another process opened. Its address is unknown.
     """
     read = Reading(environment)
-    for name, setting in SETTINGS.items():
-        read.values[name] = _read_secret_keys(read, setting) if name == "secret_keys" else read.value_of(setting)
+    for name, each in SETTINGS.items():
+        read.values[name] = _read_secret_keys(read, each) if name == "secret_keys" else read.value_of(each)
     if read.uses_embedded_store and (durability := read.values["durability"]).level == "replica":
         read.mistake(
             "TOKEN_SERVICE_DURABILITY", f"'{durability}'", "REDIS_URL to be set: the embedded store has no replicas"

@@ -11,46 +11,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from logging import INFO, WARNING
-from typing import Final, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from service.observability.logs import EventLog
-from service.observability.traces import find_trace_id
+from service.observability.logs import EventLog, find_trace_id
 
+Fields = dict[str, Any]
+"""The fields of an event by their names. A field whose value is unknown is left out.
 
-class Fields(TypedDict, total=False):
-    """The fields of an event. A field whose value is unknown is left out.
-
-    `reason` is a fixed word. `issued_before` is a time by ISO 8601. `actor` is the person at the console, or the
-    program that acted instead. `count` is the number of objects concerned. In an entry of the stream without other
-    fields, `count` is the number of further events of that name. `trace_id` is added to any
-    event that a request with a trace causes.
-    """
-
-    client_id: str
-    username: str
-    realm: str
-    family: str
-    scope: str
-    grant_type: str
-    reason: str
-    issued_before: str
-    address: str
-    actor: str
-    count: int
-    added: int
-    updated: int
-    removed: int
-    trace_id: str
+docs/operations/monitoring.md lists the fields of each event, and tests compare the log with it. `reason` is a fixed
+word. `issued_before` is a time by ISO 8601. `actor` is the person at the console, or the program that acted instead.
+`count` is the number of objects concerned. In an entry of the stream without other fields, `count` is the number of
+further events of that name. `trace_id` is added to any event that a request with a trace causes.
+"""
 
 
 class EventKind(NamedTuple):
     """The log level of an event, and its limit per worker and minute in the stream.
 
     After `entries_a_minute` entries of an event, the stream gets the first one of the minute about each user or client.
-    The others are counted in one entry. If the limit is 0, the event does not go to the stream. The fields of each
-    event are in docs/operations/monitoring.md, which the tests compare with the log.
+    The others are counted in one entry. If the limit is 0, the event does not go to the stream.
     """
 
     level: int
@@ -114,7 +95,7 @@ def use_audit_stream(audit_stream: EventSink) -> None:
     _audit_stream.set(audit_stream)
 
 
-def record_event(event: str, **fields: Unpack[Fields]) -> None:
+def record_event(event: str, **fields: Any) -> None:
     """Log an event at once on a line of its own, and hand it to the stream. Does not wait.
 
     The events of a request are recorded by `record_request_event`, so that the line of the request carries them.
@@ -128,7 +109,7 @@ def log_event(event: str, fields: Mapping[str, object]) -> None:
 
 def stream_event(event: str, fields: Fields) -> Fields:
     """Hand the event to the stream, unless its kind is only logged. Returns the fields whose value is known."""
-    known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
+    known = {name: value for name, value in fields.items() if value != ""}
     audit_stream = _audit_stream.get()
     if get_kind(event).entries_a_minute and audit_stream is not None:
         trace_id = find_trace_id()
@@ -136,6 +117,6 @@ def stream_event(event: str, fields: Fields) -> Fields:
     return known
 
 
-def make_event(event: str, **fields: Unpack[Fields]) -> bytes:
+def make_event(event: str, **fields: Any) -> bytes:
     """Return an entry of the stream as JSON without a line end. Its time is in the id that the stream assigns."""
     return msgspec.json.encode({"event": event, **fields})

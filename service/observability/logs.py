@@ -1,6 +1,9 @@
 """The log: one event a line on stderr, in one form for the service and for libraries.
 
-A line that is written during a request with a trace has the `trace_id`.
+A line that is written during a request with a trace has the `trace_id` of the caller's header `traceparent`. The
+service starts no trace, exports no spans, and passes no trace on.
+
+Clauses: W3C Trace Context §3.2 (the header traceparent)
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
@@ -19,7 +23,6 @@ from typing import Final, TextIO
 
 import msgspec
 
-from service.observability.traces import find_trace_id
 from service.protocol.grammar import make_printable
 
 MAX_LINE_BYTES: Final = 1024
@@ -46,6 +49,10 @@ _AMBIGUOUS: Final = re.compile(r"[\s='\"]|^$")
 
 _USEFUL_LINES_OF_UVICORN: Final = ("Uvicorn running on", "Waiting for connections", "Waiting for background tasks")
 """The beginnings of lines that a terminal shows: a socket of `--uds` or `--fd`, and why an end takes long."""
+
+_TRACEPARENT: Final = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+_trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
 
 _LEVEL_COLOURS: Final = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
@@ -278,3 +285,19 @@ def escape_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def use_trace(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Set the trace of the work in this task, and in the tasks that it starts from now on.
+
+    A header that is malformed or repeated names no trace. A request without a trace clears the context variable, since
+    the task of a pipelined request inherits the context of the request before it.
+    """
+    values = [value for name, value in headers if name == b"traceparent"]
+    found = _TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
+    _trace_id.set(None if found is None else found[1].decode())
+
+
+def find_trace_id() -> str | None:
+    """Return the trace id of this task's request, or None if the request has no trace."""
+    return _trace_id.get()

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any
 
 import msgspec
 
-from service.observability.audit import Fields, record_event
+from service.observability.audit import record_event
 from service.protocol.client import Client, find_narrowing
 from service.protocol.scope import MAIN_REALM
 from service.protocol.uri import list_origins
@@ -158,7 +158,7 @@ class RegistryEditor:
             await self._registry.delete_users([identity])
 
     @asynccontextmanager
-    async def _changing(self, *events: str, **fields: Unpack[Fields]) -> AsyncIterator[None]:
+    async def _changing(self, *events: str, **fields: Any) -> AsyncIterator[None]:
         """Hold the lock during a change, then run pending revocations, even if the change is refused.
 
         These include the pending revocations of an earlier change that was interrupted. Only a change of a client scans

@@ -35,7 +35,7 @@ from tests.support.clients_and_users import (
     tokens_of,
 )
 from tests.support.servers import RedisServer, ServiceProcess, running_service
-from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+from tests.support.waiting import wait_until
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 WRONG_ALICE = UserCredentials(ALICE.username, "tell-nobody")
@@ -162,19 +162,6 @@ async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without
     log = service.log.read_text()
     for text in ("tell-nobody", code, *browser.cookie_values.values()):
         assert text not in log
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.Redis) -> None:
-    store.client_pause(60_000, all=False)
-    try:
-        async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
-            await PHONE_APP.log_in(http, ALICE)
-    finally:
-        store.client_unpause()
-
-    (request,) = wait_for_requests(service.log, 1)
-    assert (request["status"], request["reason"]) == (503, "store_unavailable")
 
 
 @pytest.mark.clause("decided-trace-id")

@@ -1,13 +1,12 @@
 """What a start prints when the service is ready."""
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.config.settings import EXAMPLE_SEED, Settings, load_settings
-from service.serving.banner import local_address, make_block, make_curl_command
+from service.serving.banner import local_address, make_block
 from tests.support.servers import CHECKOUT
 
 KEY = "a key of 32 bytes with 16 distinct"
@@ -26,24 +25,6 @@ ADDRESS = "http://127.0.0.1:8000"
 )
 def test_the_service_is_reached_where_it_listens(host: str, address: str) -> None:
     assert local_address(load_settings(PRODUCTION | {"HOST": host}), tls=False) == address
-
-
-def test_the_embedded_store_is_greeted_with_a_login_of_the_example() -> None:
-    line = make_curl_command(load_settings({}), ADDRESS)
-    assert line == (
-        "curl -sS http://127.0.0.1:8000/oauth2/v1/token -d grant_type=password -d client_id=phone-app "
-        "-d username=alice@example.com -d password=correct+horse+battery+staple -d scope=realm:main+role:enduser"
-    )
-
-
-def test_another_store_knows_no_example() -> None:
-    line = make_curl_command(load_settings(PRODUCTION), ADDRESS)
-    assert line == "curl -sS -i http://127.0.0.1:8000/readyz"
-
-
-def test_under_tls_the_certificate_names_the_public_address() -> None:
-    settings = load_settings(PRODUCTION)
-    assert "--insecure" in shlex.split(make_curl_command(settings, local_address(settings, tls=True)))
 
 
 def test_the_guide_shows_the_block_of_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,15 +67,6 @@ def start_with_example_on_own_redis(folder: Path) -> Settings:
 @pytest.mark.parametrize("start", [start_with_own_seed, start_with_example_on_own_redis])
 def test_only_the_example_in_the_embedded_store_has_a_login(tmp_path: Path, start: Callable[[Path], Settings]) -> None:
     assert "alice@example.com" not in make_block(start(tmp_path), ADDRESS)
-
-
-def test_paths_outside_the_current_folder_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    lines = make_block(start_with_own_seed(tmp_path), ADDRESS).splitlines()
-    assert f"  Store          the embedded store in {tmp_path}/data" in lines
-    assert f"  Seed           {tmp_path}/seed.yaml" in lines
-    assert f"  Console        {CHECKOUT}/scripts/admin --help" in lines
 
 
 def test_a_path_does_not_control_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from uvicorn.main import main as uvicorn_command
 
 from service import __version__
 from service.config.settings import VARIABLES, load_settings
-from service.serving.arguments import GRACEFUL_SHUTDOWN_SECONDS, REFUSED, BadArguments, parse_arguments
-from service.serving.help import HELP, find_answer
+from service.serving.arguments import GRACEFUL_SHUTDOWN_SECONDS, parse_arguments
+from service.serving.help import HELP
 from tests.support.servers import CHECKOUT
 
 
@@ -41,17 +41,9 @@ def test_help_and_version_need_no_installation(tmp_path: Path, arguments: list[s
     assert sorted(file.name for file in tmp_path.iterdir()) == ["scripts", "service"]
 
 
-def test_a_start_asks_for_neither_help_nor_version() -> None:
-    assert find_answer(["--port", "8123"]) is None
-
-
 def test_the_help_names_options_that_uvicorn_has() -> None:
     options = {option for parameter in uvicorn_command.params for option in parameter.opts} | {"--help"}
     assert set(re.findall(r"--[a-z][a-z-]+", HELP)) <= options
-
-
-def test_the_help_names_every_refused_argument() -> None:
-    assert {f"--{name.replace('_', '-')}" for name in REFUSED} <= set(re.findall(r"--[a-z-]+", HELP))
 
 
 def test_the_help_names_settings_that_exist() -> None:
@@ -65,31 +57,3 @@ def test_the_help_has_the_defaults_of_the_server() -> None:
     assert "PORT, 8000" in HELP
     assert f"after this time ({arguments['timeout_keep_alive']})" in HELP
     assert f"at the end ({GRACEFUL_SHUTDOWN_SECONDS})" in HELP
-
-
-def test_the_help_fits_a_narrow_terminal() -> None:
-    assert max(len(line) for line in HELP.splitlines()) <= 80
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        (
-            "--access-log",
-            "--access-log is not supported: it would log query strings. Requests are logged by service.access.",
-        ),
-        (
-            f"--env-file={__file__}",
-            "--env-file is not supported: settings are environment variables. Set them before the start.",
-        ),
-        (
-            f"--log-config={__file__}",
-            "--log-config is not supported: the log has one form. Use LOG_LEVEL and LOG_FORMAT.",
-        ),
-    ],
-)
-def test_a_refusal_says_what_to_do_instead(argument: str, message: str) -> None:
-    with pytest.raises(BadArguments) as refusal:
-        parse_arguments([argument], load_settings({}))
-
-    assert str(refusal.value) == message

@@ -8,7 +8,6 @@ from contextlib import redirect_stderr
 import pytest
 
 from service.observability.logs import RECORD_FIELDS, EventLog, configure_logging
-from service.protocol.parameters import parse_form
 
 
 @pytest.fixture(autouse=True)
@@ -53,46 +52,10 @@ def test_each_line_has_its_own_time_in_microseconds(capsys: pytest.CaptureFixtur
         assert last_event(capsys)["timestamp"] == timestamp
 
 
-@pytest.mark.parametrize("name", ["service.test", "uvicorn.error", "redis"])
-def test_lines_of_libraries_look_the_same(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    configure_logging("info", "json")
-    logging.getLogger(name).warning("%d of %d", 1, 2)
-    event = last_event(capsys)
-    assert (event["event"], event["level"], event["logger"]) == ("1 of 2", "warning", name)
-
-
-def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
-    try:
-        raise RuntimeError("broken")
-    except RuntimeError:
-        logging.getLogger("service.test").exception("failed")
-    assert "RuntimeError: broken" in str(last_event(capsys)["exception"])
-
-
 def test_uvicorns_own_access_log_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("debug", "json")
     logging.getLogger("uvicorn.access").info("GET /authorization/?code=secret")
     assert capsys.readouterr().err == ""
-
-
-def test_empty_fields_of_a_form_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("debug", "json")
-    parse_form(b"&&&a=%41", {"a"})
-    assert capsys.readouterr().err == ""
-
-
-def test_events_below_the_level_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("warning", "json")
-    EventLog("service.test").info("quiet")
-    logging.getLogger("service.test").info("quiet")
-    assert capsys.readouterr().err == ""
-
-
-def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "console")
-    EventLog("service.test").info("started", port=8000)
-    assert "port=8000" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):
@@ -134,15 +97,6 @@ def test_a_terminal_is_spared_the_details_of_a_start() -> None:
         "now [info    ] Waiting for connections to close. (CTRL+C to force quit) [uvicorn.error]",
         "now [info    ] Uvicorn running on unix socket /run/x (Press CTRL+C to quit) [uvicorn.error]",
     ]
-
-
-@pytest.mark.parametrize(
-    ("stream", "level", "log_format"),
-    [(Terminal(), "debug", "console"), (Terminal(), "info", "json"), (io.StringIO(), "info", "console")],
-    ids=["debug", "json", "console without a terminal"],
-)
-def test_other_logs_have_all_lines_of_a_start(stream: io.StringIO, level: str, log_format: str) -> None:
-    assert len(log_a_start(stream, level, log_format)) == 9
 
 
 def test_no_value_looks_like_further_fields_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,27 +156,6 @@ def test_the_short_way_and_the_long_one_write_the_same_line(capsys: pytest.Captu
     assert '"timestamp":"now"' in short
 
 
-def test_who_listens_too_hears_what_would_take_the_short_way(caplog: pytest.LogCaptureFixture) -> None:
-    configure_logging("info", "json")
-    logging.getLogger().addHandler(caplog.handler)
-    EventLog("service.test").write(logging.INFO, "started", {"port": 8000})
-    assert "started" in caplog.text
-
-
-def test_the_short_way_is_for_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "console")
-    EventLog("service.test").write(logging.INFO, "started", {"name": "a\x1bb"})
-    assert "name=a\\x1bb" in capsys.readouterr().err.replace("'", "")
-
-
-def test_what_is_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
-    log = EventLog("service.test")
-    assert (log.shows(logging.INFO), log.shows(logging.DEBUG)) == (True, False)
-    log.write(logging.DEBUG, "started", {})
-    assert capsys.readouterr().err == ""
-
-
 class BrokenStream(io.StringIO):
     """A stream that fails like a full disk or a closed pipe."""
 
@@ -280,11 +213,3 @@ def test_a_trace_is_bounded_and_ends_with_the_error(capsys: pytest.CaptureFixtur
     assert "failed" in written
     assert "RuntimeError: " in written
     assert len(written.encode()) < 20_000
-
-
-def test_what_fits_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
-    names = {"client_id": "c" * 255, "username": "u" * 255, "scope": "s" * 255}
-    EventLog("service.test").write(logging.INFO, "request", names)
-    event = last_event(capsys)
-    assert {name: event[name] for name in names} == names

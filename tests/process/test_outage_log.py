@@ -46,16 +46,3 @@ def test_the_end_of_an_outage_is_told_once_with_what_it_cost(caplog: pytest.LogC
         ("ERROR", "the organisation is away: no answer (requests refused since the last report: 1)"),
         ("WARNING", "over: the organisation is away (requests refused since the last report: 7)"),
     ]
-
-
-def test_trouble_that_comes_and_goes_is_told_no_oftener_than_trouble_that_stays(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    moment = 1000.0
-    report = OutageLog(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
-    for _ in range(100):
-        report.log_error(StoreUnavailable("no answer"))
-        report.report_recovery()
-        moment += QUIET_SECONDS / 50
-
-    assert len(caplog.records) <= 4

@@ -11,13 +11,6 @@ import pytest
 from service.config.settings import EXAMPLE_SEED
 from tests.support.servers import CHECKOUT
 
-PUBLIC = [
-    ("HOST", "0.0.0.0"),
-    ("TOKEN_SERVICE_BASE_URL", "https://id.example.com"),
-    ("TOKEN_SERVICE_WEB_URL", "https://id.example.com"),
-    ("TOKEN_SERVICE_TRUSTED_PROXIES", "10.0.0.0/8"),
-]
-
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -45,16 +38,13 @@ def run_web(checkout: Path, redis_port: int, **variables: str) -> subprocess.Com
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize(("variable", "value"), PUBLIC)
 @pytest.mark.clause("decided-example-seed-not-public")
-def test_the_example_seed_is_refused_at_a_public_address(
-    checkout: Path, redis_port: int, variable: str, value: str
-) -> None:
-    ended = run_web(checkout, redis_port, **{variable: value})
+def test_the_example_seed_is_refused_at_a_public_address(checkout: Path, redis_port: int) -> None:
+    ended = run_web(checkout, redis_port, HOST="0.0.0.0")
 
     assert (ended.returncode, ended.stdout) == (2, "")
     (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since {variable} '")
+    assert line.startswith("TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since HOST '")
 
 
 @pytest.mark.clause("decided-example-seed-not-public")

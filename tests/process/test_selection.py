@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.metadata
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,13 +78,6 @@ def test_a_ci_run_that_leaves_out_nothing_passes(tmp_path: Path) -> None:
     assert "left out" not in ended.stdout
 
 
-def test_a_failure_is_one_whatever_was_left_out(tmp_path: Path) -> None:
-    ended = run_file(tmp_path / "test_them.py", f"{LEAVING_OUT}\ndef test_that_fails(): assert False\n")
-
-    assert ended.returncode == 1
-    assert "4 tests were left out" in ended.stdout
-
-
 @pytest.mark.parametrize("arguments", [["tests/serving"], ["tests/protocol", f"tests/{NOT_QUICK[0]}"], ["--all"]])
 def test_quick_refuses_what_it_does_not_run(arguments: list[str]) -> None:
     ended = run_tests("--quick", *arguments)
@@ -104,50 +94,3 @@ def test_quick_says_what_it_left_out() -> None:
     assert ended.returncode == 0
     assert f"--quick left out {len(left_out)} of {len(files)} files of tests" in ended.stdout
     assert all((TESTS / name).exists() for name in (*QUICK_FOLDERS, *NOT_QUICK))
-
-
-def test_quick_needs_the_packages_of_its_lock_only() -> None:
-    """Follows the imports of its tests through all modules of the checkout."""
-    lock = (CHECKOUT / "requirements-test.lock").read_text()
-    locked = {name.replace("-", "_") for name in re.findall(r"^([a-z0-9.-]+)==", lock, re.MULTILINE)}
-    distributions = importlib.metadata.packages_distributions()
-    starts = (*TESTS.rglob("test_*.py"), *TESTS.rglob("conftest.py"))
-    files = [TESTS / "conftest.py", *(file for file in starts if is_quick(file))]
-    imported = {name for module in list_modules(files) for name in list_imports(module)}
-    packages = {name.partition(".")[0] for name in imported if not list(find_modules(name))}
-
-    assert {"pytest", "starlette"} <= packages
-    for package in packages & distributions.keys():
-        names = {re.sub("[-_.]+", "_", name).lower() for name in distributions[package]}
-        assert names & locked, f"{package} is not in requirements-test.lock"
-
-
-def list_modules(files: list[Path]) -> set[Path]:
-    """Return these files of the checkout and all that they import, directly or not."""
-    found, waiting = set(files), list(files)
-    while waiting:
-        for name in list_imports(waiting.pop()):
-            new = set(find_modules(name)) - found
-            found |= new
-            waiting.extend(new)
-    return found
-
-
-def list_imports(file: Path) -> Iterator[str]:
-    """Yield the full names that a file imports."""
-    package = file.relative_to(CHECKOUT).parent.parts
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join((*start, *filter(None, [node.module])))
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
-def find_modules(name: str) -> Iterator[Path]:
-    """Yield the files of the checkout that an import of this name runs. `tools/clauses.py` is also imported by path."""
-    path = CHECKOUT.joinpath(*name.split("."))
-    for folder in (path, *path.parents):
-        if CHECKOUT in folder.parents:
-            yield from (file for file in (folder.with_suffix(".py"), folder / "__init__.py") if file.exists())

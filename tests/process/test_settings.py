@@ -61,19 +61,6 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert settings.log_level == "info"
 
 
-def test_without_redis_url_the_store_is_the_embedded_one(tmp_path: Path, seed_file: str) -> None:
-    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file})
-    assert settings.embedded
-    assert settings.secret_keys == ()
-    assert not load().embedded
-
-
-def test_the_embedded_store_keeps_its_key_in_the_data_folder(tmp_path: Path, seed_file: str) -> None:
-    (tmp_path / "secret_key").write_text(KEY + "\n")
-    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file})
-    assert settings.secret_keys == (KEY.encode(),)
-
-
 def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file: str) -> None:
     (tmp_path / "secret_key").write_text("short\n")
     environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
@@ -99,10 +86,10 @@ def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: di
     assert line.endswith(f", name {EXAMPLE_SEED})")
 
 
-@pytest.mark.parametrize("public", [public for public, _ in PUBLIC])
 @pytest.mark.clause("decided-example-seed-not-public")
-def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str, public: dict[str, str]) -> None:
+def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str) -> None:
     folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+    public, _ = PUBLIC[0]
 
     assert load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": str(EXAMPLE_SEED)}).has_public_example_seed
     assert not load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": seed_file}).has_public_example_seed
@@ -119,13 +106,6 @@ def test_the_example_seed_starts_on_no_socket_that_was_handed_over(tmp_path: Pat
         load_settings(folder | {"TOKEN_SERVICE_SEED_FILE": named}, handed_socket=3)
 
 
-@pytest.mark.clause("decided-example-seed-not-public")
-def test_loopback_proxies_leave_the_example_seed(tmp_path: Path) -> None:
-    proxies = {"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.0/8,::1"}
-
-    assert load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | proxies).seed_file == EXAMPLE_SEED
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_the_example_seed_is_for_this_machine(tmp_path: Path, host: str) -> None:
     settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "HOST": host})
@@ -138,15 +118,9 @@ def test_an_empty_variable_counts_as_unset() -> None:
     assert load(PORT="", TOKEN_SERVICE_SESSION_MAX_AGE="", TOKEN_SERVICE_CODE_TTL="") == load()
 
 
-def test_durations_are_kept_in_milliseconds() -> None:
-    settings = load(TOKEN_SERVICE_CODE_TTL="0.25", TOKEN_SERVICE_SESSION_MAX_AGE="90")
-    assert settings.code_ttl_ms == 250
-    assert settings.session_max_age_ms == 90_000
-
-
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("600", 600_000), ("90s", 90_000), ("10m", 600_000), ("1.5h", 5_400_000), ("30d", 2_592_000_000), ("0.5s", 500)],
+    [("600", 600_000), ("0.25", 250), ("90s", 90_000), ("10m", 600_000), ("1.5h", 5_400_000), ("30d", 2_592_000_000)],
 )
 def test_durations_take_a_unit(text: str, milliseconds: int) -> None:
     settings = load(TOKEN_SERVICE_ACCESS_TOKEN_TTL=text, TOKEN_SERVICE_REFRESH_GRACE=text)
@@ -184,34 +158,11 @@ def test_the_address_of_the_metrics_is_a_host_and_a_port(text: str, address: tup
     assert load(TOKEN_SERVICE_METRICS_ADDRESS=text).metrics_address == address
 
 
-@pytest.mark.parametrize("text", ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100", "http://h:9100"])
-def test_another_address_of_the_metrics_is_a_mistake(text: str) -> None:
-    (mistake,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_METRICS_ADDRESS": text})
-    assert mistake.startswith(f"TOKEN_SERVICE_METRICS_ADDRESS: {text!r}: expected host:port (")
-
-
 def test_the_base_url_follows_host_and_port() -> None:
     assert load(HOST="::1", PORT="9000").base_url == "http://[::1]:9000"
     assert load(HOST="fe80::1%eth0", PORT="9000").base_url == "http://[fe80::1%eth0]:9000"
-
-
-def test_a_trailing_slash_of_the_base_url_is_dropped() -> None:
-    base_url = load(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens/").base_url
-    assert base_url == "https://login.example.org/tokens"
-
-
-def test_the_web_url_is_the_base_url_where_it_is_not_set() -> None:
-    assert load(PORT="9000").web_url == "http://127.0.0.1:9000"
-    assert (
-        load(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens/").web_url == "https://login.example.org/tokens"
-    )
-
-
-def test_the_web_url_may_be_another_one_and_drops_its_trailing_slash() -> None:
-    settings = load(
-        TOKEN_SERVICE_BASE_URL="https://api.example.org", TOKEN_SERVICE_WEB_URL="https://login.example.org/"
-    )
-    assert (settings.base_url, settings.web_url) == ("https://api.example.org", "https://login.example.org")
+    other = load(TOKEN_SERVICE_BASE_URL="https://api.example.org/", TOKEN_SERVICE_WEB_URL="https://login.example.org/")
+    assert (other.base_url, other.web_url) == ("https://api.example.org", "https://login.example.org")
 
 
 def test_the_web_url_follows_the_base_url_to_the_port_and_the_scheme_that_the_server_really_has() -> None:
@@ -227,23 +178,11 @@ def test_the_web_url_follows_the_base_url_to_the_port_and_the_scheme_that_the_se
     assert (settings.base_url, settings.web_url) == ("https://[::1]:9443", "https://[::1]:9443")
 
 
-@pytest.mark.parametrize(("text", "name"), [("Energie Möhre", "Energie Möhre"), (" x ", "x"), ("n" * 60, "n" * 60)])
-def test_the_pages_may_have_a_name_of_the_operators_own(text: str, name: str) -> None:
-    assert load(TOKEN_SERVICE_PAGE_NAME=text).page_name == name
-
-
 @pytest.mark.parametrize(
     ("text", "colour"), [("#0a5", "#00aa55"), ("#0A5", "#00aa55"), ("#12abEF", "#12abef"), ("#1f5fa8", "#1f5fa8")]
 )
 def test_the_accent_is_kept_in_six_small_digits(text: str, colour: str) -> None:
     assert load(TOKEN_SERVICE_PAGE_ACCENT=text).page_accent == colour
-
-
-@pytest.mark.parametrize("name", ["logo.svg", "logo.PNG", "logo.jpg", "logo.jpeg", "logo.webp", "logo.gif"])
-def test_the_logo_is_an_image_file_of_256_kib_at_most(tmp_path: Path, name: str) -> None:
-    logo = tmp_path / name
-    logo.write_bytes(b"x" * 256 * 1024)
-    assert load(TOKEN_SERVICE_PAGE_LOGO=str(logo)).page_logo == logo
 
 
 @pytest.mark.parametrize(
@@ -267,63 +206,23 @@ def test_trusted_proxies_are_addresses_and_networks() -> None:
     assert proxies == (ip_network("10.0.0.0/8"), ip_network("::1"), ip_network("192.0.2.7"))
 
 
-@pytest.mark.parametrize(("text", "is_on"), [("on", True), ("ON", True), ("off", False), ("", False)])
-def test_the_cache_of_verify_is_on_or_off(text: str, is_on: bool) -> None:
-    assert load(TOKEN_SERVICE_VERIFY_CACHE=text).verify_cache is is_on
-
-
-def test_keys_may_be_rotated() -> None:
-    keys = load(TOKEN_SERVICE_SECRET_KEY=f"{KEY}, {OTHER_KEY}").secret_keys
-    assert keys == (KEY.encode(), OTHER_KEY.encode())
-
-
 WRONG = {
     "REDIS_URL": ["redis://", "redis+sentinel://one"],
-    "HOST": ["two words", "[::1]", "http://here", "::%\n", "::%@", "::%e?", "::%"],
+    "HOST": ["two words", "[::1]", "http://here", "::%\n", "::%@"],
     "PORT": ["-1", "65536", "http", "80.5"],
-    "WEB_CONCURRENCY": ["0", "-1", "two", "1.5"],
-    "TOKEN_SERVICE_BASE_URL": [
-        "example.org",
-        "ftp://x",
-        "/path",
-        "https://x?y",
-        "https://x#y",
-        "https://x:port",
-    ],
-    "TOKEN_SERVICE_WEB_URL": ["example.org", "ftp://x", "https://x?y", "https://x#y"],
+    "WEB_CONCURRENCY": ["0", "two", "1.5"],
+    "TOKEN_SERVICE_BASE_URL": ["example.org", "ftp://x", "/path", "https://x?y", "https://x#y", "https://x:port"],
     "TOKEN_SERVICE_SEED_FILE": ["nowhere/seed.yaml"],
-    "TOKEN_SERVICE_ACCESS_TOKEN_TTL": [
-        "0",
-        "-1",
-        "10 m",
-        "10min",
-        "1w",
-        "0s",
-        "40000d",
-        "1e3",
-        "nan",
-        "inf",
-        " 5",
-        "0.0001",
-        "9999999999999",
-    ],
-    "TOKEN_SERVICE_REFRESH_TOKEN_TTL": ["0"],
-    "TOKEN_SERVICE_SESSION_MAX_AGE": ["0", "never"],
-    "TOKEN_SERVICE_CODE_TTL": ["-1"],
+    "TOKEN_SERVICE_ACCESS_TOKEN_TTL": ["0", "-1", "10 m", "10min", "40000d", "1e3", "nan", " 5", "0.0001"],
     "TOKEN_SERVICE_REFRESH_GRACE": ["-1", "five"],
-    "TOKEN_SERVICE_LOGIN_SESSION_TTL": ["0", "1H"],
-    "TOKEN_SERVICE_STAY_SIGNED_IN_TTL": ["0", "-1"],
-    "TOKEN_SERVICE_PAGE_NAME": [" ", "two\nlines", "n" * 61, "\x07", "right\u202eleft"],
+    "TOKEN_SERVICE_PAGE_NAME": [" ", "two\nlines", "n" * 61, "right\u202eleft"],
     "TOKEN_SERVICE_PAGE_LOGO": ["nowhere/logo.png"],
-    "TOKEN_SERVICE_PAGE_ACCENT": ["blue", "#12", "#12345", "#1234567", "1f5fa8", "#xyz", "#fff\n", "#fff;x:y"],
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "-1/day", "1.5/day"],
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER": ["many"],
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": ["many"],
-    "TOKEN_SERVICE_CLIENT_ATTEMPTS": ["many"],
-    "TOKEN_SERVICE_PAGES_PER_ADDRESS": ["many", "0/minute"],
-    "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "-1", "129", "8.0", "eight"],
+    "TOKEN_SERVICE_PAGE_ACCENT": ["blue", "#12345", "1f5fa8", "#fff\n", "#fff;x:y"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "1.5/day"],
+    "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "129", "8.0"],
     "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
-    "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1", "true"],
+    "TOKEN_SERVICE_METRICS_ADDRESS": ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100"],
+    "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1"],
     "LOG_LEVEL": ["loud"],
     "LOG_FORMAT": ["xml"],
 }
@@ -488,12 +387,6 @@ def test_of_a_url_no_password_is_shown(variable: str, value: str) -> None:
     (line,) = mistakes(PRODUCTION | {variable: value})
     assert line.startswith(f"{variable}: ")
     assert "hunter2" not in line
-
-
-def test_settings_do_not_show_their_secrets() -> None:
-    shown = repr(load(REDIS_URL="redis://:hunter2@cache"))
-    assert "hunter2" not in shown
-    assert KEY not in shown
 
 
 def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> None:

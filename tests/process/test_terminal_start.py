@@ -121,15 +121,6 @@ def test_a_start_with_an_own_seed_shows_no_login_and_its_warnings(tmp_path: Path
 
 
 @NEEDS_A_TERMINAL
-def test_the_level_debug_shows_every_line(tmp_path: Path) -> None:
-    with start_at_terminal(tmp_path, LOG_LEVEL="debug") as service:
-        screen = "\n".join(service.read_until(LAST_LINE_OF_EXAMPLE))
-
-    for line in ("starting", "Started server process", "connected for reads", "client_created", "is in force"):
-        assert line in screen
-
-
-@NEEDS_A_TERMINAL
 def test_json_at_a_terminal_has_no_block(tmp_path: Path) -> None:
     with start_at_terminal(tmp_path, LOG_FORMAT="json") as service:
         lines = service.read_until(LAST_LINE_OF_EXAMPLE)

@@ -39,3 +39,10 @@ def test_a_subject_is_opaque_and_a_shard_is_three_hex_digits() -> None:
     assert re.fullmatch(r"[0-9a-f]{3}", identity.shard)
     assert identify_user("main", "alice@example.com") == identity
     assert User(realm="main", username="Alice@example.com").identity == identity
+
+
+@pytest.mark.clause("decided-i4-one-slot")
+def test_users_are_spread_over_the_shards() -> None:
+    shards = {identify_user("main", f"user{number}@example.com").shard for number in range(2000)}
+
+    assert len(shards) > 1000

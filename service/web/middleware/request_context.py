@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
-from service.observability.traces import use_trace
+from service.observability.logs import use_trace
 from service.redis_client.deadline import start_budget
 
 

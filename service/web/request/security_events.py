@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Unpack
+from typing import Any, Final
 
 from starlette.requests import Request
 
-from service.observability.audit import Fields, log_event, stream_event
+from service.observability.audit import log_event, stream_event
 from service.protocol import errors
 from service.protocol.scope import MAIN_REALM
 from service.web.request.client_address import get_address
@@ -24,7 +24,7 @@ _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
 """Reasons which prove that the typed user name exists in realm main; only then is the name recorded."""
 
 
-def record_request_event(request: Request, event: str, **fields: Unpack[Fields]) -> None:
+def record_request_event(request: Request, event: str, **fields: Any) -> None:
     """Record an event with the address that the request comes from.
 
     The line of the request in the log carries the event. If the request has caused another event before, that one gets

@@ -1,7 +1,7 @@
 """The names under which the service keeps values in the ASGI scope of a request.
 
 Three context variables also belong to a request: the time budget for Redis in redis_client/deadline.py, the audit
-stream in observability/audit.py, and the trace id in observability/traces.py.
+stream in observability/audit.py, and the trace id in observability/logs.py.
 """
 
 from __future__ import annotations
