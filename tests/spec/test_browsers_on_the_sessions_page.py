@@ -134,18 +134,6 @@ async def test_a_form_without_the_proof_of_this_browser_signs_nobody_out(
     assert count_browsers(await browser.open(SESSIONS)) == (1, 1)
 
 
-async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
-    browser: Browser, http: httpx2.AsyncClient, clock: Clock
-) -> None:
-    await browser.sign_in()
-    await Browser(http).sign_in(stay="yes")
-    [form] = browser_forms_of(await browser.open(SESSIONS))
-    clock.advance(3600)
-
-    assert is_login_page(await browser.send(form.action, form.fields))
-    assert count_browsers(await browser.sign_in()) == (1, 1)
-
-
 async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
     await Browser(http).sign_in()
     clock.advance(3599)

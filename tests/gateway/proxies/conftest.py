@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +18,10 @@ from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
 from tests.pages.application import Application, running_application
 from tests.support.clients_and_users import PHONE_APP, REVOKE, TOKEN, UserCredentials, login_form
 from tests.support.left_out import get_program
-from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+from tests.support.servers import ServiceProcess, running_service, start_redis, stop
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SEED = Path(__file__).parent / "seed.yaml"
-KEEPS_DATA = ("--appendonly", "yes")
 NAMES = tuple(COMMANDS)
 
 
@@ -42,7 +41,6 @@ class ProxyDeployment:
     All gateways let the origin of `application` call the API. A gateway that is not installed is absent.
     """
 
-    redis: RedisServer
     service: ServiceProcess
     api: Recorder
     stand_in: Recorder
@@ -65,20 +63,11 @@ class ProxyDeployment:
         form = PHONE_APP.credentials | {"token": token}
         assert httpx2.post(self.service.url + REVOKE, data=form, timeout=MAX_WAIT_SECONDS).status_code == 200
 
-    @contextmanager
-    def without_redis(self) -> Iterator[None]:
-        """It comes back with the data that it had."""
-        stop(self.redis.process)
-        wait_until(lambda: self.service.status("/readyz") == 503, "the service to notice")
-        yield
-        self.redis = start_redis(self.redis.folder, *KEEPS_DATA, port=self.redis.port)
-        wait_until(lambda: self.service.status("/readyz") == 200, "the service after Redis came back")
-
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeployment]:
     with ExitStack() as running:
-        redis = start_redis(tmp_path_factory.mktemp("redis"), *KEEPS_DATA)
+        redis = start_redis(tmp_path_factory.mktemp("redis"))
         running.callback(stop, redis.process)
         environment = environment_of(redis, TOKEN_SERVICE_SEED_FILE=str(SEED))
         api = running.enter_context(Recorder(answer_as_api).running())
@@ -93,10 +82,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeploy
         installed = [name for name in NAMES if is_installed(name)]
         before_service = {name: start(name, service.port) for name in installed}
         before_stand_in = {name: start(name, stand_in.port) for name in installed}
-        deployment = ProxyDeployment(redis, service, api, stand_in, application, before_service, before_stand_in)
-        yield deployment
-        # Possibly another one than at first.
-        stop(deployment.redis.process)
+        yield ProxyDeployment(service, api, stand_in, application, before_service, before_stand_in)
 
 
 @pytest.fixture(autouse=True)
