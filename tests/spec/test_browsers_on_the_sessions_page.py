@@ -9,6 +9,7 @@ import httpx2
 import pytest
 import redis
 
+from service.crypto.opaque_tokens import make_browser_session
 from service.protocol.user import identify_user
 from service.store.keys import mark_key
 from service.worker import Worker
@@ -157,10 +158,11 @@ async def test_a_login_that_an_interrupted_revoke_all_covers_is_not_shown(
 
 async def test_of_very_many_browsers_the_page_shows_a_hundred_and_says_so(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
-    forms = Browser(browser.http)
+    alice = await worker.registry.find_user(IDENTITY)
+    assert alice is not None
     for _ in range(100):
-        await forms.sign_in()
-        forms.cookies = httpx2.Cookies()
+        session = make_browser_session(IDENTITY.shard)
+        assert await worker.browser_sessions.start(session, alice, lifetime_ms=SESSION_MS)
     page = await browser.open(SESSIONS)
 
     assert sum(count_browsers(page)) == 100
