@@ -116,6 +116,20 @@ async def test_a_live_token_is_read_twice_and_comes_from_memory_from_then_on(
     assert first.scope == "realm:main role:enduser"
 
 
+@pytest.mark.clause("decided-verify-asks-redis-once", "decided-verify-cache")
+@COUNTS_READS
+async def test_without_memory_every_lookup_is_one_read(
+    redis_server: AnyRedis, tokens: list[str], store: redis.Redis
+) -> None:
+    async with lookup_with(redis_server.url, memory=False) as bearer:
+        assert await is_live(bearer, tokens[0])
+
+        with counting_reads(store) as reads:
+            assert all([await is_live(bearer, tokens[0]) for _ in range(10)])
+
+    assert reads == [10]
+
+
 @pytest.mark.clause("decided-verify-asks-redis-once")
 @COUNTS_READS
 async def test_what_has_not_the_form_of_an_access_token_is_refused_without_asking_redis(
