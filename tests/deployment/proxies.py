@@ -45,7 +45,7 @@ def running_nginx(folder: Path, *ports: int, http_lines: str = "") -> Iterator[h
 
 
 @contextmanager
-def running_haproxy(folder: Path, *ports: int, first_rule: str = "") -> Iterator[httpx2.Client]:
+def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
     """Run HAProxy in front of instances on these ports, which it tries in turn."""
     haproxy = get_program("haproxy")
     stack = _make_stack(folder)
@@ -55,7 +55,6 @@ def running_haproxy(folder: Path, *ports: int, first_rule: str = "") -> Iterator
         "bind :443 ": f"bind 127.0.0.1:{stack.https_port} ",
         "scheme https ": f"prefix https://localhost:{stack.https_port} ",
         "log /dev/log local0\n": "log stderr format raw local0\n",
-        "    http-request set-var(txn.path) path\n\n": first_rule + "    http-request set-var(txn.path) path\n\n",
         "timeout check 3s\n": f"timeout check {MAX_WAIT_SECONDS:g}s\n",  # a test delays a check
     }
     for shipped, replacement in changes.items():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,45 +28,8 @@ def services(compose: Any) -> Any:
     return compose["services"]
 
 
-def list_names(entries: Any) -> list[str]:
-    """Return the names in a list or a mapping of secrets, configs or networks of a service."""
-    return [entry["source"] if isinstance(entry, dict) else entry for entry in entries]
-
-
-def list_secret_files(service: Service) -> dict[str, str]:
-    """Return the file of each secret in the container."""
-    entries = service.get("secrets", ())
-    return {
-        entry["target"] if isinstance(entry, dict) else f"{SECRETS}{entry}": name
-        for entry, name in zip(entries, list_names(entries), strict=True)
-    }
-
-
 def read_seconds(text: str) -> int:
     return int(text.removesuffix("s"))
-
-
-def test_each_name_is_defined_and_used(compose: Any) -> None:
-    for kind in ("secrets", "configs", "networks"):
-        used = {name for service in compose["services"].values() for name in list_names(service.get(kind, ()))}
-        assert used == set(compose[kind])
-
-
-def list_secret_paths(service: Service) -> Iterator[str]:
-    """Yield each file in the folder of secrets that the service, its entrypoint or its health check reads."""
-    texts = [*service.get("environment", {}).values(), *service["healthcheck"]["test"]]
-    if "build" in service:
-        texts.append((DEPLOYMENT / "entrypoint").read_text())
-    for text in texts:
-        yield from re.findall(rf"{SECRETS}[\w.]+", text)
-
-
-def test_a_container_has_the_secrets_that_it_reads_only(services: Mapping[str, Service]) -> None:
-    for name in (*INSTANCES, "redis"):
-        assert set(list_secret_paths(services[name])) == set(list_secret_files(services[name])), name
-    nginx = (DEPLOYMENT / "nginx.conf").read_text()
-    read = {f"/etc/nginx/{file}" for file in re.findall(r"ssl_certificate(?:_key)? (\S+);", nginx)}
-    assert read == set(list_secret_files(services["nginx"]))
 
 
 def test_a_container_that_ends_has_time_for_its_requests(services: Mapping[str, Service]) -> None:

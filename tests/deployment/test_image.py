@@ -156,25 +156,6 @@ def list_program() -> set[Path]:
     return {file for file in files if (CHECKOUT / file).is_file() and "__pycache__" not in file.parts}
 
 
-def test_the_files_of_the_image_belong_to_root(image: Image, base: Path) -> None:
-    added = list_added(image, base)
-
-    assert {status.st_uid for status in added.values()} == {0}
-    assert not [
-        name for name, status in added.items() if status.st_mode & 0o022 and not image.locate(name).is_symlink()
-    ]
-
-
-def test_the_first_process_is_the_service_without_privileges(container: Container) -> None:
-    status = dict(line.split(":\t", 1) for line in container.execute("cat", "/proc/1/status").stdout.splitlines())
-
-    assert container.execute("cat", "/proc/1/cmdline").stdout == "python\0-P\0-m\0service\0"
-    assert status["Uid"] == "\t".join(["10001"] * 4)
-    assert status["Groups"].strip() == ""
-    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
-    assert status["NoNewPrivs"] == "1"
-
-
 def test_the_root_is_read_only_and_the_secrets_are_files(container: Container) -> None:
     for folder in ("/", "/srv/token-service", "/var/tmp"):
         assert "Read-only file system" in container.execute("touch", f"{folder}/new").stderr

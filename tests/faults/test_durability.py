@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from service.app import build_app
+from service.config.reading import BadSettings
 from service.config.settings import load_settings
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.durable_writes import MAX_IDLE_SECONDS, RESERVE_SECONDS
@@ -201,28 +202,30 @@ async def test_connections_that_were_idle_for_long_are_not_used_any_more(
             assert not before & names(client)
 
 
+SAFE = {"--appendonly": "yes", "--appendfsync": "always", "--no-appendfsync-on-rewrite": "no"}
+
+
 @pytest.mark.clause("decided-durability")
 @pytest.mark.parametrize(
-    ("policy", "pauses"),
-    [("always", "no"), ("everysec", "no"), pytest.param("always", "yes", id="not while rewriting")],
+    "changed",
+    [{}, {"--appendfsync": "everysec"}, {"--no-appendfsync-on-rewrite": "yes"}, {"--appendonly": "no"}],
+    ids=["safe", "every second", "not while rewriting", "no file"],
 )
-async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str, pauses: str) -> None:
+async def test_what_was_answered_is_on_the_disk(tmp_path: Path, changed: dict[str, str]) -> None:
     """A server that syncs once a second answers before that; so does, at times, one that pauses while it rewrites."""
-    server = start_redis(
-        tmp_path, "--appendonly", "yes", "--appendfsync", policy, "--no-appendfsync-on-rewrite", pauses
-    )
+    server = start_redis(tmp_path, *(word for option in (SAFE | changed).items() for word in option))
     try:
         async with service_on(server, "memory") as (worker, _):
             code = await make_code(worker)
         async with service_on(server, "disk") as (worker, http):
             answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
-            if (policy, pauses) == ("always", "no"):
-                tokens = dict(tokens_of(answer))
-                assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
-            else:
+            if changed:
                 assert_error(answer, 503, "temporarily_unavailable")
                 with pytest.raises(StoreUnavailable, match="appendfsync always"):
                     await confirm(worker)
+            else:
+                tokens = dict(tokens_of(answer))
+                assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
     finally:
         stop(server.process)
 
@@ -234,3 +237,9 @@ async def test_as_many_replicas_as_named_must_confirm(master: RedisServer, repli
             answer = await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)
 
             assert answer.status_code == status
+
+
+@pytest.mark.clause("decided-durability")
+def test_the_embedded_store_has_no_replicas(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="the embedded store has no replicas"):
+        load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_DURABILITY": "replica"})

@@ -82,6 +82,8 @@ def assert_all_refused(answers: list[httpx2.Response]) -> None:
     "decided-healthz",
     "decided-readyz",
     "decided-i10-outage-is-not-theft",
+    "7009-2.2.1-503",
+    "decided-error-statuses",
 )
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_everything_is_503_and_works_again_after_it(

@@ -71,25 +71,6 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
     assert steps >= KEYS_OF_A_SESSION * count / MAX_KEYS
 
 
-@pytest.mark.clause("decided-revoke-all-many-sessions")
-async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
-    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, held_time: LoopTime
-) -> None:
-    """The deletion is held between two of its steps."""
-    sessions = await start_sessions(worker, USERNAME, 1_000)
-    ((_, refresh_token),) = await start_sessions(worker, "another@example.com", 1)
-
-    async with serving_behind_proxy(deployment) as http:
-        deployment.proxy.hold_at = (call_of(DELETE.name), 3)
-        revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
-        await until(lambda: deployment.proxy.held or revocation.done(), "the third step")
-        assert len(sessions) - 2 * MAX_KEYS < count_live(deployment, "access") < len(sessions)
-        assert (await PHONE_APP.refresh(direct_http, refresh_token)).status_code == 200
-
-        deployment.proxy.held = False
-        assert (await revocation).status_code == 200
-
-
 @asynccontextmanager
 async def serving_behind_proxy(deployment: Deployment) -> AsyncIterator[httpx2.AsyncClient]:
     """The service in this process, whose time the test may hold."""

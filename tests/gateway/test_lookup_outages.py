@@ -280,20 +280,3 @@ async def test_a_user_who_may_not_track_is_served_without_memory(
         assert deployment.count_calls("get") == reads + 3
         deployment.store.delete(access_key_of(tokens[0]))
         assert await bearer.lookup(tokens[0]) is None
-
-
-@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(
-    deployment: Deployment, tokens: list[str]
-) -> None:
-    """The rights of connections that are up change with the user's."""
-    commands = ["+get", "+time", "+client|tracking", "+client|caching"]
-    deployment.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
-    async with BearerLookup(deployment.redis.url.replace("//", "//reader:word@")) as bearer:
-        await remember(bearer, tokens[0])
-        deployment.store.execute_command("ACL", "SETUSER", "reader", "-client|caching")  # type: ignore[no-untyped-call]
-
-        await remember(bearer, tokens[1])
-        deployment.store.delete(*(access_key_of(token) for token in tokens[:2]))
-
-        assert [await bearer.lookup(token) for token in tokens[:2]] == [None, None]

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import typing
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +10,7 @@ from service.protocol import errors, http_errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
 from service.protocol.error_descriptions import DESCRIPTIONS
 from service.protocol.errors import OAuthError
-from service.store.families import SpendRefusal
 from service.web.api.grants import authorization_code, refresh_token
-from tests.house.lua_headers import read_script
 from tests.support.servers import CHECKOUT
 
 CODES_OF_THE_RFCS = {
@@ -55,12 +52,6 @@ def reasons_of(argument: ast.expr) -> Iterator[str]:
         assert ast.unparse(argument) == "_CODE_REFUSALS[outcome]"
 
 
-def test_every_refusal_of_the_script_that_redeems_has_a_reason() -> None:
-    words = read_script("redeem_authorization_code").header.words - {"redeemed"}
-
-    assert words == set(authorization_code._CODE_REFUSALS)
-
-
 def test_every_reason_has_a_description_and_every_description_a_reason() -> None:
     assert set(DESCRIPTIONS) == set(used_reasons())
 
@@ -80,10 +71,3 @@ def test_no_error_has_a_code_of_our_own() -> None:
 
     assert codes <= CODES_OF_THE_RFCS
     assert all(ALLOWED.fullmatch(code) for code in codes)
-
-
-def test_every_refusal_of_a_refresh_has_an_answer() -> None:
-    words = read_script("spend_refresh_token").header.words - {"rotated", "repeated", "recovered"}
-
-    assert words == set(refresh_token._REFUSALS)
-    assert words == set(typing.get_args(SpendRefusal))

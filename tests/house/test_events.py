@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import logging
-import re
 from collections.abc import Iterator
 
 from service.observability.audit import LIMIT_10, LIMIT_60, LIMIT_600, LOG_ONLY, get_kind
 from tests.support.events import read_table
 from tests.support.servers import CHECKOUT
 
-CONSOLE = re.compile(r"client_secret_rotated|user_(?:password_set|disabled|enabled)|.*_deleted|.*_by_console")
-"""The events that only the console reports."""
 SHARES = {LOG_ONLY: "", LIMIT_10: "few", LIMIT_60: "some", LIMIT_600: "all"}
 
 

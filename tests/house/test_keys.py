@@ -19,7 +19,6 @@ from service.store.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import MakeSettings, make_code
 from tests.house.key_table import Row, read_table
-from tests.house.lua_headers import NAMES
 from tests.store.interruptions import BreakingConnection
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
@@ -113,15 +112,3 @@ async def test_every_key_stands_in_the_table_and_every_row_is_true(
     await durable.close()
 
     assert set(table) == seen
-
-
-def test_the_table_names_writers_that_exist() -> None:
-    """Scripts by their names, or by the first word of them; what is no script is written by a plain command."""
-    writers = {writer.strip() for row in read_table() for writer in row.written_by.split(",")}
-    unknown = [
-        writer
-        for writer in writers - {"registry", "external_logins"}
-        if not any(name == writer or name.startswith(f"{writer}_") for name in NAMES)
-    ]
-
-    assert not unknown

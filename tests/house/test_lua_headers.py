@@ -27,17 +27,6 @@ def test_below_the_bindings_no_position_appears() -> None:
     assert [script.name for script in SCRIPTS if re.search(r"\b(?:KEYS|ARGV)\b", script.body)] == []
 
 
-def test_every_bound_argument_is_used() -> None:
-    unused = [
-        (script.name, name)
-        for script in SCRIPTS
-        for name in script.bound("ARGV")
-        if not re.search(rf"\b{name}\b", script.body)
-    ]
-
-    assert unused == []
-
-
 def test_the_header_lists_exactly_the_words_that_are_returned() -> None:
     assert [script.name for script in SCRIPTS if script.header.words != returned_words(script)] == []
 

@@ -7,12 +7,7 @@ lock with a newer version fails here, where the name is, instead of in productio
 from __future__ import annotations
 
 import ast
-import logging
 import tomllib
-
-import uvicorn
-from uvicorn.protocols.http import httptools_impl
-from uvicorn.supervisors import multiprocess
 
 from tests.support.servers import CHECKOUT
 
@@ -22,23 +17,6 @@ USED = {
     "_buckets": "observability/metric_buffers.py, likewise",
 }
 """Attributes of other objects than `self` whose names begin with an underscore."""
-
-CONTRACT = [
-    (logging, "_srcfile"),
-    (uvicorn.Server, "shutdown"),
-    (uvicorn.Server, "on_tick"),
-    (uvicorn.Server, "handle_exit"),
-    (httptools_impl, "STATUS_LINE"),
-    (httptools_impl.HttpToolsProtocol, "on_message_begin"),
-    (httptools_impl.HttpToolsProtocol, "on_headers_complete"),
-    (httptools_impl.HttpToolsProtocol, "on_body"),
-    (httptools_impl.HttpToolsProtocol, "on_message_complete"),
-    (httptools_impl.HttpToolsProtocol, "on_response_complete"),
-    (multiprocess, "Process"),
-    (multiprocess.Multiprocess, "handle_hup"),
-    (multiprocess.Multiprocess, "keep_subprocess_alive"),
-]
-"""The names of the standard library, uvicorn and prometheus_client that are private or not promised."""
 
 
 def test_only_these_private_names_of_other_objects_are_used() -> None:
@@ -67,10 +45,6 @@ def own_private_names() -> set[str]:
             ):
                 names.add(node.attr)
     return names | {"_fields", "_replace", "_asdict"}
-
-
-def test_the_libraries_have_the_names_that_are_used() -> None:
-    assert [each for each in CONTRACT if not hasattr(*each)] == []
 
 
 def test_the_libraries_with_private_names_in_use_are_bounded_above() -> None:

@@ -16,7 +16,7 @@ CLOCKS = {
 }  # fmt: skip
 READERS = {
     "support/waiting.py": "bounds how long a hang is waited for, and makes the only pauses",
-    "support/fake_provider.py": "writes the time into its tokens, and answers slowly by the time of the event loop",
+    "support/fake_provider.py": "writes the time into its tokens",
     "faults/soak/clock.py": "orders what the soak sees",
     "invariants/wrong_clock/sitecustomize.py": "is a wrong clock, for other processes",
 }

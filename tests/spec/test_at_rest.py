@@ -23,7 +23,6 @@ from tests.support.clients_and_users import (
     WEB_SHOP,
     assert_error,
     bearer,
-    revoke_all,
     tokens_of,
 )
 
@@ -83,19 +82,3 @@ async def test_nothing_that_redis_holds_is_accepted_as_a_token(
         for text in (candidate, f"tsrt1_{candidate}"[:61]):
             assert_error(await PHONE_APP.refresh(http, text), 400, "invalid_grant")
         assert_error(await PHONE_APP.exchange(http, candidate, PHONE_CALLBACK), 400, "invalid_grant")
-
-
-@pytest.mark.clause("decided-i6-everything-expires", "6819-5.1.5.2-expiry")
-async def test_every_key_of_a_token_code_session_or_counter_expires(
-    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
-) -> None:
-    registered = set(store.scan_iter())
-    tokens = await send_every_request(http, worker)
-    await revoke_all(http, tokens[2])
-
-    written = set(store.scan_iter()) - registered
-
-    assert {"access", "code", "family", "index", "login", "address", "mark", "redeemed"} <= {
-        key.partition(":")[0] for key in written
-    }
-    assert not [key for key in written if store.pttl(key) < 0]

@@ -328,16 +328,6 @@ async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser
     assert answer["error_description"] == "The service met an unexpected condition."
 
 
-async def test_who_opens_too_many_login_pages_is_told_to_wait(browser: Browser, clock: Clock) -> None:
-    for _ in range(300):
-        page = await browser.open(authorization_url())
-    assert is_login_page(page)
-
-    assert_sent_back(await browser.open(authorization_url(state="x")), "temporarily_unavailable")
-    clock.advance(60)
-    assert is_login_page(await browser.open(authorization_url()))
-
-
 # Scope, realm and roles
 
 

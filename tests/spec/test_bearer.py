@@ -13,7 +13,6 @@ from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
     REVOKE_ALL,
-    TOKEN,
     WEB_SHOP,
     assert_error,
     revoke_all,
@@ -103,7 +102,9 @@ async def test_an_expired_or_revoked_access_token_is_invalid_token(http: httpx2.
         assert_challenged(response, "invalid_token")
 
 
-@pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query", "6750-5.3-no-token-in-url")
+@pytest.mark.clause(
+    "6750-2-one-method", "6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query", "6750-5.3-no-token-in-url"
+)
 async def test_an_access_token_in_body_or_query_authenticates_nobody(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
@@ -124,12 +125,3 @@ async def test_two_bearers_are_invalid_request(http: httpx2.AsyncClient) -> None
     assert_error(response, 400, "invalid_request")
     assert_challenged(response, "invalid_request")
     assert (await revoke_all(http, access_token)).status_code == 200
-
-
-async def test_a_bearer_is_no_client_authentication_at_the_token_endpoint(http: httpx2.AsyncClient) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"], "client_id": "phone-app"}
-
-    response = await http.post(TOKEN, data=form, headers={"Authorization": f"Bearer {tokens['access_token']}"})
-
-    assert_error(response, 401, "invalid_client")

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 import redis
 
+from service.crypto.opaque_tokens import make_browser_session
 from service.protocol.user import identify_user
 from service.store.keys import mark_key
 from service.worker import Worker
@@ -134,18 +135,6 @@ async def test_a_form_without_the_proof_of_this_browser_signs_nobody_out(
     assert count_browsers(await browser.open(SESSIONS)) == (1, 1)
 
 
-async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
-    browser: Browser, http: httpx2.AsyncClient, clock: Clock
-) -> None:
-    await browser.sign_in()
-    await Browser(http).sign_in(stay="yes")
-    [form] = browser_forms_of(await browser.open(SESSIONS))
-    clock.advance(3600)
-
-    assert is_login_page(await browser.send(form.action, form.fields))
-    assert count_browsers(await browser.sign_in()) == (1, 1)
-
-
 async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
     await Browser(http).sign_in()
     clock.advance(3599)
@@ -169,10 +158,11 @@ async def test_a_login_that_an_interrupted_revoke_all_covers_is_not_shown(
 
 async def test_of_very_many_browsers_the_page_shows_a_hundred_and_says_so(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
-    forms = Browser(browser.http)
+    alice = await worker.registry.find_user(IDENTITY)
+    assert alice is not None
     for _ in range(100):
-        await forms.sign_in()
-        forms.cookies = httpx2.Cookies()
+        session = make_browser_session(IDENTITY.shard)
+        assert await worker.browser_sessions.start(session, alice, lifetime_ms=SESSION_MS)
     page = await browser.open(SESSIONS)
 
     assert sum(count_browsers(page)) == 100

@@ -39,16 +39,6 @@ async def test_a_second_use_ends_every_token_of_the_first(
 
 
 @pytest.mark.clause("decided-second-exchange-ends-family")
-async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, worker: Worker) -> None:
-    other = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    code = await make_code(worker)
-    for _ in range(2):
-        await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
-
-    assert (await PHONE_APP.refresh(http, other["refresh_token"])).status_code == 200
-
-
-@pytest.mark.clause("decided-second-exchange-ends-family")
 async def test_a_second_use_with_another_redirect_uri_is_a_second_use_too(
     http: httpx2.AsyncClient, worker: Worker
 ) -> None:

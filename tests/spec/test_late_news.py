@@ -23,7 +23,6 @@ from tests.support.browser import (
     is_consent_page,
 )
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, tokens_of
-from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 CHANGED_ALICE = replace(ALICE, password="another password")
 
@@ -93,16 +92,3 @@ async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
 
     assert not [*store.scan_iter("code:*")]
     assert authorization_response(await browser.allow(await browser.open(authorization_url())))["code"]
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
-async def test_a_refresh_of_a_client_that_is_remembered_is_one_script_call_and_reads_nothing(
-    http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    with recording_commands(store) as commands:
-        tokens_of(await PHONE_APP.refresh(http, refresh_token))
-
-    assert sum(command.startswith("EVALSHA") for command in commands) == 1
-    assert not [command for command in commands if "{registry}" in command and not command.startswith("HGET seed:")]

@@ -83,20 +83,3 @@ async def test_the_password_grant_asks_redis_alike_for_a_known_and_an_unknown_us
 
     assert found[0] == found[1]
     assert found[0].count("HMGET") == 1
-
-
-@pytest.mark.clause("decided-login-costs-alike")
-@pytest.mark.parametrize("device", ["none", "forged"])
-async def test_a_throttled_login_reads_no_more_for_a_user_who_exists(
-    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, device: str
-) -> None:
-    async with serving(make_settings(**LIMITS), clock) as http:
-        browser = Browser(http)
-        if device == "forged":
-            browser.set_cookie("ts_device", FORGED_DEVICE)
-        page = await browser.open(authorization_url())
-        for _ in range(3):
-            page = await browser.log_in(page, UNKNOWN)
-        reads = [(await commands_of_login(browser, store, page, person)).count("HMGET") for person in (KNOWN, UNKNOWN)]
-
-    assert reads == ([0, 0] if device == "none" else [1, 1])

@@ -175,22 +175,6 @@ async def test_a_page_that_is_not_known_is_told(browser: Browser, name: str) -> 
     assert_refused(await browser.send(LOGIN, {"request": name}), 400, "expired")
 
 
-@pytest.mark.clause("decided-redis-away")
-async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_good(
-    browser: Browser, store: redis.Redis
-) -> None:
-    page = await browser.open(authorization_url())
-    store.config_set("maxmemory", 1)
-    try:
-        response = await browser.log_in(page)
-    finally:
-        store.config_set("maxmemory", 0)
-
-    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-    assert page_text("login.error_busy") in response.text
-    assert is_consent_page(await browser.log_in(page))
-
-
 # Changes while the page is open
 
 
@@ -359,10 +343,3 @@ async def test_a_known_browser_is_known_no_more_once_the_password_is_another(
         await change_user(worker, ALICE, name="Alice, changed")
 
         assert_throttled(await browser.log_in(page, ALICE), 3600)
-
-
-async def test_what_is_no_entry_of_ours_is_not_carried_along(browser: Browser) -> None:
-    browser.set_cookie("ts_device", "x" * 9000)
-    await browser.sign_in()
-
-    assert len(browser.cookie_values["ts_device"]) == 43 + 1 + 43

@@ -66,6 +66,7 @@ def service(own_redis: RedisServer, tmp_path: Path) -> Iterator[ServiceProcess]:
         yield service
 
 
+@pytest.mark.long
 def test_schemathesis_finds_nothing(service: ServiceProcess, tmp_path: Path) -> None:
     configuration = tmp_path / "schemathesis.toml"
     configuration.write_text(configure(service))

@@ -113,7 +113,7 @@ async def test_the_right_to_the_grant_comes_before_all_that_belongs_to_it(
 
 
 @pytest.mark.clause("decided-order-client-scope-before-throttle")
-@pytest.mark.parametrize("scope", ["realm:main role:admin", "realm:main", "nonsense", "realm:cep role:enduser"])
+@pytest.mark.parametrize("scope", ["realm:main role:admin", "nonsense"])
 async def test_the_clients_scope_comes_before_the_throttle(
     make_settings: MakeSettings, clock: Clock, registry: None, scope: str
 ) -> None:

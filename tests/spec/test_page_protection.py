@@ -62,25 +62,6 @@ def assert_page_protected(response: httpx2.Response) -> None:
     assert response.headers["content-type"] == "text/html; charset=utf-8"
 
 
-@pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
-@pytest.mark.parametrize("address", PAGES.values(), ids=PAGES.keys())
-async def test_every_page_forbids_frames_scripts_caches_and_sniffing(browser: Browser, address: str) -> None:
-    assert_page_protected(await browser.open(address))
-
-
-@pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
-async def test_the_pages_behind_the_login_do_too(browser: Browser) -> None:
-    consent = await browser.open_consent_page(authorization_url())
-    assert_page_protected(consent)
-    assert_page_protected(await browser.open(SESSIONS))
-    assert_page_protected(await browser.send(CONSENT, {}))
-    assert_page_protected(await browser.log_in(await Browser(browser.http).open(authorization_url())))
-    allowed = await browser.allow(consent)
-
-    assert_protected(allowed)
-    assert allowed.content == b""
-
-
 async def visit_all_pages(http: httpx2.AsyncClient) -> list[httpx2.Response]:
     """Return each response, redirects included, that a browser gets on a way through all pages and their assets."""
     answers: list[httpx2.Response] = []
@@ -105,12 +86,12 @@ async def visit_all_pages(http: httpx2.AsyncClient) -> list[httpx2.Response]:
     return answers
 
 
-@pytest.mark.clause("decided-pages-hsts")
+@pytest.mark.clause("decided-pages-hsts", "6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
 @pytest.mark.parametrize(
     ("web_url", "expected"),
     [("http://id.example", []), ("https://id.example", ["max-age=31536000"])],
 )
-async def test_pages_redirects_and_assets_demand_https_exactly_where_the_web_url_is_https(
+async def test_every_page_forbids_frames_scripts_and_caches_and_demands_https_on_https(
     make_settings: MakeSettings, clock: Clock, registry: None, web_url: str, expected: list[str]
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL=web_url), clock) as http:
@@ -120,8 +101,11 @@ async def test_pages_redirects_and_assets_demand_https_exactly_where_the_web_url
     assert {200, 303, 400, 403} <= {response.status_code for response in responses}
     for response in responses:
         assert response.headers.get_list("strict-transport-security") == expected, response.url
-        if response.url.path not in ASSETS:
+        if response.is_redirect:
             assert_protected(response)
+            assert response.content == b""
+        elif response.url.path not in ASSETS:
+            assert_page_protected(response)
 
 
 async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, worker: Worker) -> None:
@@ -154,17 +138,6 @@ async def test_no_page_answers_a_preflight(browser: Browser, address: str) -> No
 
     assert response.status_code == 405
     assert not [name for name in response.headers if name.startswith("access-control-")]
-
-
-@pytest.mark.clause("decided-pages-never-cors")
-async def test_the_pages_behind_the_login_answer_no_cors_either(browser: Browser) -> None:
-    page = await browser.open_consent_page(authorization_url())
-    form = Page(page).find_form(CONSENT)
-    opened = await browser.open(SESSIONS, Origin=KNOWN_ORIGIN)
-    allowed = await browser.send(CONSENT, form.fields | {"decision": "allow"}, Origin=KNOWN_ORIGIN)
-
-    for response in (opened, allowed):
-        assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
 async def test_head_allows_nothing(browser: Browser) -> None:

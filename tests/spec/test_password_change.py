@@ -205,20 +205,6 @@ async def test_wrong_passwords_count_as_failed_logins_and_then_nothing_is_checke
 
 
 @pytest.mark.clause("decided-password-change-counts")
-async def test_failed_logins_count_for_a_change(browser: Browser, http: httpx2.AsyncClient) -> None:
-    """A thief of the browser session's cookie alone has the limits of a stranger."""
-    await browser.sign_in()
-    thief = Browser(http)
-    thief.set_cookie("ts_session", browser.cookie_values["ts_session"])
-    for _ in range(GUESSES):
-        await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "a guess"))
-    refused = await change_password(thief)
-
-    assert_says(refused, "password.error_throttled", status=429)
-    assert_says(await change_password(browser), "login.notice_password_changed")
-
-
-@pytest.mark.clause("decided-password-change-counts")
 async def test_parallel_guesses_are_counted_too(browser: Browser, http: httpx2.AsyncClient) -> None:
     page = await browser.sign_in()
     answers = await asyncio.gather(
@@ -254,16 +240,6 @@ async def test_a_form_that_is_sent_again_changes_nothing(browser: Browser, http:
     assert_refused(await change_password(browser, page), 403, "forged")
     assert is_login_page(await change_password(old, page))
     await assert_password(http, NEW)
-
-
-async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
-    browser: Browser, http: httpx2.AsyncClient, clock: Clock
-) -> None:
-    page = await browser.sign_in()
-    clock.advance(3600)
-
-    assert is_login_page(await change_password(browser, page))
-    await assert_password(http, ALICE.password)
 
 
 @pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": None}])

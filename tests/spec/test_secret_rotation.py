@@ -18,7 +18,7 @@ from tests.support.waiting import until_status
 DAY_SECONDS = 86_400
 OLD, NEW, WRONG = (OAuthClient("rotating", letter * 43) for letter in "onw")
 HASHES = {"made": hash_generated_secret, "chosen": hash_password}
-EACH_KIND = pytest.mark.parametrize(("old", "new"), [(a, b) for a in HASHES for b in HASHES])
+EACH_KIND = pytest.mark.parametrize(("old", "new"), [("made", "chosen"), ("chosen", "made")])
 
 
 async def put(worker: Worker, client: Client) -> None:

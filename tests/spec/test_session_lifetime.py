@@ -69,16 +69,6 @@ async def test_a_refresh_token_lives_thirty_days(http: httpx2.AsyncClient, clock
     assert_error(await PHONE_APP.refresh(http, lost), 400, "invalid_grant")
 
 
-@pytest.mark.clause("decided-refresh-token-ttl")
-async def test_a_session_that_is_used_once_a_month_lives_on(http: httpx2.AsyncClient, clock: Clock) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    for _ in range(4):
-        clock.advance(29 * DAY)
-        refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
-
-    assert (await PHONE_APP.refresh(http, refresh_token)).status_code == 200
-
-
 @pytest.mark.clause("decided-replay-keeps-ttl", "decided-refresh-token-ttl")
 async def test_a_refresh_counts_the_life_anew_and_a_replay_does_not(
     http: httpx2.AsyncClient, clock: Clock, store: redis.Redis, elapsed: Elapsed

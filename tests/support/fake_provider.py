@@ -105,23 +105,6 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Endless:
-    """The head, and then the chunk again and again until the caller closes the connection."""
-
-    head: bytes = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
-    chunk: bytes = b" " * 4096
-
-
-@dataclass(frozen=True)
-class Slowly:
-    """The reply in slices, with a pause before each."""
-
-    reply: Reply
-    pause_seconds: float = 0.05
-    slice_bytes: int = 1
-
-
-@dataclass(frozen=True)
 class Held:
     """The reply, once the event is set."""
 
@@ -129,7 +112,7 @@ class Held:
     event: asyncio.Event
 
 
-Answer: TypeAlias = Reply | Hang | Drop | Raw | Endless | Slowly | Held
+Answer: TypeAlias = Reply | Hang | Drop | Raw | Held
 
 
 class _Grant(NamedTuple):
@@ -172,7 +155,7 @@ class FakeProvider:
         self.issued: list[str] = []
         """Every code and token of a correct response."""
         self.waiting = 0
-        """The number of requests that hang now, or are sent an endless or a slow response."""
+        """The number of requests that hang now."""
         self._signing_key: Key | bytes | None = published_key()
         self._algorithm = "RS256"
         self._answers: dict[str, Answer] = {}
@@ -306,12 +289,6 @@ class FakeProvider:
             case Hang():
                 with self._counting_as_waiting():
                     await reader.read()
-            case Endless(head, chunk):
-                with self._counting_as_waiting():
-                    await _send_endlessly(head, chunk, writer)
-            case Slowly(reply, pause_seconds, slice_bytes):
-                with self._counting_as_waiting():
-                    await _send_slowly(reply.encode(), pause_seconds, slice_bytes, writer)
             case Held(reply, event):
                 with self._counting_as_waiting():
                     await event.wait()
@@ -485,21 +462,6 @@ def _parse_parameters(text: str) -> Mapping[str, str]:
     if len(parameters) != len(pairs):
         raise ValueError("a parameter twice")
     return parameters
-
-
-async def _send_endlessly(head: bytes, chunk: bytes, writer: asyncio.StreamWriter) -> None:
-    writer.write(head)
-    while True:
-        writer.write(chunk)
-        await writer.drain()
-        await asyncio.sleep(0)  # writing may never block, and then no other task would run
-
-
-async def _send_slowly(data: bytes, pause_seconds: float, slice_bytes: int, writer: asyncio.StreamWriter) -> None:
-    for start in range(0, len(data), slice_bytes):
-        await asyncio.sleep(pause_seconds)
-        writer.write(data[start : start + slice_bytes])
-        await writer.drain()
 
 
 def _check_client(request: ReceivedRequest) -> None:

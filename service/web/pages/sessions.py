@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.crypto.password_hashing import hash_password
-from service.observability.audit import Fields
 from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
@@ -260,7 +259,7 @@ class SessionsPages(PageSteps):
         }
 
 
-def _record(request: Request, event: str, session: BrowserSession, **fields: Unpack[Fields]) -> None:
+def _record(request: Request, event: str, session: BrowserSession, **fields: Any) -> None:
     fields["username"], fields["realm"] = session.username, session.realm
     record_request_event(request, event, **fields)
 

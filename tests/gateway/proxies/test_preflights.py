@@ -69,12 +69,6 @@ def test_a_preflight_of_another_origin_gets_no_permission(
     assert not deployment.api.arrived
 
 
-def test_options_that_is_no_preflight_needs_a_token(gateway: Gateway, deployment: ProxyDeployment, origin: str) -> None:
-    for header in (("Origin", origin), ("Access-Control-Request-Method", "POST")):
-        assert gateway.ask("OPTIONS", "/things", [header]).status == 401
-    assert not deployment.api.arrived
-
-
 def test_an_application_of_a_known_origin_can_read_answers_and_refusals(
     gateway: Gateway, deployment: ProxyDeployment, origin: str, enduser: str
 ) -> None:
@@ -100,19 +94,10 @@ def test_an_application_of_a_known_origin_can_read_an_outage(
         answer = before_stand_in.get("/things", "t", [("Origin", origin)])
 
     assert answer.status == 503
+    assert answer.headers["Retry-After"] in ("1", "7")
+    assert not deployment.api.arrived
     assert answer.headers.get_all("Access-Control-Allow-Origin") == [origin]
     assert "retry-after" in words_of(answer, "Access-Control-Expose-Headers")
-
-
-@pytest.mark.parametrize("headers", [[("Origin", STRANGER)], []], ids=["another origin", "no origin"])
-def test_no_other_origin_gets_permission_to_read(
-    gateway: Gateway, deployment: ProxyDeployment, enduser: str, headers: Headers
-) -> None:
-    for token, status in ((enduser, 200), (None, 401)):
-        answer = gateway.get("/things", token, headers)
-
-        assert answer.status == status
-        assert answer.headers["Access-Control-Allow-Origin"] is None
 
 
 def test_no_cache_gives_one_origin_the_answer_to_another(
