@@ -69,15 +69,6 @@ async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(worker: Worker) -> 
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(worker: Worker) -> None:
-    await remember(worker, make_client())
-    await worker.registry.delete_client(make_client(), origins=())
-    await await_invalidations(worker)
-
-    assert await worker.clients.find("app") is None
-
-
-@pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
     client = make_client()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import pytest
 from redis.crc import key_slot
 
-from service.config.settings import load_settings
 from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
 from service.redis_client.backoff import STABLE_SECONDS
@@ -24,13 +22,11 @@ from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
-from tests.conftest import SECRET_KEY
 from tests.faults.deployment import Deployment, proxied_redis, worker_on
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import SAME_SECONDS, LoopTime
-from tests.support.servers import start_redis, stop
 from tests.support.waiting import until, until_reachable
 
 APP = Client(client_id="app", client_name="One")
@@ -179,21 +175,6 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
     await comes_back(proxied_caches, CHANGED, held_time)
 
 
-@pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")
-async def test_a_server_that_took_the_place_of_another_is_asked(
-    deployment: Deployment, worker: Worker, held_time: LoopTime
-) -> None:
-    """The record changed while no invalidation could arrive."""
-    await remember(worker.caches)
-    trust = find_trust(worker.caches)
-    with deployment.killed():
-        pass
-    deployment.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
-    await until(lambda: trust.until == 0, "the loss to be heard")
-
-    await comes_back(worker.caches, CHANGED, held_time)
-
-
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
 async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(
     deployment: Deployment, held_time: LoopTime
@@ -210,21 +191,6 @@ async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(
         await put(worker, APP)
 
         await comes_back(worker.caches, APP, held_time)
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-async def test_memory_follows_a_server_on_a_unix_socket(tmp_path: Path) -> None:
-    socket = tmp_path / "redis.sock"
-    server = start_redis(tmp_path, "--unixsocket", str(socket))
-    worker = Worker(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
-    await put(worker, APP)
-    await remember(worker.caches)
-    await put(worker, CHANGED)
-    await await_invalidations(worker)
-
-    assert await worker.clients.find("app") == CHANGED
-    await worker.close()
-    stop(server.process)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")

@@ -185,17 +185,6 @@ async def test_a_change_during_a_scan_is_scanned_for_again(
     assert sessions.live(late) == [False]
 
 
-@pytest.mark.parametrize("changes", [{"scope": PROVIDER}, {"grants": "password, refresh_token"}], ids=str)
-async def test_codes_that_were_not_exchanged_end_as_well(
-    sessions: Sessions, seeding: Seeding, changes: dict[str, str]
-) -> None:
-    await seeding.apply(SeedText().seed)
-    code = await sessions.issue_code()
-    await seeding.apply(SeedText().but(**changes).seed)
-
-    assert not sessions.code_is_there(code)
-
-
 async def test_a_login_that_was_under_way_at_a_new_password_gives_nothing(sessions: Sessions, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     before = await sessions.find_user()

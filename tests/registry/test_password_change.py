@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 import redis
 
 from service.crypto.password_hashing import hash_password, verify_password
-from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import User
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.password_change import PasswordChange
@@ -24,9 +22,8 @@ from tests.conftest import Clock, MakeSettings
 from tests.registry.seeds import SeedText
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
-from tests.support.clients_and_users import ALICE, BOB
+from tests.support.clients_and_users import ALICE
 
-CONTENDERS = 20
 CALLS = range(7)
 ADDRESS = "203.0.113.7"
 NEW = "a new password of Alice's"
@@ -62,35 +59,6 @@ async def has_password(worker: Worker, password: str) -> bool:
 async def run_pending(worker: Worker) -> None:
     """Run the pending revocations as each worker does every 15 s."""
     await worker.pending_revocations.run_all()
-
-
-async def test_a_change_ends_the_sessions_of_the_user_and_leaves_all_else(sessions: Sessions) -> None:
-    worker = sessions.worker
-    before, family, bobs = await get_alice(worker), await sessions.start(ALICE), await sessions.start(BOB)
-    changed = await worker.password_change.make(before, hash_password(NEW), address=ADDRESS)
-    after = await get_alice(worker)
-
-    assert changed == after
-    assert after.revision != before.revision
-    assert await has_password(worker, NEW)
-    assert msgspec.structs.replace(after, password_hash=before.password_hash, revision=before.revision) == before
-    assert sessions.live(family) == [False]
-    assert sessions.live(bobs) == [True]
-    assert not await worker.registry.has_pending()
-
-
-@pytest.mark.clause("decided-password-change-one-wins")
-async def test_of_many_changes_after_one_check_one_is_made(sessions: Sessions) -> None:
-    worker = sessions.worker
-    alice = await get_alice(worker)
-    hashes = [hash_password(f"password {number}") for number in range(CONTENDERS)]
-    made = await asyncio.gather(
-        *(worker.password_change.make(alice, password_hash, address=ADDRESS) for password_hash in hashes)
-    )
-
-    [winner] = [user for user in made if user is not None]
-    assert await get_alice(worker) == winner
-    assert winner.password_hash in hashes
 
 
 @pytest.mark.clause("decided-password-change-one-wins")
@@ -136,20 +104,6 @@ async def test_a_stronger_hash_of_the_old_password_does_not_undo_a_change(sessio
     await worker.registry.replace_password_hash(msgspec.structs.replace(checked, password_hash="$argon2id$stronger"))
 
     assert await has_password(worker, NEW)
-
-
-async def test_a_change_waits_for_the_lock_and_then_gives_up(sessions: Sessions) -> None:
-    worker = sessions.worker
-    alice = await get_alice(worker)
-    worker.password_change.lock_wait_seconds = 0
-    async with worker.registry.make_lock():
-        with pytest.raises(TemporarilyUnavailable) as refused:
-            await worker.password_change.make(alice, hash_password(NEW), address=ADDRESS)
-
-    assert refused.value.reason == "registry_locked"
-    assert not await worker.registry.has_pending()
-    assert await get_alice(worker) == alice
-    assert await worker.password_change.make(alice, hash_password(NEW), address=ADDRESS) is not None
 
 
 async def break_off(worker: Worker, make_settings: MakeSettings, calls: int) -> bool:

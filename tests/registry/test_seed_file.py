@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from service.crypto.generated_secrets import hash_generated_secret
 from service.registry.seed_file.entries import BadSeed, Seed
 from service.registry.seed_file.read import load_seed, parse_seed
 from tests.support.servers import CHECKOUT
@@ -216,39 +215,6 @@ def test_wrong_types_are_told_with_their_place(text: str, expected: str) -> None
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
-def test_all_mistakes_are_told_at_once() -> None:
-    text = """
-realm: {}
-realms:
-  main: {client_id: us, issuer: "https://a.example"}
-  cep: {issuer: "http://a.example"}
-clients:
-  - client_id: app
-    grant_type: [password]
-    grant_types: [password, implicit]
-  - client_id: app
-    redirect_uris: [/relative, "https://a.example/#part"]
-users:
-  - username: alice@example.com
-  - password: x
-"""
-    places = {mistake.partition(": ")[0] for mistake in mistakes(text)}
-
-    assert places >= {
-        "realm",
-        "realms.main",
-        "realms.cep.client_id",
-        "clients[0].grant_type",
-        "clients[0].grant_types[1]",
-        "clients[1].client_id",
-        "clients[1].redirect_uris[0]",
-        "clients[1].redirect_uris[1]",
-        "users[0].password",
-        "users[1].username",
-    }
-
-
-@pytest.mark.clause("decided-seed-all-mistakes-at-once")
 def test_a_wrong_type_hides_no_other_mistake_of_its_entry() -> None:
     text = """
 realms:
@@ -288,11 +254,3 @@ users:
         "users[0].roles[1]",
         "users[0].realm",
     }
-
-
-@pytest.mark.clause("decided-seed-secrets-hashed")
-def test_ready_hashes_are_taken_as_they_are() -> None:
-    secret_hash = hash_generated_secret("m" * 43)
-    seed = parse_seed(f"{CLIENT}client_secret_hash: '{secret_hash}'".encode())
-
-    assert seed.clients[0].client_secret_hash == secret_hash
