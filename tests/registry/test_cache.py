@@ -59,16 +59,6 @@ async def test_a_record_that_was_used_twice_costs_no_reads(worker: Worker, store
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(worker: Worker) -> None:
-    for name in ("One", "Two", "Three"):
-        await remember(worker, make_client(name))
-        await put_client(worker, make_client("between"))
-        await await_invalidations(worker)
-
-        assert await worker.clients.find("app") == make_client("between")
-
-
-@pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
     client = make_client()
@@ -153,18 +143,6 @@ async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis,
     assert store.info("stats")["tracking_total_keys"] == before
     await worker.clients.find("app")
     assert store.info("stats")["tracking_total_keys"] == before + 1
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
-async def test_a_record_that_was_found_to_be_old_can_be_dropped(worker: Worker, store: redis.Redis) -> None:
-    """A script that read the record may know before the invalidation comes."""
-    await remember(worker, make_client())
-    worker.clients.forget("app")
-    with recording_commands(store) as commands:
-        assert await worker.clients.find("app") == make_client()
-
-    assert count_reads(commands) == 1
 
 
 @pytest.mark.clause("decided-registry-change-seen")

@@ -8,14 +8,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from redis.crc import key_slot
 
 from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
 from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.options import ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.trust import Trust
 from service.redis_client.url import parse_redis_url
@@ -27,7 +26,7 @@ from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import SAME_SECONDS, LoopTime
-from tests.support.waiting import until, until_reachable
+from tests.support.waiting import until
 
 APP = Client(client_id="app", client_name="One")
 CHANGED = Client(client_id="app", client_name="Two")
@@ -175,24 +174,6 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
     await comes_back(proxied_caches, CHANGED, held_time)
 
 
-@pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
-async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(
-    deployment: Deployment, held_time: LoopTime
-) -> None:
-    """The error comes at once: no time passes."""
-    async with worker_on(deployment) as worker:
-        with deployment.killed():
-            asking = asyncio.create_task(worker.clients.find("app"))
-            await until(asking.done, "the error")
-            with pytest.raises(StoreUnavailable):
-                await asking
-        with held_time.running_at(1):
-            await until_reachable(worker)
-        await put(worker, APP)
-
-        await comes_back(worker.caches, APP, held_time)
-
-
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
 async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_there() -> None:
     async with scripted_cluster(2) as cluster:
@@ -214,37 +195,3 @@ async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_ther
                 assert await caches.clients.find("app") == CHANGED
 
             assert after.count("GET", key) == 2
-
-
-@pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
-async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopTime) -> None:
-    key = registry_key("client", "app").encode()
-    async with scripted_cluster(3) as cluster:
-        for node in cluster.nodes:
-            node.clock = (
-                held_time.read
-            )  # on a slow machine this clock would seem to leap, and everything would be read again
-        cluster.records[key] = bulk(msgspec.json.encode(APP))
-
-        def count_reads() -> int:
-            return sum(node.count("GET", key.decode()) for node in cluster.nodes)
-
-        async def move(slot: int) -> None:
-            """Give this slot alone to another node, and let time pass until all nodes were asked for the map."""
-            first, last, old = next(each for each in cluster.ranges if each[0] <= slot <= each[1])
-            new = next(node for node in cluster.nodes if node is not old)
-            cluster.ranges.remove((first, last, old))
-            parts = [(first, slot - 1, old), (slot, slot, new), (slot + 1, last, old)]
-            cluster.ranges += [part for part in parts if part[0] <= part[1]]
-            asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-            await held_time.advance_in_steps(2 * len(cluster.nodes) * WATCH_SECONDS)
-            assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
-
-        async with caches_at(cluster.url) as caches:
-            await remember(caches)
-            await move(key_slot(key) + 1)
-            assert await caches.clients.find("app") == APP
-            assert count_reads() == 2
-            await move(key_slot(key))
-            assert await caches.clients.find("app") == APP
-            assert count_reads() == 3

@@ -110,19 +110,6 @@ async def test_a_client_that_never_could_refresh_keeps_what_the_rest_of_it_cover
     assert started.live == set(started.by_name) - started.ended
 
 
-async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smaller_one(
-    sessions: Sessions, seeding: Seeding
-) -> None:
-    """The first change broke off before its sweep."""
-    await seeding.apply(SeedText().seed)
-    started = SeededSessions(sessions)
-    await started.start()
-    sessions.store.hset("pending_sweeps:{registry}", "phone-app", "refresh:mark")
-    await seeding.apply(SeedText().but(scope="realm:main role:enduser").seed)
-
-    assert started.ended == ON_PHONE
-
-
 def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() -> None:
     assert SCAN_DELAY_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
 
@@ -183,23 +170,6 @@ async def test_a_change_during_a_scan_is_scanned_for_again(
     await worker.pending_revocations.run_all()
 
     assert sessions.live(late) == [False]
-
-
-async def test_a_login_that_was_under_way_at_a_new_password_gives_nothing(sessions: Sessions, seeding: Seeding) -> None:
-    await seeding.apply(SeedText().seed)
-    before = await sessions.find_user()
-    session = await sessions.start()
-    await seeding.apply(SeedText().but(password_hash=OTHER_HASH).seed)
-    lives_ms = await sessions.families.start(
-        before,
-        client_id="phone-app",
-        scope=ENDUSER,
-        secret_used=False,
-        refresh_token=session.first,
-        access_token=session.access_tokens[0],
-    )
-
-    assert lives_ms is None
 
 
 async def test_what_starts_after_the_change_lives(sessions: Sessions, seeding: Seeding) -> None:

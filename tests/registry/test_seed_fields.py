@@ -43,22 +43,6 @@ async def change_at_the_console(worker: Worker) -> None:
     await worker.registry.put_users([changed])
 
 
-@pytest.mark.clause("decided-seed-keeps-console-changes")
-@pytest.mark.parametrize("restarts", [1, 2])
-async def test_an_edited_name_undoes_nothing_that_the_console_changed(
-    worker: Worker, seeding: Seeding, restarts: int
-) -> None:
-    await seeding.apply(FIRST.seed)
-    await change_at_the_console(worker)
-    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
-    outcomes = [await seeding.apply(parse_seed(EDITED.encode())) for _ in range(restarts)]
-
-    assert (outcomes[0].clients.updated, outcomes[0].users.updated) == (1, 1)
-    assert msgspec.structs.replace(shop, client_name="Another") == await find_client(worker, "web-shop")
-    after = await find_alice(worker)
-    assert msgspec.structs.replace(alice, name="Another", revision=after.revision) == after
-
-
 @dataclass(frozen=True)
 class Edit:
     """An edit of the first file, and the fields of the records that it decides over."""
@@ -70,6 +54,7 @@ class Edit:
 
 
 EDITS = {
+    "name": Edit("name: Alice", "name: Another", {"name": "Another"}, {}),
     "password": Edit(
         f'{PASSWORD_HASH}", roles: [enduser, organisation]',
         f'{SECRET_HASH}", roles: [enduser, organisation]',
@@ -188,18 +173,6 @@ async def test_a_secret_that_leaves_the_file_makes_the_client_public_and_says_so
     assert difference.made_public == 1
     assert outcome.warnings == ("web-shop: it has no secret any more, so anyone may use its client_id",)
     assert [name for name, _ in events_of(json_logs)] == ["client_made_public", "seed_applied"]
-
-
-async def test_a_merge_that_makes_a_record_which_cannot_work_is_warned_of(worker: Worker, seeding: Seeding) -> None:
-    """The console took a role from the client, which the file then makes part of the default scope."""
-    await seeding.apply(FIRST.seed)
-    shop = await find_client(worker, "web-shop")
-    narrowed = msgspec.structs.replace(shop, scope="realm:main")
-    await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-    text = FIRST.text.replace('role:enduser"}', 'role:enduser", default_scope: "realm:main role:enduser"}')
-    outcome = await seeding.apply(parse_seed(text.encode()))
-
-    assert outcome.warnings == ("web-shop: its default scope goes beyond its scope",)
 
 
 @pytest.mark.clause("decided-seed-prune", "decided-seed-keeps-console-changes")
