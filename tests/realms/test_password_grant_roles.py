@@ -217,7 +217,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_provider_thought(
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
             narrowed = msgspec.structs.replace(client, **changes)
-            await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
+            await worker.registry.put_client(narrowed)
         await await_invalidations(worker)
 
     assert_error(await login, status, error)

@@ -33,7 +33,7 @@ def make_client(name: str = "One", client_id: str = "app") -> Client:
 
 
 async def put_client(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
 
 
 async def remember(worker: Worker, client: Client) -> None:
@@ -61,9 +61,9 @@ async def test_a_record_that_was_used_twice_costs_no_reads(worker: Worker, store
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
-    client = make_client()
+    client = msgspec.structs.replace(make_client(), redirect_uris=(f"{ORIGIN}/x",))
     cep = IdentityProvider(issuer="https://cep.example", client_id="us")
-    await worker.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], narrowing=None)
+    await worker.registry.put_client(client)
     await worker.registry.put_realm("cep", cep)
     await worker.registry.put_users([CAROL])
 
@@ -84,7 +84,7 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
 
     await worker.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
     await worker.registry.put_users([msgspec.structs.replace(CAROL, disabled=True)])
-    await worker.registry.delete_client(client, origins=[ORIGIN])
+    await worker.registry.delete_client(client)
     await await_invalidations(worker)
 
     gone, origin, realm, user = await find_all()

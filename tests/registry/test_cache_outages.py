@@ -72,7 +72,7 @@ async def caches_at(url: str) -> AsyncIterator[RegistryCaches]:
 
 
 async def put(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
 
 
 async def remember(caches: RegistryCaches) -> None:

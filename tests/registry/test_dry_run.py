@@ -36,7 +36,7 @@ async def change_at_the_console(worker: Worker) -> None:
         previous_secret_hash=SECRET_HASH,
         previous_secret_until_ms=2**50,
     )
-    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(rotated)
     await worker.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
     await worker.registry.delete_users([BOB.identity])
 
@@ -91,7 +91,7 @@ async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
 ) -> None:
     await seeding.apply(FIRST.seed)
     made = Client(client_id="made-at-the-console")
-    await worker.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(made)
     await worker.registry.put_users([User(realm="main", username=f"{name}@example.com") for name in ("yves", "zoe")])
     before = everything(store)
     difference = await seeding.compare(parse_seed(b"{}"), prune=True)

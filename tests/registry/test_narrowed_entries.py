@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from service.protocol.user import identify_user
@@ -163,7 +164,7 @@ async def test_a_change_during_a_scan_is_scanned_for_again(
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
     client = await worker.registry.find_client("phone-app")
     assert client is not None
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
+    await worker.registry.put_client(msgspec.structs.replace(client, grant_types=("password",)), client)
     held_time.advance(SCAN_DELAY_SECONDS)
     await until(applying.done, "the second scan")
     late = await sessions.start(scope=ENDUSER)

@@ -40,7 +40,7 @@ KEPT = {"bob, shop", "console, shop"}
 
 async def make_at_the_console(worker: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
-    await worker.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), narrowing=None)
+    await worker.registry.put_client(client)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
     await worker.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
 
@@ -127,7 +127,7 @@ async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(wor
     await worker.registry.delete_users([identify_user("main", BOB.username)])
     shop = await worker.registry.find_client("web-shop")
     assert shop is not None
-    await worker.registry.delete_client(shop, origins=())
+    await worker.registry.delete_client(shop)
     outcome = await seeding.apply(LEFT, prune=True)
 
     assert (outcome.clients.removed, outcome.users.removed) == (1, 2)

@@ -38,7 +38,7 @@ async def change_at_the_console(worker: Worker) -> None:
         disabled=True,
         scope="realm:main role:partner",
     )
-    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(rotated)
     changed = msgspec.structs.replace(alice, disabled=True, password_hash=OTHER_HASH, roles=("partner",))
     await worker.registry.put_users([changed])
 
@@ -151,7 +151,7 @@ async def test_an_entry_for_a_record_that_the_console_made_decides_over_the_fiel
     worker: Worker, seeding: Seeding
 ) -> None:
     made = Client(client_id="web-shop", client_name="Shop", introspect=True, client_secret_hash=OTHER_HASH)
-    await worker.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(made)
     await seeding.apply(FIRST.seed)
 
     shop = await find_client(worker, "web-shop")

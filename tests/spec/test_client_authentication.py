@@ -222,7 +222,7 @@ async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
             grant_types=grant_types,
             scope="realm:main role:enduser",
         )
-        await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+        await worker.registry.put_client(client)
 
     async with serving(make_settings(), clock) as http:
         header = basic("a+b", SECRET)
@@ -246,7 +246,7 @@ async def test_a_client_id_over_255_characters_is_nobodys(
     """The registry is not asked for such an id, so it makes no difference whether one is registered."""
     for length in (255, 256):
         client = Client(client_id="x" * length, client_secret_hash=hash_generated_secret(SECRET))
-        await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+        await worker.registry.put_client(client)
 
     async with serving(make_settings(), clock) as http:
         reference = await OAuthClient("nobody", SECRET).revoke(http, "x")
