@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from service.observability.audit import record_event
-from service.protocol.client import Client, find_narrowing
+from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
-from service.protocol.uri import list_origins
 from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import list_update_events
@@ -51,9 +50,7 @@ class RegistryEditor:
         async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
                 raise ChangeRefused(f"the client {client.client_id} already exists")
-            await self._registry.put_client(
-                client, old_origins=(), new_origins=list_origins(client.redirect_uris), narrowing=None
-            )
+            await self._registry.put_client(client)
             on_written()
 
     async def rotate_secret(
@@ -105,7 +102,7 @@ class RegistryEditor:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
         async with self._changing("client_deleted", client_id=client_id):
             client = await self._get_client(client_id)
-            await self._registry.delete_client(client, origins=list_origins(client.redirect_uris))
+            await self._registry.delete_client(client)
 
     async def create_user(self, user: User) -> None:
         """Create a user.
@@ -188,12 +185,7 @@ class RegistryEditor:
         """Write the client. Raises ChangeRefused if the record in the store is not `old`."""
         if await self._get_client(old.client_id) != old:
             raise ChangeRefused(f"the client {old.client_id} was changed meanwhile; repeat the command")
-        await self._registry.put_client(
-            new,
-            old_origins=list_origins(old.redirect_uris),
-            new_origins=list_origins(new.redirect_uris),
-            narrowing=find_narrowing(old, new),
-        )
+        await self._registry.put_client(new, old)
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.

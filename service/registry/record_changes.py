@@ -36,6 +36,16 @@ def list_changed_fields(old: Record, new: Record) -> list[str]:
     return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
 
 
+_CREATED_EVENTS: Final[dict[EntryKind, str]] = {
+    "realm": "realm_created",
+    "client": "client_created",
+    "user": "user_created",
+}
+_DELETED_EVENTS: Final[dict[EntryKind, str]] = {
+    "realm": "realm_deleted",
+    "client": "client_deleted",
+    "user": "user_deleted",
+}
 _UPDATED_EVENTS: Final[dict[EntryKind, str]] = {
     "realm": "realm_updated",
     "client": "client_updated",
@@ -49,8 +59,16 @@ _DISABLED_EVENTS: Final[dict[tuple[EntryKind, bool], str]] = {
 }
 
 
+def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iterator[str]:
+    """Yield the names of the events of one change. One of the records may be None."""
+    if old is not None and new is not None:
+        yield from list_update_events(kind, old, new)
+    else:
+        yield (_DELETED_EVENTS if new is None else _CREATED_EVENTS)[kind]
+
+
 def list_update_events(kind: EntryKind, old: Record, new: Record) -> Iterator[str]:
-    """Yield the names of the events of one change. A secret and `disabled` have events of their own."""
+    """Yield the names of the events of an update. A secret and `disabled` have events of their own."""
     changed = list_changed_fields(old, new)
     if "client_secret_hash" in changed:
         yield "client_made_public" if getattr(new, "client_secret_hash", None) is None else "client_secret_rotated"

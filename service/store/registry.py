@@ -11,8 +11,9 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from service.protocol.client import Client, Narrowing
+from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
+from service.protocol.uri import list_origins
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
 from service.redis_client.lock import RedisLock
@@ -56,6 +57,15 @@ def _make_revision() -> str:
 
 
 PendingScan = Literal["pending_sweeps", "pending_realm_sweeps"]
+
+
+def _list_origins(client: Client) -> str:
+    return msgspec.json.encode(list_origins(client.redirect_uris)).decode()
+
+
+def _get_client_keys(client: Client) -> list[str]:
+    return [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
+
 
 SeedName = str | UserIdentity
 """The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user. `file` has a file's digest."""
@@ -117,36 +127,31 @@ class RegistryStore:
     async def find_client(self, client_id: str) -> Client | None:
         return await self._find(CLIENTS, client_id)
 
-    async def put_client(
-        self,
-        client: Client,
-        *,
-        old_origins: Sequence[str],
-        new_origins: Sequence[str],
-        narrowing: Narrowing | None,
-        applied: str | None = None,
-    ) -> None:
-        """Write the client's record and the web origins of its redirect URIs.
+    async def put_client(self, client: Client, old: Client | None = None, *, applied: str | None = None) -> None:
+        """Write the client's record and the web origins of its redirect URIs. `old` is the record until now.
 
-        If `narrowing` is set, the same script records that sessions must be scanned for what the client lost. It stores
+        If the client lost something, the same script records that its sessions must be scanned for that. It stores
         `applied`, the seed entry that the record comes from.
         """
-        origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
-        record = msgspec.json.encode(client).decode()
-        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
-        mark = f"{narrowing}:{_make_revision()}" if narrowing else ""
-        arguments = [client.client_id, record, mark, *origins, applied or ""]
-        await self._redis.run(_PUT_CLIENT, keys, arguments)
+        narrowing = find_narrowing(old, client) if old else None
+        arguments = [
+            client.client_id,
+            msgspec.json.encode(client).decode(),
+            f"{narrowing}:{_make_revision()}" if narrowing else "",
+            _list_origins(old) if old else "[]",
+            _list_origins(client),
+            applied or "",
+        ]
+        await self._redis.run(_PUT_CLIENT, _get_client_keys(client), arguments)
 
-    async def delete_client(self, client: Client, *, origins: Sequence[str], is_forgotten: bool = False) -> None:
-        """Delete the client's record, and record in the same script that all its sessions must end.
+    async def delete_client(self, client: Client, *, is_forgotten: bool = False) -> None:
+        """Delete the client's record and web origins, and record in the same script that all its sessions must end.
 
-        `origins` are the web origins of its redirect URIs. If `is_forgotten`, its seed entry as last applied goes too.
+        If `is_forgotten`, its seed entry as last applied goes too.
         """
-        keys = [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
-        listed = msgspec.json.encode(list(origins)).decode()
         mark = f"refresh:{_make_revision()}"
-        await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed, mark, int(is_forgotten)])
+        arguments: list[str | int] = [client.client_id, _list_origins(client), mark, int(is_forgotten)]
+        await self._redis.run(_DELETE_CLIENT, _get_client_keys(client), arguments)
 
     async def find_realm(self, realm: str) -> IdentityProvider | None:
         return await self._find(REALMS, realm)

@@ -65,7 +65,7 @@ def as_tree(seed: Seed) -> dict[str, Any]:
     }
 
 
-@pytest.mark.fuzzes("reader.parse_seed")
+@pytest.mark.fuzzes("read.parse_seed")
 @given(st.one_of(bent(st.sampled_from(SEEDS), pieces), st.lists(pieces, max_size=8).map(b"".join)))
 @example(b"\xff\xfe")
 @example(b"[" * 10_000)

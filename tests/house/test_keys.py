@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import httpx2
+import msgspec
 import pytest
 import redis
 
@@ -42,7 +43,7 @@ async def every_kind_of_key(
         yield "a seed under way"
     client = await worker.registry.find_client("web-shop")
     assert client is not None
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
+    await worker.registry.put_client(client, msgspec.structs.replace(client, scope=f"{client.scope} role:admin"))
     yield "a narrowed client"
     await worker.registry.put_realm("cep", None, ends_sessions=True)
     yield "a narrowed realm"

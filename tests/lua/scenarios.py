@@ -187,22 +187,26 @@ async def settle_attempt(comparing: ComparingClient) -> None:
     await objects.attempts.settle([ONE, TWO], passed=False)
 
 
-CLIENT: Final = Client(client_id="c", redirect_uris=("https://a.example/callback",))
-ORIGINS: Final = ("https://a.example", "https://b.example")
+CLIENT: Final = Client(
+    client_id="c",
+    grant_types=("password", "refresh_token"),
+    redirect_uris=("https://a.example/callback", "https://b.example/callback"),
+)
 
 
 async def put_client(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None)
-    await registry.put_client(CLIENT, old_origins=ORIGINS, new_origins=ORIGINS[:1], narrowing="refresh")
-    await registry.put_client(CLIENT, old_origins=ORIGINS[:1], new_origins=(), narrowing="grant_or_scope", applied="{}")
+    narrowed = msgspec.structs.replace(CLIENT, grant_types=("password",), redirect_uris=CLIENT.redirect_uris[:1])
+    await registry.put_client(CLIENT)
+    await registry.put_client(narrowed, CLIENT)
+    await registry.put_client(Client(client_id=CLIENT.client_id), narrowed, applied="{}")
 
 
 async def delete_client(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
     for is_forgotten in (False, True):
-        await registry.put_client(CLIENT, old_origins=(), new_origins=ORIGINS, narrowing=None, applied="{}")
-        await registry.delete_client(CLIENT, origins=ORIGINS, is_forgotten=is_forgotten)
+        await registry.put_client(CLIENT, applied="{}")
+        await registry.delete_client(CLIENT, is_forgotten=is_forgotten)
 
 
 async def put_realm(comparing: ComparingClient) -> None:

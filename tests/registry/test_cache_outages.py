@@ -5,33 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import pytest
-from redis.crc import key_slot
 
-from service.config.settings import load_settings
 from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
 from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.options import ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.trust import Trust
 from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
-from tests.conftest import SECRET_KEY
 from tests.faults.deployment import Deployment, proxied_redis, worker_on
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import SAME_SECONDS, LoopTime
-from tests.support.servers import start_redis, stop
-from tests.support.waiting import until, until_reachable
+from tests.support.waiting import until
 
 APP = Client(client_id="app", client_name="One")
 CHANGED = Client(client_id="app", client_name="Two")
@@ -77,7 +72,7 @@ async def caches_at(url: str) -> AsyncIterator[RegistryCaches]:
 
 
 async def put(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
 
 
 async def remember(caches: RegistryCaches) -> None:
@@ -179,54 +174,6 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
     await comes_back(proxied_caches, CHANGED, held_time)
 
 
-@pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")
-async def test_a_server_that_took_the_place_of_another_is_asked(
-    deployment: Deployment, worker: Worker, held_time: LoopTime
-) -> None:
-    """The record changed while no invalidation could arrive."""
-    await remember(worker.caches)
-    trust = find_trust(worker.caches)
-    with deployment.killed():
-        pass
-    deployment.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
-    await until(lambda: trust.until == 0, "the loss to be heard")
-
-    await comes_back(worker.caches, CHANGED, held_time)
-
-
-@pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
-async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(
-    deployment: Deployment, held_time: LoopTime
-) -> None:
-    """The error comes at once: no time passes."""
-    async with worker_on(deployment) as worker:
-        with deployment.killed():
-            asking = asyncio.create_task(worker.clients.find("app"))
-            await until(asking.done, "the error")
-            with pytest.raises(StoreUnavailable):
-                await asking
-        with held_time.running_at(1):
-            await until_reachable(worker)
-        await put(worker, APP)
-
-        await comes_back(worker.caches, APP, held_time)
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-async def test_memory_follows_a_server_on_a_unix_socket(tmp_path: Path) -> None:
-    socket = tmp_path / "redis.sock"
-    server = start_redis(tmp_path, "--unixsocket", str(socket))
-    worker = Worker(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
-    await put(worker, APP)
-    await remember(worker.caches)
-    await put(worker, CHANGED)
-    await await_invalidations(worker)
-
-    assert await worker.clients.find("app") == CHANGED
-    await worker.close()
-    stop(server.process)
-
-
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
 async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_there() -> None:
     async with scripted_cluster(2) as cluster:
@@ -248,37 +195,3 @@ async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_ther
                 assert await caches.clients.find("app") == CHANGED
 
             assert after.count("GET", key) == 2
-
-
-@pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
-async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopTime) -> None:
-    key = registry_key("client", "app").encode()
-    async with scripted_cluster(3) as cluster:
-        for node in cluster.nodes:
-            node.clock = (
-                held_time.read
-            )  # on a slow machine this clock would seem to leap, and everything would be read again
-        cluster.records[key] = bulk(msgspec.json.encode(APP))
-
-        def count_reads() -> int:
-            return sum(node.count("GET", key.decode()) for node in cluster.nodes)
-
-        async def move(slot: int) -> None:
-            """Give this slot alone to another node, and let time pass until all nodes were asked for the map."""
-            first, last, old = next(each for each in cluster.ranges if each[0] <= slot <= each[1])
-            new = next(node for node in cluster.nodes if node is not old)
-            cluster.ranges.remove((first, last, old))
-            parts = [(first, slot - 1, old), (slot, slot, new), (slot + 1, last, old)]
-            cluster.ranges += [part for part in parts if part[0] <= part[1]]
-            asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-            await held_time.advance_in_steps(2 * len(cluster.nodes) * WATCH_SECONDS)
-            assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
-
-        async with caches_at(cluster.url) as caches:
-            await remember(caches)
-            await move(key_slot(key) + 1)
-            assert await caches.clients.find("app") == APP
-            assert count_reads() == 2
-            await move(key_slot(key))
-            assert await caches.clients.find("app") == APP
-            assert count_reads() == 3

@@ -10,14 +10,11 @@ import redis
 
 from service.protocol.provider import IdentityProvider
 from service.protocol.token_form import RandomToken
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
-from tests.conftest import MakeSettings
-from tests.registry.seeds import SeedText, make_seeding
-from tests.store.interruptions import BreakingConnection
+from tests.registry.seeds import SeedText
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, UserCredentials
 
@@ -94,31 +91,6 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
 
     assert started.ended == ended
     assert await sessions.worker.registry.list_pending_scans("pending_realm_sweeps") == {}
-
-
-@pytest.mark.clause("decided-default-roles-narrowed")
-async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
-    sessions: Sessions, worker: Worker, make_settings: MakeSettings
-) -> None:
-    """It may break off before the note, between note and record, before the sweep, or within it."""
-    calls = 0
-    while True:
-        sessions.store.flushall()
-        await make_seeding(worker.redis).apply(make_seed())
-        started = await RoleSessions.start(sessions)
-        broken = BreakingConnection(make_settings(), calls=calls)
-        try:
-            await make_seeding(broken).apply(make_seed("enduser"))
-        except StoreUnavailable:
-            await make_seeding(worker.redis).apply(make_seed("enduser"))
-            assert started.ended == ZOES, calls
-        else:
-            break
-        finally:
-            await broken.close()
-        calls += 1
-
-    assert calls > 5
 
 
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "6819-5.1.4.1.3-realm-secret-encrypted")

@@ -36,7 +36,7 @@ async def change_at_the_console(worker: Worker) -> None:
         previous_secret_hash=SECRET_HASH,
         previous_secret_until_ms=2**50,
     )
-    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(rotated)
     await worker.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
     await worker.registry.delete_users([BOB.identity])
 
@@ -85,23 +85,13 @@ async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret
     assert before == everything(store)
 
 
-@pytest.mark.clause("decided-seed-dry-run")
-async def test_what_only_looks_different_is_no_change_of_a_field(seeding: Seeding) -> None:
-    await seeding.apply(FIRST.seed)
-    difference = await seeding.compare(FIRST.but(name="Another").seed)
-
-    assert [(change.name, lines_of(change), change.ends_sessions) for change in difference.first] == [
-        ("alice@example.com", ["name: Alice → Another"], False)
-    ]
-
-
 @pytest.mark.clause("decided-seed-dry-run", "decided-seed-prune")
 async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
     worker: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST.seed)
     made = Client(client_id="made-at-the-console")
-    await worker.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(made)
     await worker.registry.put_users([User(realm="main", username=f"{name}@example.com") for name in ("yves", "zoe")])
     before = everything(store)
     difference = await seeding.compare(parse_seed(b"{}"), prune=True)
@@ -160,21 +150,6 @@ async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worke
     assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
 
 
-@pytest.mark.clause("decided-seed-keeps-console-changes", "decided-seed-deleted-stays-deleted")
-async def test_neither_an_old_file_nor_a_second_instance_brings_back_what_the_console_changed(
-    worker: Worker, seeding: Seeding
-) -> None:
-    await seeding.apply(FIRST.seed)
-    await seeding.apply(FIRST.but(redirect_uri="https://phone.example/y").seed)
-    await change_at_the_console(worker)
-    alice, shop = await find_alice(worker), await find_client(worker, "web-shop")
-    await seeding.apply(FIRST.seed)
-    await make_seeding(worker.redis).apply(FIRST.seed)
-
-    assert (await find_alice(worker), await find_client(worker, "web-shop")) == (alice, shop)
-    assert await worker.registry.find_user(BOB.identity) is None
-
-
 def test_a_field_is_shown_as_a_person_writes_it() -> None:
     shown = [("name", "", "Alice"), ("roles", (), ("enduser",)), ("require_pkce", False, True)]
 
@@ -183,14 +158,6 @@ def test_a_field_is_shown_as_a_person_writes_it() -> None:
         "roles: none → enduser",
         "require_pkce: false → true",
     ]
-
-
-async def test_progress_is_told_batch_by_batch(seeding: Seeding) -> None:
-    told: list[tuple[int, int]] = []
-    seeding.entries_per_batch = 2
-    await seeding.apply(FIRST.seed, on_progress=lambda done, total: told.append((done, total)))
-
-    assert told == [(0, 5), (2, 5), (4, 5), (5, 5)]
 
 
 @pytest.mark.clause("decided-seed-plain-passwords-warned")

@@ -43,16 +43,6 @@ async def test_the_secret_of_a_realm_comes_under_the_new_key(worker: Worker, sto
     assert read_realm_secret(store, KEY_ONE) is None
 
 
-async def test_a_console_change_survives_every_step(sessions: Sessions) -> None:
-    worker = sessions.worker
-    await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
-    await worker.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
-    for keys in STEPS:
-        await make_seeding(worker.redis, *keys).apply(SeedText().seed)
-
-    assert (await sessions.find_user()).disabled
-
-
 @pytest.mark.clause("decided-seed-digest-keyed")
 async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(worker: Worker, store: redis.Redis) -> None:
     """The same file under two keys leaves no digest of a secret in common."""

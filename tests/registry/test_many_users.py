@@ -69,15 +69,3 @@ async def test_a_file_that_is_in_force_is_not_read_again(seeding: Seeding, tmp_p
     file.write_text(file.read_text() + "# edited\n")
     with pytest.raises(BadSeed):
         await seeding.apply_file(file, 13)
-
-
-@pytest.mark.clause("decided-seed-all-mistakes-at-once")
-async def test_a_file_with_mistakes_is_refused_even_where_the_one_before_was_in_force(
-    seeding: Seeding, tmp_path: Path
-) -> None:
-    file = tmp_path / "seed.yaml"
-    file.write_text("".join(make_lines(3)))
-    await seeding.apply_file(file, 8)
-    file.write_text("".join(make_lines(3)) + "  - username: 5\n")
-    with pytest.raises(BadSeed, match=r"users\[3\].username: expected text, got a number"):
-        await seeding.apply_file(file, 8)

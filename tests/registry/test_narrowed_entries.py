@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from service.protocol.user import identify_user
@@ -110,19 +111,6 @@ async def test_a_client_that_never_could_refresh_keeps_what_the_rest_of_it_cover
     assert started.live == set(started.by_name) - started.ended
 
 
-async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smaller_one(
-    sessions: Sessions, seeding: Seeding
-) -> None:
-    """The first change broke off before its sweep."""
-    await seeding.apply(SeedText().seed)
-    started = SeededSessions(sessions)
-    await started.start()
-    sessions.store.hset("pending_sweeps:{registry}", "phone-app", "refresh:mark")
-    await seeding.apply(SeedText().but(scope="realm:main role:enduser").seed)
-
-    assert started.ended == ON_PHONE
-
-
 def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() -> None:
     assert SCAN_DELAY_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
 
@@ -176,41 +164,13 @@ async def test_a_change_during_a_scan_is_scanned_for_again(
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
     client = await worker.registry.find_client("phone-app")
     assert client is not None
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
+    await worker.registry.put_client(msgspec.structs.replace(client, grant_types=("password",)), client)
     held_time.advance(SCAN_DELAY_SECONDS)
     await until(applying.done, "the second scan")
     late = await sessions.start(scope=ENDUSER)
     await worker.pending_revocations.run_all()
 
     assert sessions.live(late) == [False]
-
-
-@pytest.mark.parametrize("changes", [{"scope": PROVIDER}, {"grants": "password, refresh_token"}], ids=str)
-async def test_codes_that_were_not_exchanged_end_as_well(
-    sessions: Sessions, seeding: Seeding, changes: dict[str, str]
-) -> None:
-    await seeding.apply(SeedText().seed)
-    code = await sessions.issue_code()
-    await seeding.apply(SeedText().but(**changes).seed)
-
-    assert not sessions.code_is_there(code)
-
-
-async def test_a_login_that_was_under_way_at_a_new_password_gives_nothing(sessions: Sessions, seeding: Seeding) -> None:
-    await seeding.apply(SeedText().seed)
-    before = await sessions.find_user()
-    session = await sessions.start()
-    await seeding.apply(SeedText().but(password_hash=OTHER_HASH).seed)
-    lives_ms = await sessions.families.start(
-        before,
-        client_id="phone-app",
-        scope=ENDUSER,
-        secret_used=False,
-        refresh_token=session.first,
-        access_token=session.access_tokens[0],
-    )
-
-    assert lives_ms is None
 
 
 async def test_what_starts_after_the_change_lives(sessions: Sessions, seeding: Seeding) -> None:

@@ -7,15 +7,12 @@ import redis
 
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Counts
 from service.worker import Worker
-from tests.conftest import MakeSettings
 from tests.registry.contents import everything
-from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
-from tests.store.interruptions import BreakingConnection
+from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, BOB, UserCredentials
 from tests.support.origins import is_origin
@@ -43,7 +40,7 @@ KEPT = {"bob, shop", "console, shop"}
 
 async def make_at_the_console(worker: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
-    await worker.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), narrowing=None)
+    await worker.registry.put_client(client)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
     await worker.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
 
@@ -130,70 +127,9 @@ async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(wor
     await worker.registry.delete_users([identify_user("main", BOB.username)])
     shop = await worker.registry.find_client("web-shop")
     assert shop is not None
-    await worker.registry.delete_client(shop, origins=())
+    await worker.registry.delete_client(shop)
     outcome = await seeding.apply(LEFT, prune=True)
 
     assert (outcome.clients.removed, outcome.users.removed) == (1, 2)
     assert await worker.registry.find_user(identify_user("main", BOB.username)) is None
     assert await worker.registry.find_client("web-shop") is None
-
-
-FEW_SHARDS = sorted({identify_user(entry.realm, entry.username).shard for entry in FIRST.users})
-"""The shards that have users. Asking the others takes most of the time and changes nothing."""
-
-
-async def break_off(make_settings: MakeSettings, calls: int) -> bool:
-    """Prune over a connection that fails after so many calls. Returns True if it failed."""
-    connection = BreakingConnection(make_settings(), calls=calls)
-    seeding = make_seeding(connection)
-    seeding.shards = FEW_SHARDS
-    try:
-        await seeding.apply(LEFT, prune=True)
-    except StoreUnavailable:
-        return True
-    finally:
-        await connection.close()
-    return False
-
-
-@pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted", "decided-seed-ends-sessions")
-async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
-    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
-) -> None:
-    """A start in between removes nothing more, and ends the sessions of the removed entries."""
-    seeding.shards = FEW_SHARDS
-    calls, is_broken = 0, True
-    while is_broken:
-        sessions.store.flushall()
-        await seeding.apply(FIRST)
-        await make_at_the_console(sessions.worker)
-        by_name = await start_sessions(sessions)
-        is_broken = await break_off(make_settings, calls)
-        await seeding.apply(LEFT)
-        alice = await sessions.worker.registry.find_user(identify_user("main", ALICE.username))
-        assert alice is not None or "alice, shop" not in find_live(sessions, by_name), calls
-        await seeding.apply(LEFT, prune=True)
-
-        assert find_live(sessions, by_name) == KEPT, calls
-        assert set(sessions.store.hkeys("seed:{registry}")) == {"client:web-shop", "file"}, calls
-        assert not sessions.store.keys("owed_*"), calls
-        calls += 1
-
-    assert calls > 25
-
-
-@pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted")
-async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
-    worker: Worker, seeding: Seeding, make_settings: MakeSettings
-) -> None:
-    """The result does not depend on how much was removed."""
-    calls = 0
-    await seeding.apply(FIRST)
-    while await break_off(make_settings, calls):
-        await seeding.apply(FIRST)
-        calls += 1
-
-        assert await worker.registry.find_realm("cep")
-        assert await worker.registry.find_client("phone-app")
-        assert await worker.registry.find_user(identify_user("main", ALICE.username))
-    assert calls > 25

@@ -11,15 +11,12 @@ import redis
 
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
-from service.registry.seed_file.report import Counts, FieldChange
+from service.registry.seed_file.report import Counts
 from service.worker import Worker
-from tests.conftest import MakeSettings
 from tests.registry.contents import IDENTITY, everything, find_alice, find_client
 from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
-from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 from tests.support.events import events_of
 
@@ -41,25 +38,9 @@ async def change_at_the_console(worker: Worker) -> None:
         disabled=True,
         scope="realm:main role:partner",
     )
-    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(rotated)
     changed = msgspec.structs.replace(alice, disabled=True, password_hash=OTHER_HASH, roles=("partner",))
     await worker.registry.put_users([changed])
-
-
-@pytest.mark.clause("decided-seed-keeps-console-changes")
-@pytest.mark.parametrize("restarts", [1, 2])
-async def test_an_edited_name_undoes_nothing_that_the_console_changed(
-    worker: Worker, seeding: Seeding, restarts: int
-) -> None:
-    await seeding.apply(FIRST.seed)
-    await change_at_the_console(worker)
-    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
-    outcomes = [await seeding.apply(parse_seed(EDITED.encode())) for _ in range(restarts)]
-
-    assert (outcomes[0].clients.updated, outcomes[0].users.updated) == (1, 1)
-    assert msgspec.structs.replace(shop, client_name="Another") == await find_client(worker, "web-shop")
-    after = await find_alice(worker)
-    assert msgspec.structs.replace(alice, name="Another", revision=after.revision) == after
 
 
 @dataclass(frozen=True)
@@ -73,6 +54,7 @@ class Edit:
 
 
 EDITS = {
+    "name": Edit("name: Alice", "name: Another", {"name": "Another"}, {}),
     "password": Edit(
         f'{PASSWORD_HASH}", roles: [enduser, organisation]',
         f'{SECRET_HASH}", roles: [enduser, organisation]',
@@ -169,54 +151,11 @@ async def test_an_entry_for_a_record_that_the_console_made_decides_over_the_fiel
     worker: Worker, seeding: Seeding
 ) -> None:
     made = Client(client_id="web-shop", client_name="Shop", introspect=True, client_secret_hash=OTHER_HASH)
-    await worker.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(made)
     await seeding.apply(FIRST.seed)
 
     shop = await find_client(worker, "web-shop")
     assert (shop.client_name, shop.introspect, shop.client_secret_hash) == ("Shop", True, SECRET_HASH)
-
-
-@pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
-async def test_an_interrupted_edit_undoes_nothing_and_is_finished_or_taken_back(
-    worker: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis
-) -> None:
-    """The next start has the new file, or the one of before."""
-    for text, name in ((EDITED, "Another"), (FIRST.text, "Alice")):
-        for calls in (3, 6, 9):
-            store.flushall()
-            await seeding.apply(FIRST.seed)
-            await change_at_the_console(worker)
-            shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
-            assert await interrupt(make_settings, EDITED, calls)
-            await seeding.apply(parse_seed(text.encode()))
-
-            after = await find_alice(worker)
-            assert msgspec.structs.replace(alice, name=name, revision=after.revision) == after, calls
-            client_name = "Another" if text == EDITED else ""
-            assert msgspec.structs.replace(shop, client_name=client_name) == await find_client(worker, "web-shop")
-
-
-async def interrupt(make_settings: MakeSettings, text: str, calls: int) -> bool:
-    """Apply a seed over a connection that fails after so many calls. Returns True if it failed."""
-    connection = BreakingConnection(make_settings(), calls=calls)
-    try:
-        await make_seeding(connection).apply(parse_seed(text.encode()))
-    except StoreUnavailable:
-        return True
-    finally:
-        await connection.close()
-    return False
-
-
-@pytest.mark.clause("decided-seed-interrupted", "decided-seed-strange-key")
-async def test_an_interrupted_load_does_not_hide_that_the_key_is_another(
-    worker: Worker, seeding: Seeding, make_settings: MakeSettings
-) -> None:
-    await seeding.apply(FIRST.seed)
-    assert await interrupt(make_settings, EDITED, 8)
-
-    assert await make_seeding(worker.redis, KEY_TWO, KEY_ONE).is_key_known()
-    assert not await make_seeding(worker.redis, KEY_TWO).is_key_known()
 
 
 @pytest.mark.clause("decided-client-public-warned")
@@ -234,18 +173,6 @@ async def test_a_secret_that_leaves_the_file_makes_the_client_public_and_says_so
     assert difference.made_public == 1
     assert outcome.warnings == ("web-shop: it has no secret any more, so anyone may use its client_id",)
     assert [name for name, _ in events_of(json_logs)] == ["client_made_public", "seed_applied"]
-
-
-async def test_a_merge_that_makes_a_record_which_cannot_work_is_warned_of(worker: Worker, seeding: Seeding) -> None:
-    """The console took a role from the client, which the file then makes part of the default scope."""
-    await seeding.apply(FIRST.seed)
-    shop = await find_client(worker, "web-shop")
-    narrowed = msgspec.structs.replace(shop, scope="realm:main")
-    await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-    text = FIRST.text.replace('role:enduser"}', 'role:enduser", default_scope: "realm:main role:enduser"}')
-    outcome = await seeding.apply(parse_seed(text.encode()))
-
-    assert outcome.warnings == ("web-shop: its default scope goes beyond its scope",)
 
 
 @pytest.mark.clause("decided-seed-prune", "decided-seed-keeps-console-changes")
@@ -291,7 +218,3 @@ async def test_equal_passwords_of_two_users_have_different_digests(worker: Worke
 
     assert len({entry["password"] for entry in found}) == 2
     assert not [key for key, dump in everything(store).items() if b"long enough" in (dump or b"")]
-
-
-def test_a_change_of_disabled_is_shown_as_any_other() -> None:
-    assert str(FieldChange("disabled", False, True)) == "disabled: false → true"

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from service.crypto.client_secrets import hash_generated_secret
 from service.registry.seed_file.entries import BadSeed, Seed
 from service.registry.seed_file.read import load_seed, parse_seed
 from tests.support.servers import CHECKOUT
@@ -193,18 +192,12 @@ def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> Non
         ("clients: [x]", "clients[0]: expected a mapping"),
         ("users: [null]", "users[0]: expected a mapping"),
         ("clients: [{client_name: x}]", "clients[0].client_id: is missing"),
-        ("clients: [{client_id: 5}]", "clients[0].client_id: expected text"),
-        (f"{CLIENT}client_name: null", "clients[0].client_name: expected text"),
-        (f"{CLIENT}require_pkce: 'yes'", "clients[0].require_pkce: expected true or false"),
-        (f"{CLIENT}redirect_uris: https://a.example/", "clients[0].redirect_uris: expected a list"),
         (f"{CLIENT}redirect_uris: [5]", "clients[0].redirect_uris[0]: expected text"),
         (f"{CLIENT}introspect: some", "clients[0].introspect: expected one of true, false, all"),
-        (f"{USER}password: 2024", "users[0].password: expected text"),
         (f"{USER}password: 2024-01-01", "users[0].password: expected text"),
         (f"{CLIENT}client_name: [x]", "clients[0].client_name: expected text, got a list"),
         (f"{CLIENT}client_name: {{x: y}}", "clients[0].client_name: expected text, got a mapping"),
         (f"{CLIENT}client_name: 5", "clients[0].client_name: expected text, got a number"),
-        (f"{CLIENT}client_name: 5.5", "clients[0].client_name: expected text, got a number"),
         (f"{CLIENT}client_name: true", "clients[0].client_name: expected text, got true or false"),
         (f"{CLIENT}client_name: null", "clients[0].client_name: expected text, got nothing"),
         (f"{CLIENT}grant_types: {{x: y}}", "clients[0].grant_types: expected a list, got a mapping"),
@@ -213,39 +206,6 @@ def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> Non
 )
 def test_wrong_types_are_told_with_their_place(text: str, expected: str) -> None:
     assert [mistake for mistake in mistakes(text) if mistake.startswith(expected)]
-
-
-@pytest.mark.clause("decided-seed-all-mistakes-at-once")
-def test_all_mistakes_are_told_at_once() -> None:
-    text = """
-realm: {}
-realms:
-  main: {client_id: us, issuer: "https://a.example"}
-  cep: {issuer: "http://a.example"}
-clients:
-  - client_id: app
-    grant_type: [password]
-    grant_types: [password, implicit]
-  - client_id: app
-    redirect_uris: [/relative, "https://a.example/#part"]
-users:
-  - username: alice@example.com
-  - password: x
-"""
-    places = {mistake.partition(": ")[0] for mistake in mistakes(text)}
-
-    assert places >= {
-        "realm",
-        "realms.main",
-        "realms.cep.client_id",
-        "clients[0].grant_type",
-        "clients[0].grant_types[1]",
-        "clients[1].client_id",
-        "clients[1].redirect_uris[0]",
-        "clients[1].redirect_uris[1]",
-        "users[0].password",
-        "users[1].username",
-    }
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
@@ -288,11 +248,3 @@ users:
         "users[0].roles[1]",
         "users[0].realm",
     }
-
-
-@pytest.mark.clause("decided-seed-secrets-hashed")
-def test_ready_hashes_are_taken_as_they_are() -> None:
-    secret_hash = hash_generated_secret("m" * 43)
-    seed = parse_seed(f"{CLIENT}client_secret_hash: '{secret_hash}'".encode())
-
-    assert seed.clients[0].client_secret_hash == secret_hash

@@ -11,7 +11,6 @@ from service.protocol.user import identify_user
 from service.realms.main import MainRealm
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
@@ -72,38 +71,6 @@ async def test_only_what_changed_in_the_file_is_updated(worker: Worker, seeding:
     assert (await find_alice(worker)).name == "Alice the Second"
     assert (await find_client(worker)).redirect_uris == ("https://phone.example/y",)
     assert bob == await worker.registry.find_user(identify_user("main", "bob@example.com"))
-
-
-@pytest.mark.clause("decided-seed-keeps-console-changes")
-async def test_what_was_changed_elsewhere_survives_a_restart(worker: Worker, seeding: Seeding) -> None:
-    await seeding.apply(SeedText().seed)
-    await worker.registry.put_users([msgspec.structs.replace(await find_alice(worker), disabled=True)])
-    rotated = msgspec.structs.replace(await find_client(worker, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
-    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
-    await seeding.apply(SeedText().seed)
-    await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
-
-    assert (await find_alice(worker)).disabled
-    assert rotated == await find_client(worker, "web-shop")
-
-
-@pytest.mark.clause("decided-seed-deleted-stays-deleted")
-async def test_what_was_deleted_elsewhere_stays_deleted(worker: Worker, seeding: Seeding, store: redis.Redis) -> None:
-    await seeding.apply(SeedText().seed)
-    store.delete("client:{registry}:web-shop", USER_KEY)
-    await seeding.apply(SeedText().seed)
-    await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
-
-    assert await worker.registry.find_client("web-shop") is None
-    assert await worker.registry.find_user(IDENTITY) is None
-
-
-async def test_what_left_the_file_stays_until_somebody_removes_it(worker: Worker, seeding: Seeding) -> None:
-    await seeding.apply(SeedText().seed)
-    await seeding.apply(parse_seed(b"{}"))
-
-    assert (await find_client(worker)).client_id == "phone-app"
-    assert (await find_alice(worker)).name == "Alice"
 
 
 @pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")
@@ -177,14 +144,6 @@ async def test_a_hash_that_became_stronger_twice_still_is_the_one_of_the_file(
 
     assert sessions.live(session) == [True]
     assert (await find_alice(worker)).password_hash not in (WEAK_HASH, WEAKER_HASH)
-
-
-@pytest.mark.clause("decided-seed-all-mistakes-at-once")
-async def test_of_a_bad_file_nothing_is_loaded(store: redis.Redis) -> None:
-    with pytest.raises(BadSeed):
-        parse_seed(SeedText().text.replace("username: bob@example.com", "username: 5").encode())
-
-    assert store.dbsize() == 0
 
 
 @pytest.mark.clause("decided-seed-one-worker-applies")

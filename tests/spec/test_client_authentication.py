@@ -211,7 +211,7 @@ async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
             grant_types=grant_types,
             scope="realm:main role:enduser",
         )
-        await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+        await worker.registry.put_client(client)
 
     async with serving(make_settings(), clock) as http:
         header = basic("a+b", SECRET)

@@ -224,7 +224,7 @@ async def test_a_right_secret_is_never_a_failure(
     is_encoded: bool,
 ) -> None:
     client = Client(client_id="plus", client_secret_hash=make_hash(TWO_READINGS))
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
     spell = quote_plus if is_encoded else str
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
         statuses = [(await guess(http, "plus", spell(TWO_READINGS))).status_code for _ in range(10)]
@@ -244,7 +244,7 @@ async def test_readings_that_name_two_clients_count_for_both(
     """Basic with `a+b` names the client "a b" form-decoded, and "a+b" raw."""
     for client_id, secret in (("a b", "the secret of one"), ("a+b", "the secret of other")):
         client = Client(client_id=client_id, client_secret_hash=hash_password(secret))
-        await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+        await worker.registry.put_client(client)
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
         for secret in ("the secret of one", "the secret of other") * 5:
             assert (await guess(http, "a+b", secret)).status_code == 200
@@ -263,7 +263,7 @@ async def test_however_a_client_id_is_spelt_its_guesses_count_together(
     make_settings: MakeSettings, clock: Clock, worker: Worker, first: str, second: str
 ) -> None:
     client = Client(client_id="a+b", client_secret_hash=hash_generated_secret("s" * 43))
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
         assert_error(await guess(http, first, "wrong"), 401, "invalid_client")
         assert_error(await guess(http, second, "wrong"), 401, "invalid_client")

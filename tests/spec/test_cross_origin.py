@@ -171,7 +171,7 @@ async def test_an_origin_over_300_characters_gets_no_permission_registered_or_no
     http: httpx2.AsyncClient, worker: Worker, length: int, is_known: bool
 ) -> None:
     origin = "https://".ljust(length, "x")
-    await worker.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), narrowing=None)
+    await worker.registry.put_client(Client(client_id="far", redirect_uris=(f"{origin}/x",)))
 
     preflight_response = await http.options(TOKEN, headers=preflight(origin))
     called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})

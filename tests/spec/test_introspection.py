@@ -381,9 +381,7 @@ async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(
 
 @pytest.mark.clause("decided-introspection-right")
 async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, worker: Worker) -> None:
-    await worker.registry.put_client(
-        Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), narrowing=None
-    )
+    await worker.registry.put_client(Client(client_id="careless", introspect="all"))
 
     assert_error(await OAuthClient("careless").introspect(http, "x"), 403, "unauthorized_client")
 

@@ -61,7 +61,7 @@ async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
             narrowed = msgspec.structs.replace(client, **changes)
-            await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
+            await worker.registry.put_client(narrowed)
         await await_invalidations(worker)
         store.delete(COUNTER, "lease:" + COUNTER)
 

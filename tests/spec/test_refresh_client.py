@@ -28,7 +28,7 @@ async def change_client(worker: Worker, app: OAuthClient, **changes: object) -> 
     client = await worker.registry.find_client(app.client_id)
     assert client is not None
     changed = msgspec.structs.replace(client, **changes)
-    await worker.registry.put_client(changed, old_origins=[], new_origins=[], narrowing=None)
+    await worker.registry.put_client(changed)
 
 
 @pytest.mark.clause("6749-6-client-authenticates", "6819-5.2.2.2-bound-to-client-id", "6749-3.2.1-client-authenticates")

@@ -22,7 +22,7 @@ EACH_KIND = pytest.mark.parametrize(("old", "new"), [("made", "chosen"), ("chose
 
 
 async def put(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
     await await_invalidations(worker)
 
 

@@ -18,6 +18,7 @@ from tests.support.browser import (
     Page,
     assert_refused,
     authorization_url,
+    change_user,
     is_consent_page,
     is_login_page,
     page_text,

@@ -1,85 +1,74 @@
-"""A client's record written together with its web origins and its pending sweep."""
+"""A client's record written together with its web origins and its pending scan."""
 
 from collections.abc import Sequence
 
 import pytest
 import redis
 
-from service.protocol.client import Client, Narrowing
+from service.protocol.client import Client
 from service.worker import Worker
 from tests.support.origins import is_origin
 
 CLIENT = Client(client_id="app", client_name="Ä", redirect_uris=("https://a.example/x",), grant_types=("password",))
+FULL = Client(client_id="app", grant_types=("password", "refresh_token"), scope="realm:main role:enduser")
+LESS_SCOPE = Client(client_id="app", grant_types=("password", "refresh_token"), scope="realm:main")
+NO_REFRESH = Client(client_id="app", grant_types=("password",), scope="realm:main role:enduser")
 
 
-async def put(
-    worker: Worker,
-    old: Sequence[str] = (),
-    new: Sequence[str] = (),
-    *,
-    client_id: str = "app",
-    narrowing: Narrowing | None = None,
-) -> None:
-    client = Client(client_id=client_id)
-    await worker.registry.put_client(client, old_origins=old, new_origins=new, narrowing=narrowing)
+def make(*origins: str, client_id: str = "app") -> Client:
+    return Client(client_id=client_id, redirect_uris=tuple(f"{origin}/x" for origin in origins))
+
+
+async def list_pending(worker: Worker) -> dict[str, str]:
+    """Return what each client lost whose sessions must be scanned."""
+    marks = await worker.registry.list_pending_scans("pending_sweeps")
+    return {name: mark.split(":")[0] for name, mark in marks.items()}
 
 
 async def test_the_record_is_read_as_it_was_written(worker: Worker) -> None:
-    await worker.registry.put_client(CLIENT, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(CLIENT)
 
     assert await worker.registry.find_client("app") == CLIENT
     assert await worker.registry.find_client("App") is None
 
 
-async def test_origins_come_and_go_with_the_client(worker: Worker) -> None:
-    await put(worker, new=["https://a.example", "https://b.example"])
+async def test_an_origin_stays_while_a_client_has_it(worker: Worker) -> None:
+    both, one = make("https://a.example", "https://b.example"), make("https://b.example")
+    await worker.registry.put_client(both)
+    await worker.registry.put_client(make("https://a.example", client_id="other"))
+    await worker.registry.put_client(one, both)
     assert await is_origin(worker, "https://a.example")
-    await put(worker, old=["https://a.example", "https://b.example"], new=["https://b.example"])
-
-    assert not await is_origin(worker, "https://a.example")
     assert await is_origin(worker, "https://b.example")
 
-
-async def test_an_origin_stays_while_another_client_has_it(worker: Worker) -> None:
-    await put(worker, new=["https://a.example"])
-    await put(worker, new=["https://a.example"], client_id="other")
-    await put(worker, old=["https://a.example"])
-
-    assert await is_origin(worker, "https://a.example")
-    await put(worker, old=["https://a.example"], client_id="other")
+    await worker.registry.put_client(make(client_id="other"), make("https://a.example", client_id="other"))
     assert not await is_origin(worker, "https://a.example")
 
 
-async def test_a_sweep_is_owed_until_it_is_settled(worker: Worker, store: redis.Redis) -> None:
-    await put(worker, narrowing="grant_or_scope")
-    await put(worker, narrowing="refresh", client_id="other")
-    await put(worker)
+async def test_a_scan_is_pending_until_it_is_cleared(worker: Worker, store: redis.Redis) -> None:
+    await worker.registry.put_client(LESS_SCOPE, FULL)
     marks = await worker.registry.list_pending_scans("pending_sweeps")
-
-    assert {name: mark.split(":")[0] for name, mark in marks.items()} == {"app": "grant_or_scope", "other": "refresh"}
-    await put(worker, narrowing="grant_or_scope")
+    await worker.registry.put_client(Client(client_id="app"), LESS_SCOPE)
     await worker.registry.clear_pending_scans("pending_sweeps", marks)
-    assert list(await worker.registry.list_pending_scans("pending_sweeps")) == ["app"], "changed since it was listed"
-    await worker.registry.clear_pending_scans(
-        "pending_sweeps", await worker.registry.list_pending_scans("pending_sweeps")
-    )
+    assert await list_pending(worker) == {"app": "refresh"}, "changed since it was listed"
+
+    marks = await worker.registry.list_pending_scans("pending_sweeps")
+    await worker.registry.clear_pending_scans("pending_sweeps", marks)
     assert not store.exists("pending_sweeps:{registry}")
 
 
 @pytest.mark.parametrize(
-    ("losses", "owed"),
+    ("changes", "lost"),
     [
-        pytest.param(("refresh", "grant_or_scope"), "refresh", id="the greater loss came first, and stays"),
-        pytest.param(("grant_or_scope", "refresh"), "refresh", id="the greater loss came last, and counts"),
-        pytest.param(("refresh", None), "refresh", id="a change that takes nothing settles nothing"),
-        pytest.param(("grant_or_scope", "grant_or_scope"), "grant_or_scope", id="the same twice"),
+        pytest.param([(FULL, NO_REFRESH), (FULL, LESS_SCOPE)], "refresh", id="the greater loss first"),
+        pytest.param([(FULL, LESS_SCOPE), (FULL, NO_REFRESH)], "refresh", id="the greater loss last"),
+        pytest.param([(FULL, NO_REFRESH), (NO_REFRESH, FULL)], "refresh", id="a change that takes nothing"),
+        pytest.param([(FULL, LESS_SCOPE), (FULL, LESS_SCOPE)], "grant_or_scope", id="the same twice"),
     ],
 )
-async def test_of_several_losses_that_are_owed_the_greatest_counts(
-    worker: Worker, losses: Sequence[Narrowing | None], owed: Narrowing
+async def test_of_several_pending_losses_the_greatest_counts(
+    worker: Worker, changes: Sequence[tuple[Client, Client]], lost: str
 ) -> None:
-    for narrowing in losses:
-        await put(worker, narrowing=narrowing)
+    for old, new in changes:
+        await worker.registry.put_client(new, old)
 
-    marks = await worker.registry.list_pending_scans("pending_sweeps")
-    assert {name: mark.split(":")[0] for name, mark in marks.items()} == {"app": owed}
+    assert await list_pending(worker) == {"app": lost}

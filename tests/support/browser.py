@@ -125,7 +125,7 @@ async def register(worker: Worker, client_id: str, *redirect_uris: str, **change
         default_scope="realm:main role:enduser",
     )
     client = msgspec.structs.replace(usual, **changes)
-    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_client(client)
     await await_invalidations(worker)
     return OAuthClient(client_id)
 

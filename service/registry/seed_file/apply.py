@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
-from service.protocol.client import Client, find_narrowing
+from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
-from service.protocol.uri import list_origins
 from service.protocol.user import User, UserIdentity, identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
@@ -267,16 +266,10 @@ class Seeding:
                     planned.item.name, provider, applied=planned.applied, ends_sessions=planned.ends_sessions
                 )
         elif isinstance(old, Client) and planned.act == "remove":
-            await self._registry.delete_client(old, origins=list_origins(old.redirect_uris), is_forgotten=True)
+            await self._registry.delete_client(old, is_forgotten=True)
         elif isinstance(new, Client) and planned.act is not None:
             client = old if isinstance(old, Client) else None
-            await self._registry.put_client(
-                new,
-                old_origins=list_origins(client.redirect_uris) if client else (),
-                new_origins=list_origins(new.redirect_uris),
-                narrowing=find_narrowing(client, new) if client else None,
-                applied=planned.applied,
-            )
+            await self._registry.put_client(new, client, applied=planned.applied)
         else:
             await self._put_applied(planned)
 

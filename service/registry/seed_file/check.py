@@ -93,8 +93,8 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
             note(f"{at}redirect_uris[{index}]", mistake)
     if AUTHORIZATION_CODE in entry.grant_types and not entry.redirect_uris:
         note(f"{at}redirect_uris", "the grant authorization_code needs at least one")
-    allowed = _parse_scope(entry.scope, f"{at}scope", mistakes)
-    default = _parse_scope(entry.default_scope, f"{at}default_scope", mistakes)
+    allowed = _read_scope(entry.scope, f"{at}scope", mistakes)
+    default = _read_scope(entry.default_scope, f"{at}default_scope", mistakes)
     if f"{at}scope" not in mistakes and not allowed.covers(default):
         note(f"{at}default_scope", "goes beyond the client's scope")
     if len(default.realms) > 1:
@@ -120,7 +120,7 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
         note(f"{at}password_hash", "expected an argon2 hash in PHC form")
 
 
-def _parse_scope(text: str, place: str, mistakes: Mistakes) -> Scope:
+def _read_scope(text: str, place: str, mistakes: Mistakes) -> Scope:
     try:
         return parse_scope(text) if text else Scope()
     except InvalidScope as error:

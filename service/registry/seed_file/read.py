@@ -7,6 +7,7 @@ Clauses: SPEC §2.3, §5.5
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ _MAX_DEPTH: Final = 100
 """A seed nests entries, lists and mappings: five levels."""
 
 Entry = TypeVar("Entry", RealmEntry, ClientEntry, UserEntry)
+_list_fields = functools.cache(msgspec.structs.fields)
 
 
 def _refuse_tag(_: yaml.CSafeLoader, node: yaml.Node) -> None:
@@ -111,7 +113,7 @@ def read_entry(tree: Any, entry_type: type[Entry], at: str, mistakes: Mistakes) 
     if not isinstance(tree, dict):
         mistakes.setdefault(at.removesuffix("."), "expected a mapping")
         return None
-    fields = {field.name: field for field in msgspec.structs.fields(entry_type)}
+    fields = {field.name: field for field in _list_fields(entry_type)}
     for name in tree:
         if name not in fields:
             mistakes.setdefault(f"{at}{name}", f"unknown key; known are {', '.join(fields)}")

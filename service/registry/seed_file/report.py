@@ -16,7 +16,7 @@ from service.protocol.client import MIN_SECRET_CHARACTERS, Client, is_short_secr
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.scope import REALMS
 from service.protocol.user import User
-from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, list_update_events
+from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, list_events
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Act, Planned
 from service.registry.warnings import list_client_mistakes, list_user_warnings
@@ -149,11 +149,7 @@ def record_change(planned: Planned, actor: str) -> None:
     """Record an event for each thing that happened to the entry. The act must not be None."""
     assert planned.act is not None
     kind, name = planned.item.kind, planned.item.name
-    if planned.old is not None and planned.new is not None:
-        events = list(list_update_events(kind, planned.old, planned.new))
-    else:
-        events = [f"{kind}_{'deleted' if planned.new is None else 'created'}"]
-    for event in events:
+    for event in list_events(kind, planned.old, planned.new):
         record_event(
             event,
             client_id=name if kind == "client" else "",
