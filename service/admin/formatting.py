@@ -26,7 +26,7 @@ def parse_time_ms(text: str) -> int:
     return int(in_utc.timestamp() * 1000)
 
 
-def parse_since_ms(text: str) -> int:
+def read_since_ms(text: str) -> int:
     """Parse a time in ISO 8601, or a span before now such as 90m, which is returned as a negative number.
 
     Raises ValueError with what was expected.

@@ -157,7 +157,7 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     try:
         return () if kept is None else parsers.parse_secret_keys(kept)
     except ValueError as expected:
-        read.mistake(setting.variable, setting.shown(kept or ""), str(expected))
+        read.mistake("TOKEN_SERVICE_DATA_DIR", f"the file secret_key in it: {setting.shown(kept or '')}", str(expected))
         return ()
 
 

@@ -23,8 +23,7 @@ from service.config.reading import BadSettings
 from service.config.settings import Settings, default_base_url, load_settings, unknown_variables
 from service.config.wiring import describe_store
 from service.embedded.binary import NoServerBinary
-from service.embedded.process import StoreFailed
-from service.embedded.server import EmbeddedStore
+from service.embedded.server import EmbeddedStore, StoreFailed
 from service.observability.logs import EventLog, configure_logging
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.read import load_seed

@@ -103,27 +103,3 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     assert not await worker.registry.has_pending()
     assert not await is_live(http, alices["access_token"])
     assert await is_live(http, bobs["access_token"])
-
-
-async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, worker: Worker) -> None:
-    """A command that was killed can be repeated: it reports an unknown user, and completes the revocation."""
-    await worker.registry.add_pending_users([identify_user(ALICE.realm, ALICE.username)])
-
-    assert (await admin("user", "delete", "nobody", "--yes")).status == 1
-
-    assert not await worker.registry.has_pending()
-
-
-async def test_force_undoes_it(
-    admin: Admin, http: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
-) -> None:
-    await admin("client", "delete", "web-shop", "--yes")
-    await admin("user", "disable", ALICE.username, "--yes")
-    assert (await admin("seed", str(SEED))).status == 0
-    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 401
-
-    forced = await admin("seed", str(SEED), "--force", "--yes", "--json")
-
-    assert (forced.json["clients"]["restored"], forced.json["users"]["restored"]) == (1, 1)
-    async with serving(make_settings(), clock) as restarted:
-        assert (await WEB_SHOP.log_in(restarted, ALICE)).status_code == 200

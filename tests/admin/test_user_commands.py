@@ -33,12 +33,14 @@ async def test_a_user_that_was_created_logs_in_with_the_password_of_the_file(
 
 
 @pytest.mark.clause("decided-console-ends-sessions")
-@pytest.mark.parametrize("words", [("disable", "--yes"), ("delete", "--yes"), ("set-password", "--yes")])
+@pytest.mark.parametrize(
+    "words", [("disable",), ("delete",), ("set-password",), ("update", "--remove-role", "enduser")], ids=" ".join
+)
 async def test_what_a_user_had_ends_at_once(admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...]) -> None:
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     verb, *options = words
 
-    done = await admin("user", verb, ALICE.username, *options, typed="a new password\n")
+    done = await admin("user", verb, ALICE.username, *options, "--yes", typed="a new password\n")
 
     assert done.status == 0
     assert not await is_live(http, alices["access_token"])

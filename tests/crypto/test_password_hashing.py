@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 
 import pytest
 
 from service.crypto.client_secrets import VerifiedSecretCache, hash_generated_secret
-from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import (
     hash_password,
     is_password_hash,
@@ -19,7 +16,6 @@ from service.crypto.password_hashing import (
     verify_dummy_password,
     verify_password,
 )
-from service.protocol.errors import TemporarilyUnavailable
 from tests.support.password_hashes import FULL_COST, recording_hashes
 from tests.support.servers import CHECKOUT
 from tests.support.weak_hashes import SALT, WEAK_HASH, WEAKER_HASH
@@ -116,35 +112,6 @@ def test_of_imported_hashes_only_weaker_ones_are_replaced(imported: str, is_repl
     assert verify_password("a password ", imported) == (False, None)
     assert is_password_hash(imported)
     assert new_hash is None or new_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
-
-
-class Gate:
-    """Work that waits until the test lets it end."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-
-    def wait(self) -> str:
-        assert self.opened.wait(20)
-        return "done"
-
-
-@pytest.mark.clause("decided-password-queue-full")
-async def test_a_full_pool_refuses_at_once_and_has_room_again_afterwards() -> None:
-    gate, pool = Gate(), HashingPool("test", threads=2)
-    under_way = [asyncio.create_task(pool.run(gate.wait)) for _ in range(2 * 26)]
-    await asyncio.sleep(0)
-
-    with pytest.raises(TemporarilyUnavailable):
-        pool.check_room()
-    with pytest.raises(TemporarilyUnavailable) as caught:
-        await pool.run(gate.wait)
-    assert (caught.value.status, caught.value.error) == (503, "temporarily_unavailable")
-    assert caught.value.retry_after_seconds == 1
-    gate.opened.set()
-    assert await asyncio.gather(*under_way) == ["done"] * 52
-    pool.check_room()
-    pool.close()
 
 
 HASH_A_LOT = """

@@ -13,8 +13,7 @@ import redis
 
 from service.embedded.binary import NoServerBinary, get_server_binary
 from service.embedded.data_folder import socket_path
-from service.embedded.process import StoreFailed
-from service.embedded.server import EmbeddedStore
+from service.embedded.server import EmbeddedStore, StoreFailed
 from service.system.private_files import FolderRefused, make_private
 from tests.process.locks import can_lock
 from tests.support.servers import CHECKOUT

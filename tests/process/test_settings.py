@@ -64,7 +64,9 @@ def test_the_defaults_are_those_of_the_manual() -> None:
 def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file: str) -> None:
     (tmp_path / "secret_key").write_text("short\n")
     environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
-    assert len(mistakes(environment)) == 1
+    assert [mistake.partition(": expected")[0] for mistake in mistakes(environment)] == [
+        "TOKEN_SERVICE_DATA_DIR: the file secret_key in it: key 1 of 1 has 5 bytes"
+    ]
 
 
 PUBLIC = [

@@ -12,7 +12,7 @@ import msgspec
 
 from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time, parse_since_ms
+from service.admin.formatting import format_time, read_since_ms
 from service.admin.output import Output
 from service.observability.audit import get_kind
 from service.redis_client.deadline import StoreUnavailable
@@ -29,7 +29,7 @@ SHOWN_FIRST: Final = 20
 @click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
 @click.option(
     "--since",
-    type=Parsed("time", parse_since_ms),
+    type=Parsed("time", read_since_ms),
     default=0,
     metavar="TIME",
     help="Only events since this time (ISO 8601), or since so long ago, such as 90m or 24h.",

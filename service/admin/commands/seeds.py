@@ -98,7 +98,7 @@ def _list_lines(difference: Outcome) -> Iterator[Line]:
             yield f"    {field}", colour
     if difference.unnamed:
         yield f"… and {difference.unnamed} more", ""
-    yield f"{_sum_up(difference)} Nothing was changed.", "green"
+    yield f"✓ {_sum_up(difference)} Nothing was changed.", "green"
 
 
 def _word(change: Change) -> str:
