@@ -16,7 +16,6 @@ from service.store.records import TombstoneRecord
 from service.store.reports.token_inspection import (
     EndedFamily,
     ExchangedCode,
-    Generation,
     InspectedAccessToken,
     InspectedCode,
     InspectedRefreshToken,
@@ -122,23 +121,19 @@ def _explain_access_token(found: InspectedAccessToken) -> dict[str, Any]:
 
 
 def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[str, Any]:
-    family, generation = found.family, found.generation
+    family = found.family
     is_live = isinstance(family, KnownFamily) and family.state == "live"
-    head = f"generation {family.record.head}" if family else ""
-    explanation = _explain_generation(generation, number, head, found.now_ms) if generation else ""
-    if isinstance(family, KnownFamily) and not is_live:
-        explanation = _explain_state(family, found.now_ms)
+    if isinstance(family, KnownFamily):
+        explanation = _explain_generation(number, family.record.head) if is_live else _explain_state(family, found.now_ms)
     elif family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
-    elif isinstance(family, EndedFamily):
+    else:
         explanation = _explain_ending(family.record, found.now_ms)
     return {
         "token": "refresh_token",
-        "live": bool(is_live and generation and generation.standing in ("head", "ahead")),
+        "live": bool(is_live and family and number >= family.record.head),
         "explanation": explanation,
         "generation": number,
-        "spent": _time_or_none(generation.spent_at_ms if generation else None),
-        "grace_ends": _time_or_none(generation.grace_ends_at_ms if generation else None),
     } | _describe_family(family, found.now_ms, None)
 
 
@@ -169,15 +164,12 @@ def _explain_code(found: InspectedCode) -> dict[str, Any]:
     }
 
 
-def _explain_generation(generation: Generation, number: int, head: str, now_ms: int) -> str:
-    spent = f"It was spent {format_when(generation.spent_at_ms, now_ms)}" if generation.spent_at_ms else "It is spent"
-    grace = format_span(max(0, (generation.grace_ends_at_ms or now_ms) - now_ms))
-    return {
-        "head": f"Live: generation {number} is the newest refresh token of its session.",
-        "spent": f"{spent}; for another {grace} it is still answered with {head}.",
-        "spent_long_ago": f"{spent}, and its grace is over: its use ends the session (now {head}).",
-        "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be accepted.",
-    }[generation.standing]
+def _explain_generation(number: int, head: int) -> str:
+    if number == head:
+        return f"Live: generation {number} is the newest refresh token of its session."
+    if number > head:
+        return f"Newer than Redis knows (generation {head}), as after a failover that lost writes: it will be accepted."
+    return f"It is spent. Within its grace it is still answered with generation {head}; later its use ends the session."
 
 
 def _explain_state(family: KnownFamily, now_ms: int) -> str:
@@ -222,7 +214,3 @@ def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, dige
         "family_expires": format_time(family.record.expires_ms),
         "live_access_tokens": family.access_tokens,
     }
-
-
-def _time_or_none(ms: int | None) -> str | None:
-    return None if ms is None else format_time(ms)

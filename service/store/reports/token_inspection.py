@@ -43,22 +43,6 @@ class EndedFamily(NamedTuple):
     record: TombstoneRecord
 
 
-class Generation(NamedTuple):
-    """The status of one generation. Redis keeps `spent_at_ms` for a while only.
-
-    Generations whose times were merged share the latest `spent_at_ms` of them. The status is one of these:
-
-    - head: the one live refresh token.
-    - spent: already used, but a replay is still answered within the grace period.
-    - spent_long_ago: used longer ago, so that a replay would end the family.
-    - ahead: newer than Redis knows, as after a failover.
-    """
-
-    standing: Literal["head", "spent", "spent_long_ago", "ahead"]
-    spent_at_ms: int | None = None
-    grace_ends_at_ms: int | None = None
-
-
 class InspectedAccessToken(NamedTuple):
     """The state of an access token in Redis.
 
@@ -78,7 +62,6 @@ class InspectedRefreshToken(NamedTuple):
 
     now_ms: int
     family: KnownFamily | EndedFamily | None
-    generation: Generation | None
 
 
 class WaitingCode(NamedTuple):
@@ -113,10 +96,7 @@ class TokenInspection:
 
     async def inspect_refresh_token(self, token: RefreshToken) -> InspectedRefreshToken:
         now_ms = await self._redis.read_clock_ms()
-        family = await self._find_family(token.shard, token.family_digest, now_ms)
-        if not isinstance(family, KnownFamily):
-            return InspectedRefreshToken(now_ms, family, None)
-        return InspectedRefreshToken(now_ms, family, self._judge(family.record, token.generation, now_ms))
+        return InspectedRefreshToken(now_ms, await self._find_family(token.shard, token.family_digest, now_ms))
 
     async def inspect_code(self, token: RandomToken) -> InspectedCode:
         now_ms = await self._redis.read_clock_ms()
@@ -146,16 +126,6 @@ class TokenInspection:
     async def _count_live(self, shard: str, family: FamilyRecord) -> int:
         keys = [access_key(shard, digest) for digest in family.access_digests]
         return int(await self._redis.read("EXISTS", *keys)) if keys else 0
-
-    def _judge(self, family: FamilyRecord, generation: int, now_ms: int) -> Generation:
-        """Judge the generation by the rules of spend_refresh_token.lua."""
-        if generation >= family.head:
-            return Generation("head" if generation == family.head else "ahead")
-        spent_ms = family.find_spent_ms(generation)
-        if spent_ms is None:
-            return Generation("spent_long_ago")
-        grace_ends_at_ms = spent_ms + self._lifetimes.refresh_grace_ms
-        return Generation("spent" if now_ms < grace_ends_at_ms else "spent_long_ago", spent_ms, grace_ends_at_ms)
 
     async def _find_mark(self, shard: str, subject: str) -> int | None:
         mark: Any = await self._redis.read("GET", mark_key(shard, subject))
