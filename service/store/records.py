@@ -20,33 +20,19 @@ from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
 
 _MAX_VERSION_CHARACTERS: Final = 20
-_ACCESS_FIELD: Final = re.compile(r"a\d+")
-_SPENT_FIELD: Final = re.compile(r"s\d+")
-_REPLAY_FIELD: Final = re.compile(r"p(\d+)")
+_ACCESS_FIELD: Final = re.compile(r"[ap]\d+")
 _DIGEST_WIDTH: Final = 22
 _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
 
 Record = TypeVar("Record")
 
 
-class AccessEntry(NamedTuple):
-    """An access token of a family. `ms` is its time of issue, or its expiry if it was issued to a replay."""
-
-    digest: str
-    ms: int
-    generation: int
-
-
-class SpentEntry(NamedTuple):
-    """A range of spent generations that share one time. `ms` is when the last of them was spent."""
-
-    first: int
-    last: int
-    ms: int
-
-
 class FamilyRecord(NamedTuple):
-    """The record of one grant. `access` and `spent` are sorted by generation."""
+    """The record of one grant.
+
+    `used_ms` is the time of the last refresh, or of the grant. Replays do not count. `access_digests` are the digests of
+    all access tokens in the record, including expired ones.
+    """
 
     head: int
     created_ms: int
@@ -58,33 +44,13 @@ class FamilyRecord(NamedTuple):
     scope: str
     grant_type: str
     secret_used: bool
-    floor: int
-    access: tuple[AccessEntry, ...]
-    spent: tuple[SpentEntry, ...]
-    replayed: tuple[AccessEntry, ...]
-    streak: str
-    replays: str
-
-    @property
-    def used_ms(self) -> int:
-        """The time of the last refresh, or of the grant. Replays do not count."""
-        return self.access[-1].ms if self.access else self.created_ms
+    used_ms: int
+    access_digests: tuple[str, ...]
 
     @property
     def lives_until_ms(self) -> int:
         """The time when both the family and its last access token have ended."""
         return max(self.expires_ms, self.access_until_ms)
-
-    @property
-    def access_digests(self) -> list[str]:
-        """The digests of all access tokens in the record, including expired ones."""
-        return [entry.digest for entry in (*self.access, *self.replayed)]
-
-    def find_spent_ms(self, generation: int) -> int | None:
-        """Return when the generation was spent, by the rule of spend_refresh_token.lua, or None if too long ago."""
-        if generation >= self.floor:
-            return next((entry.ms for entry in self.access if generation <= entry.generation), None)
-        return max((entry.ms for entry in self.spent if entry.first <= generation <= entry.last), default=None)
 
 
 class TombstoneRecord(NamedTuple):
@@ -145,13 +111,10 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
         field = {name.decode(): value.decode() for name, value in fields.items()}
         _check_version(field.get("v", "").partition(" ")[0], kind)
         created, _, grant_type, secret_used, subject = field["v"].split(" ")[1:]
-        head, expires_in_ms, access_in_ms, floor = map(int, field["h"].split(" ")[:4])
+        head, expires_in_ms, access_in_ms = map(int, field["h"].split(" ")[:3])
         created_ms = int(created)
-        access = (
-            _parse_access_entry(text, created_ms) for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)
-        )
-        spent = (_parse_spent_entry(text) for name, text in field.items() if _SPENT_FIELD.fullmatch(name))
-        replayed = sorted((int(match[1]), match[0]) for match in map(_REPLAY_FIELD.fullmatch, field) if match)
+        access = {name: text for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)}
+        used_in_ms = (int(text[_DIGEST_WIDTH:].split(":")[0]) for name, text in access.items() if name[0] == "a")
         return FamilyRecord(
             head=head,
             created_ms=created_ms,
@@ -163,12 +126,8 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
             scope=_parse_scope_field(field["r"]),
             grant_type=_GRANT_TYPES[grant_type],
             secret_used=secret_used == "1",
-            floor=floor,
-            access=tuple(sorted(access, key=lambda entry: entry.generation)),
-            spent=tuple(sorted(spent)),
-            replayed=tuple(_parse_access_entry(field[name], created_ms) for _, name in replayed),
-            streak=field.get("k", ""),
-            replays=field.get("n", ""),
+            used_ms=created_ms + max(used_in_ms, default=0),
+            access_digests=tuple(text[:_DIGEST_WIDTH] for text in access.values()),
         )
 
 
@@ -223,16 +182,6 @@ def _check_version(found: str, kind: str) -> None:
 def _parse_scope_field(text: str) -> str:
     """Return the scope. The words realm and role are left out of a long one."""
     return text if text.startswith("realm:") else "realm:" + text.replace(" ", " role:")
-
-
-def _parse_access_entry(text: str, created_ms: int) -> AccessEntry:
-    digest, (ms, generation) = text[:_DIGEST_WIDTH], text[_DIGEST_WIDTH:].split(":")
-    return AccessEntry(digest, created_ms + int(ms), int(generation))
-
-
-def _parse_spent_entry(text: str) -> SpentEntry:
-    first, last, ms = text.split(":")
-    return SpentEntry(int(first), int(last), int(ms))
 
 
 _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {

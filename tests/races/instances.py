@@ -49,7 +49,6 @@ class FamilyRecord:
     """The parts of a family's record by which the tests judge a race."""
 
     head: int
-    spent: int
     access_tokens: int
 
 
@@ -81,7 +80,7 @@ class InstancePair:
         if not fields:
             return None
         family = parse_family({field.encode(): value.encode() for field, value in fields.items()})
-        return FamilyRecord(family.head, len(family.access) - 1, len(family.access) + len(family.replayed))
+        return FamilyRecord(family.head, len(family.access_digests))
 
 
 @contextmanager

@@ -1,46 +1,25 @@
-"""A family over its life: its access tokens, its end, and settings that change on the way."""
+"""A family over its life: its access tokens, its end, its place in the list, and settings that change on the way."""
 
+import random
 from typing import Any
 
 import pytest
 
+from service.redis_client.deadline import StoreUnavailable
+from service.store.keys import index_key
 from tests.conftest import Clock
+from tests.store.pages import Pages
 from tests.store.sessions import KEPT_MS, Sessions
 from tests.support.clients_and_users import BOB
 
-
-@pytest.mark.clause("decided-access-tokens-per-family")
-async def test_past_a_hundred_live_access_tokens_the_oldest_is_deleted(sessions: Sessions) -> None:
-    session = await sessions.start()
-    await sessions.refresh(session, 99)
-    assert sessions.live(session) == [True] * 100
-    await sessions.refresh(session, 3)
-
-    assert sessions.live(session) == [False] * 3 + [True] * 100
-    assert len(sessions.parsed(session).access) == 100
+DAY = 86_400
 
 
-@pytest.mark.clause("decided-access-tokens-per-family")
-async def test_replays_count_toward_the_hundred_as_well(sessions: Sessions) -> None:
-    session = await sessions.start()
-    for generation in range(1, 21):
-        await sessions.refresh(session)
-        for _ in range(4):
-            await sessions.spend(session, generation)
-
-    assert sessions.live(session) == [True] * 2 + [False] + [True] * 98
-    record = sessions.parsed(session)
-    assert len(record.access) + len(record.replayed) == 100
-
-
-async def test_expired_access_tokens_leave_the_record(sessions: Sessions, clock: Clock) -> None:
-    session = await sessions.start()
-    await sessions.refresh(session, 5)
-    clock.advance(601)
-    await sessions.refresh(session)
-
-    assert [entry.generation for entry in sessions.parsed(session).access] == [6]
-    assert sessions.live(session) == [False] * 6 + [True]
+async def list_all(sessions: Sessions) -> list[str]:
+    """Return the digests of Alice's families as the page of her sessions lists them."""
+    found, more = await sessions.families.list_of_user((await sessions.find_user()).identity, 100)
+    assert not more
+    return [digest for digest, _ in found]
 
 
 @pytest.mark.clause("decided-old-access-token-lives-on", "decided-access-token-ttl")
@@ -148,3 +127,143 @@ async def test_families_of_different_users_do_not_meet(sessions: Sessions) -> No
     await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
 
     assert (sessions.live(alice), sessions.live(bob)) == ([False], [True])
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_most_refreshes_leave_the_index_alone(sessions: Sessions, clock: Clock) -> None:
+    """Key and entry live a day longer than the family, until a refresh finds that day used up."""
+    session = await sessions.start()
+    begun, ttl_ms = sessions.index(session), sessions.pttl(session.key)
+    clock.advance(DAY - 1)
+    await sessions.refresh(session)
+    assert begun == sessions.index(session)
+    assert sessions.elapsed.leaves(sessions.pttl(session.key), ttl_ms - (DAY - 1) * 1000)
+    clock.advance(2)
+    await sessions.refresh(session)
+
+    assert sessions.index(session)[session.member] > begun[session.member]
+    assert sessions.elapsed.leaves(sessions.pttl(session.key), KEPT_MS)
+
+
+@pytest.mark.clause("decided-i6-everything-expires", "decided-i7-revocation-is-final")
+@pytest.mark.parametrize("seed", range(3))
+async def test_key_and_entry_live_as_long_as_the_family(sessions: Sessions, clock: Clock, seed: int) -> None:
+    """Also after the lifetimes were changed, and beside replays, which issue access tokens."""
+    dice = random.Random(seed)
+    session = await sessions.start()
+    for _ in range(40):
+        refresh_token_ms = dice.choice((3_600_000, 86_400_000, 2_592_000_000))
+        max_age_ms = dice.choice((None, None, 7_200_000, 864_000_000))
+        sessions.set_lifetimes(refresh_token_ms=refresh_token_ms, session_max_age_ms=max_age_ms)
+        clock.advance(dice.choice((0, 10, 400, 3_000)))
+        if not sessions.record(session):  # it is over
+            session = await sessions.start()
+        head = sessions.parsed(session).head
+        outcome = await sessions.spend(session, dice.choice((head, head, max(1, head - 1))))
+        if outcome.verdict in ("unknown", "replayed"):
+            session = await sessions.start()
+        lives_until_ms = sessions.parsed(session).lives_until_ms
+        longer_ms = sessions.index(session)[session.member] - lives_until_ms
+        assert longer_ms >= 0
+        assert outcome.verdict != "rotated" or longer_ms <= min(86_400_000, refresh_token_ms // 10)
+        assert sessions.pttl(session.key) >= lives_until_ms - sessions.now_ms() - 1_000
+
+
+@pytest.mark.clause("decided-i6-everything-expires", "decided-session-max-age")
+async def test_key_and_entry_end_at_the_maximum_age(sessions: Sessions) -> None:
+    sessions.set_lifetimes(session_max_age_ms=28_800_000)
+    session = await sessions.start()
+
+    assert sessions.index(session)[session.member] == sessions.parsed(session).created_ms + 28_800_000
+    assert sessions.elapsed.leaves(sessions.pttl(session.key), 28_800_000)
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_an_index_made_by_a_revocation_that_fails_has_an_end(sessions: Sessions) -> None:
+    """A revokeAll for an earlier time returns a member to the index, and then meets a record that it cannot read."""
+    younger, unreadable = await sessions.start(), await sessions.start()
+    shard, subject = younger.identity.shard, younger.identity.subject
+    until_ms = sessions.parsed(younger).created_ms - 1
+    sessions.store.zadd(index_key(shard, subject), {younger.member: sessions.index(younger)[younger.member] - 10})
+    sessions.store.hset(unreadable.key, "v", "3 of a later version")
+    with pytest.raises(StoreUnavailable):
+        await sessions.worker.revocations.revoke_all(shard, subject, until_ms=until_ms)
+
+    assert set(sessions.index(younger)) == {younger.member}
+    assert sessions.pttl(index_key(shard, subject)) > 0
+    # The session is listed although its unreadable neighbour is still set aside.
+    sessions.store.delete(unreadable.key)
+    assert await list_all(sessions) == [younger.first.family_digest]
+
+
+async def test_a_family_that_is_over_is_neither_listed_nor_ended(sessions: Sessions, clock: Clock) -> None:
+    """Its key still lives."""
+    session = await sessions.start()
+    clock.advance(30 * DAY - 1)
+    assert await list_all(sessions) == [session.first.family_digest]
+    clock.advance(2)
+
+    assert sessions.record(session)
+    assert await list_all(sessions) == []
+    shard, digest = session.identity.shard, session.first.family_digest
+    assert await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked") is None
+    assert sessions.tombstone(session) == {}
+
+
+async def test_the_last_used_families_are_listed_first(sessions: Sessions, clock: Clock) -> None:
+    started = []
+    for _ in range(4):
+        clock.advance(10)
+        started.append(await sessions.start())
+    await sessions.start(BOB)
+    clock.advance(10)
+    await sessions.refresh(started[1])
+    clock.advance(10)
+    await sessions.spend(started[0], 1)
+    await sessions.spend(started[0], 1)
+    used_ms = sessions.parsed(started[0]).used_ms
+    clock.advance(10)
+    await sessions.spend(started[0], 1)
+
+    assert sessions.parsed(started[0]).used_ms == used_ms
+    assert await list_all(sessions) == [started[each].first.family_digest for each in (0, 1, 3, 2)]
+    found, more = await sessions.families.list_of_user(started[0].identity, 3)
+    assert (len(found), more) == (3, True)
+
+
+@pytest.mark.parametrize("step", [1, 2, 7])
+async def test_other_members_of_an_index_hide_no_family(sessions: Sessions, pages: Pages, step: int) -> None:
+    sessions.families.members_at_once = step
+    started = [await sessions.start() for _ in range(4)]
+    for _ in range(3):
+        page = await pages.open(browser=await pages.sign_in(lifetime_ms=2_592_000_000))
+        await pages.sign_in(lifetime_ms=60_000)
+        await pages.allow(page)
+
+    found, more = await sessions.families.list_of_user(started[0].identity, 4)
+    assert {digest for digest, _ in found} == {session.first.family_digest for session in started}
+    assert not more
+    assert (await sessions.families.list_of_user(started[0].identity, 2))[1]
+
+
+async def test_a_family_is_listed_while_its_access_tokens_live(sessions: Sessions, clock: Clock) -> None:
+    """The user may want to end them."""
+    sessions.set_lifetimes(refresh_token_ms=600_000)
+    session = await sessions.start()
+    sessions.set_lifetimes(refresh_token_ms=20_000)
+    await sessions.refresh(session)
+    clock.advance(30)
+    assert (await sessions.spend(session, 2)).verdict == "unknown"
+    assert await list_all(sessions) == [session.first.family_digest]
+    clock.advance(571)
+
+    assert await list_all(sessions) == []
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_what_a_mark_covers_is_not_listed(sessions: Sessions) -> None:
+    earlier = await sessions.start()
+    sessions.set_mark(earlier, sessions.parsed(earlier).created_ms)
+    later = await sessions.start()
+
+    assert await list_all(sessions) == [later.first.family_digest]

@@ -6,7 +6,7 @@ import pytest
 from service.crypto.keyring import make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import User
-from service.store.records import AccessEntry, FamilyRecord
+from service.store.records import FamilyRecord
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
@@ -42,12 +42,8 @@ async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessi
         scope="realm:main role:enduser",
         grant_type="password",
         secret_used=True,
-        floor=0,
-        access=(AccessEntry(session.access_tokens[0].digest, family.created_ms, 0),),
-        spent=(),
-        replayed=(),
-        streak="",
-        replays="",
+        used_ms=family.created_ms,
+        access_digests=(session.access_tokens[0].digest,),
     )
 
 

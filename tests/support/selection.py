@@ -18,7 +18,7 @@ from tests.support.left_out import JAVASCRIPT, PREFIX
 
 TESTS = Path(__file__).resolve().parent.parent
 QUICK_FOLDERS = ("crypto", "house", "protocol", "spec", "store")
-NOT_QUICK = ("spec/test_openapi.py", "store/test_revocations.py", "store/test_spent_times.py")
+NOT_QUICK = ("spec/test_openapi.py", "store/test_revocations.py", "store/test_spent_generations.py")
 """Files of these folders that need packages beyond requirements-test.lock, or take longest."""
 
 

@@ -123,7 +123,7 @@ def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[st
     family, is_live = found.family, False
     if family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
-    elif isinstance(family, EndedFamily):
+    else:
         explanation = _explain_ending(family.record, found.now_ms)
     elif family.state == "revoked" and family.marked_at_ms is not None:
         explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, found.now_ms)}."
@@ -138,7 +138,7 @@ def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[st
 
 def _explain_generation(number: int, head: int) -> str:
     if number < head:
-        return f"It was used: generation {head} is the newest refresh token of its session."
+        return f"It is spent. Within its grace it still gives generation {head}; later its use ends the session."
     if number > head:
         return f"Newer than Redis knows (generation {head}), as after a failover that lost writes: it will be accepted."
     return f"Live: generation {number} is the newest refresh token of its session."

@@ -43,70 +43,55 @@ if wanted_scope ~= '' then
 end
 
 if is_replay then
-  local spent = open_spent_generations()
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
-  local names, entries = spent.name_replays(family), {}
-  for i, name in ipairs(names) do entries[i] = whole.field[name] end
-  local replays = spent.open_replays(family, names, entries, now_ms)
-  local entry = format_entry(family, access_digest, expires_ms, generation)
-  local name = replays.add(entry)
-  -- A replay displaces only tokens of earlier replays, so one token of a replay may exceed ACCESS_TOKENS_PER_FAMILY.
-  while replays.count() > 1 and replays.are_too_many(whole.field) do replays.delete_oldest() end
-  family.expires_ms, family.replays = uncapped_ms, replays.format_range()
-  local streak, streak_length = spent.count_streak(whole.field.k or '', generation)
-  local counts, times = spent.count_replay(whole, generation)
-  if #replays.gone > 0 then redis.call('HDEL', family_key, unpack(replays.gone)) end
-  redis.call('HSET', family_key, 'h', format_state(family), name, entry, 'k', streak, 'n', counts)
-  return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak_length, times }
+  -- A replay ends the access token of the replay a hundred before, never one of an honest refresh.
+  local name = 'p' .. family.replays % ACCESS_TOKENS_PER_FAMILY
+  if whole.field[name] then redis.call('DEL', access_key_of(whole.field[name])) end
+  family.expires_ms, family.replays = uncapped_ms, family.replays + 1
+  local counted, streak, times = open_spent_generations().count_replay(whole.field.k, generation)
+  redis.call('HSET', family_key, 'h', format_state(family), 'k', counted,
+    name, format_entry(family, access_digest, now_ms, generation))
+  return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak, times }
 end
 
 -- If the clock was set back, the time of the previous spend is used. If Redis has lost that entry, the latest is used.
 local previous_ms, previous_generation = 0, -1
 if previous then previous_ms, previous_generation = parse_entry(family, previous) end
-if whole then previous_ms = math.max(previous_ms, open_spent_generations().find_latest_ms(whole)) end
+if whole then
+  for name, entry in pairs(whole.field) do
+    if string.find(name, '^a%d') then previous_ms = math.max(previous_ms, (parse_entry(family, entry))) end
+  end
+end
 local spent_ms = math.max(now_ms, previous_ms)
 local is_idle = previous_generation == generation - 1
   and now_ms >= math.max(family.access_until_ms, previous_ms + grace_ms)
+if is_idle then family.longest_s = 0 end
 local verdict = generation > family.head and 'recovered' or 'rotated'
 family.head = generation + 1
 family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
 local access_expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
 local must_keep = extend_lifetime(family, refresh_ttl_ms, max_age_ms)
-local changed = { access_field_of(generation), format_entry(family, access_digest, spent_ms, generation) }
-if must_keep then changed[3], changed[4] = 'v', format_fixed(family) end
 
--- The fields of generations below `needed` are not needed any more.
-local needed = 0
-if is_idle then
-  needed = generation
-elseif now_ms >= family.stale_from_ms then
-  needed = family.stale_below
-end
-
--- The new entry overwrites the field of an older entry, whose access token ends.
+local changed = { 'h', '', access_field_of(generation), format_entry(family, access_digest, spent_ms, generation) }
+if must_keep then changed[5], changed[6] = 'v', format_fixed(family) end
+-- The new entry overwrites that of an older generation, whose access token ends.
 if displaced then
   redis.call('DEL', access_key_of(displaced))
-  merge_spent_time(family_key, family, displaced, needed, spent_ms, grace_ms, changed)
+  open_spent_generations().keep_time(family_key, family, displaced, spent_ms, grace_ms)
 end
-if needed > 0 then
-  open_spent_generations().delete_stale(family_key, family, generation, needed)
-  family.floor = math.max(family.floor, needed)
-  family.stale_below = generation + 1
-  family.stale_from_ms = math.max(family.access_until_ms, spent_ms + grace_ms)
+
+-- What neither the grace nor an access token needs is forgotten: at once after a long wait, else if half of the entries
+-- would be too old, had all refreshes the distance of the last two.
+local first = math.max(family.oldest, generation - ACCESS_TOKENS_PER_FAMILY)
+local keep_ms = is_idle and 0 or math.max(grace_ms, 1000 * family.longest_s)
+local is_rewritten = false
+if is_idle and generation - first < 3 and family.replays == 0 then
+  redis.call('HDEL', family_key, access_field_of(generation - 1), access_field_of(generation - 2))
+  family.oldest = generation
+elseif is_idle or generation - first > 2 and (now_ms - previous_ms) * (generation - first + 1) >= 2 * keep_ms then
+  is_rewritten = open_spent_generations().forget(family_key, family, first, generation - 1, now_ms - keep_ms)
 end
-if family.replays ~= '' then
-  local spent = open_spent_generations()
-  local names = spent.name_replays(family)
-  local replays = spent.open_replays(family, names, redis.call('HMGET', family_key, unpack(names)), now_ms)
-  -- Each generation from the floor on has at most one entry. This upper bound makes it rare to read all fields.
-  if generation - family.floor + 1 + replays.count() > ACCESS_TOKENS_PER_FAMILY then
-    local field = open_families().read_whole(family_key).field
-    field[changed[1]] = changed[2]
-    while replays.count() > 0 and replays.are_too_many(field) do replays.delete_oldest() end
-  end
-  if #replays.gone > 0 then redis.call('HDEL', family_key, unpack(replays.gone)) end
-  family.replays = replays.format_range()
-end
-redis.call('HSET', family_key, 'h', format_state(family), unpack(changed))
-if must_keep then keep_family(family_key, family, family_digest, now_ms) end
+changed[2] = format_state(family)
+redis.call('HSET', family_key, unpack(changed))
+if must_keep or is_rewritten then keep_family(family_key, family, family_digest, now_ms) end
 return { verdict, family.head, access_expires_ms - now_ms, scope, family.username, 0, 0 }

@@ -9,17 +9,14 @@ local function parse_family(fixed, state, client_id, username, scope)
   if string.sub(fixed, 1, 2) ~= '2 ' then refuse_version('a session') end
   local created_ms, kept_in_ms, grant_type, secret_used, subject =
     string.match(fixed, '^2 (%d+) (%-?%d+) (%l) (%d) (%S+)$')
-  local head, expires_in_ms, access_in_ms, floor, stale_below, stale_in_ms, rest =
-    string.match(state or '', '^(%d+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%-?%d+)(.*)$')
+  local head, expires_in_ms, access_in_ms, oldest, replays, longest_s =
+    string.match(state or '', '^(%d+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+)$')
   if not (created_ms and head) then error('a session has a broken record') end
   return {
     created_ms = created_ms + 0, kept_until_ms = created_ms + kept_in_ms, grant_type = grant_type,
     secret_used = secret_used, subject = subject,
     head = head + 0, expires_ms = created_ms + expires_in_ms, access_until_ms = created_ms + access_in_ms,
-    floor = floor + 0, stale_below = stale_below + 0, stale_from_ms = created_ms + access_in_ms + stale_in_ms,
-    merged = rest ~= '' and string.match(rest, '%d+:%d+:%d+') or '',
-    replays = rest ~= '' and string.match(rest, 'p(%d+:%d+)') or '',
-    client_id = client_id, username = username,
+    oldest = oldest + 0, replays = replays + 0, longest_s = longest_s + 0, client_id = client_id, username = username,
     scope = string.sub(scope, 1, 6) == 'realm:' and scope or 'realm:' .. string.gsub(scope, ' ', ' role:'),
   }
 end
@@ -34,11 +31,8 @@ end
 -- Returns the text of the field h.
 local function format_state(family)
   local created_ms = family.created_ms
-  local state = string.format('%d %d %d %d %d %d', family.head, family.expires_ms - created_ms,
-    family.access_until_ms - created_ms, family.floor, family.stale_below, family.stale_from_ms - family.access_until_ms)
-  if family.merged ~= '' then state = state .. ' ' .. family.merged end
-  if family.replays ~= '' then state = state .. ' p' .. family.replays end
-  return state
+  return string.format('%d %d %d %d %d %d', family.head, family.expires_ms - created_ms,
+    family.access_until_ms - created_ms, family.oldest, family.replays, family.longest_s)
 end
 
 -- Returns the family without its other fields, and the values of two of these.
@@ -70,6 +64,7 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
     .. family.subject .. '\n' .. family.username .. '\n' .. scope
   redis.call('SET', key_of('access', digest), record, 'PX', string.format('%d', expires_ms - now_ms))
   family.access_until_ms = math.max(family.access_until_ms, expires_ms)
+  family.longest_s = math.max(family.longest_s, math.ceil(ttl_ms / 1000))
   return expires_ms
 end
 
@@ -101,11 +96,10 @@ end
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
-  family.head, family.floor, family.merged, family.replays = 1, 0, '', ''
+  family.head, family.oldest, family.replays, family.longest_s = 1, 0, 0, 0
   family.access_until_ms, family.kept_until_ms = 0, 0
   local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
   local family_key = key_of('family', family_digest)
-  family.stale_below, family.stale_from_ms = 1, expires_ms
   extend_lifetime(family, refresh_ttl_ms, max_age_ms)
   redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
     'c', family.client_id, 'u', family.username, 'r', shorten_scope(family.scope),

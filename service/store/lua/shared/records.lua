@@ -15,35 +15,30 @@
 --               of the grant (ms since 1970); the end of the key and of its entry in the index (see `extend_lifetime`; ms
 --               since the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
 --               secret
---   h           what every refresh changes, "head expires access_until floor stale_below stale_from", and
---               after spaces merged and replays if they are there:
+--   h           what every refresh changes, "head expires access_until oldest replays longest":
 --               head          the generation of the one live refresh token
 --               expires       the end of the family unless it is refreshed (ms since the grant)
 --               access_until  the end of its last access token (ms since the grant)
---               floor         the lowest generation for which a0 to a99 give the time when it was spent. A generation
---                             without an entry has the time of the next higher generation that has one
---               stale_below, stale_from  from this time on (ms since access_until) the fields of generations below this
---                             one may be deleted
---               merged        "slice:first:width" of the latest of the fields s0 to s64, with the width of its slice in
---                             ms. Absent if there are none
---               replays       "p" and "first:last", the numbers of the fields p0, p1, … that there are
+--               oldest        the oldest generation whose time is kept. A replay of an older one is too late
+--               replays       the number of the field p that the next replay writes, before the modulo
+--               longest       the longest lifetime (seconds) of the access tokens that may still live
 --   c u r       client_id, username, scope. A scope of more than 64 characters is without the words realm and role,
 --               "main enduser …"
 --   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), and "ms:generation":
 --               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
---               Generation n is in the field of n modulo 100
---   s0 to s64   "first:last:ms": the time (since 1970) of generations below the floor, as long as it is within the grace.
---               Generations that were spent in one slice of time share a field and the latest time
---   p0 p1 …     access tokens issued to replays, the oldest first: digest and "ms:generation", the expiry (since the
---               grant) and the replayed generation
---   k           streak: "generation:count": the last replayed generation, and how many generations in a row were
---               replayed
---   n           replays: "generation:count generation:count …": how often each generation was replayed (at most
---               REPLAYS_COUNTED), with the last replayed generation last
+--               Generation n is in the field of n modulo 100. A generation without an entry, which Redis lost in a
+--               failover, has the time of the next higher generation that has one
+--   o           "generation:ms generation:ms …", the latest first: the times (since the grant) that left a0 to a99 within
+--               the grace. A time is that of its generation, and of those before it down to the next pair. In each 64th
+--               of the grace there is one pair, the latest. Absent in a session of fewer refreshes
+--   p0 to p99   access tokens issued to replays, like a0 to a99: replay n since the last time without a replay's token
+--               is in the field of n modulo 100
+--   k           "generation:streak:times": the last replayed generation, how many generations in a row were replayed,
+--               and how often this one was (at most REPLAYS_COUNTED)
 -- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. No field is
 -- longer than 64 characters, unless the name of the user or the client is, or the session is refreshed a hundred times
--- within the grace. Beyond that Redis keeps the hash in an encoding that needs three times the memory, until the family
--- ends.
+-- within the grace. Beyond that Redis keeps the hash in an encoding that needs three times the memory, until the key is
+-- written anew (see `forget`).
 --
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
 --   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty).

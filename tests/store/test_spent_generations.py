@@ -1,0 +1,282 @@
+"""What the record keeps of spent generations and of replays: the grace of each, the bounds, and what is forgotten."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import redis
+
+from service.protocol.scope import MAIN_REALM, ROLES
+from service.store.families import Spent
+from tests.conftest import Clock
+from tests.store.sessions import Session, Sessions
+
+GRACE_MS = 300_000
+SLICE_MS = 4_688
+"""A 64th of the grace, rounded up."""
+BUSY_REFRESHES = 700
+COMPACT = ("listpack", "ziplist")
+ALL_ROLES = " ".join([f"realm:{MAIN_REALM}", *(f"role:{role}" for role in ROLES)])
+
+
+async def refresh_steadily(sessions: Sessions, session: Session, clock: Clock, times: int, seconds: float) -> None:
+    """Refresh so many times with only the scripts' clock moved, so that nothing expires."""
+    for _ in range(times):
+        clock.offset_ms += round(1000 * seconds / times)
+        await sessions.refresh(session)
+
+
+async def replay(sessions: Sessions, session: Session, *generations: int) -> list[tuple[int, int]]:
+    """Return the streak and the number of replays that each replay has."""
+    outcomes = [await sessions.spend(session, generation) for generation in generations]
+    assert {outcome.verdict for outcome in outcomes} == {"repeated"}
+    return [(outcome.streak, outcome.replays) for outcome in outcomes if isinstance(outcome, Spent)]
+
+
+@pytest.mark.clause("decided-grace-end-exclusive", "spec-8-grace-five-minutes", "spec-4.2-refresh-grace")
+@pytest.mark.parametrize(("late_ms", "verdict"), [(-1, "repeated"), (0, "replayed")])
+async def test_the_grace_ends_to_the_millisecond(sessions: Sessions, late_ms: int, verdict: str) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    spent_ms = sessions.parsed(session).used_ms
+    outcome = await sessions.run_at(spent_ms + GRACE_MS + late_ms, lambda: sessions.spend(session, 1))
+
+    assert verdict == outcome.verdict
+
+
+@pytest.mark.clause("decided-grace-from-first-use")
+async def test_replays_do_not_move_the_grace(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    for _ in range(3):
+        clock.advance(99)
+        await replay(sessions, session, 1)
+    clock.advance(4)
+
+    assert (await sessions.spend(session, 1)).verdict == "replayed"
+
+
+@pytest.mark.clause("decided-replay-of-an-older-generation")
+async def test_each_generation_has_a_grace_of_its_own(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    for _ in range(3):
+        await sessions.refresh(session)
+        clock.advance(140)
+
+    await replay(sessions, session, 3, 2)
+    assert sessions.parsed(session).head == 4
+    assert (await sessions.spend(session, 1)).verdict == "replayed"
+
+
+@pytest.mark.clause("decided-spent-times-in-64ths", "decided-i2-one-head")
+async def test_a_busy_session_accepts_a_retry_of_its_first_token(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await refresh_steadily(sessions, session, clock, 150, 290)
+
+    for generation in range(1, 151):
+        outcome = await sessions.spend(session, generation)
+        assert isinstance(outcome, Spent), generation
+        assert (outcome.verdict, outcome.head) == ("repeated", 151)
+
+
+@pytest.mark.clause("decided-spent-times-in-64ths", "decided-late-replay-ends-family")
+@pytest.mark.parametrize("pace", ["steady", "random", "waves"])
+async def test_a_busy_session_accepts_no_token_a_64th_late(sessions: Sessions, clock: Clock, pace: str) -> None:
+    dice = random.Random(pace)
+    pauses = {
+        "steady": itertools.repeat(1.0),
+        "random": (dice.expovariate(1.5) for _ in itertools.count()),
+        "waves": itertools.cycle([0.05] * 70 + [4.0] * 30),
+    }[pace]
+    session = await sessions.start()
+    spent_ms = {}
+    for generation in range(1, BUSY_REFRESHES + 1):
+        clock.offset_ms += round(1000 * next(pauses))
+        await sessions.refresh(session)
+        spent_ms[generation] = sessions.parsed(session).used_ms
+    kept = sessions.store.dump(session.key)
+    at_ms = spent_ms[BUSY_REFRESHES]
+
+    for generation in range(1, BUSY_REFRESHES + 1, 3):
+        verdict = (await sessions.run_at(at_ms, lambda number=generation: sessions.spend(session, number))).verdict  # type: ignore[misc]
+        if at_ms - spent_ms[generation] < GRACE_MS:
+            assert verdict == "repeated", generation
+        elif at_ms - spent_ms[generation] >= GRACE_MS + SLICE_MS:
+            assert verdict == "replayed", generation
+        sessions.store.restore(session.key, 10_000_000, kept, replace=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.clause("decided-refresh-grace-setting")
+async def test_a_changed_grace_applies_to_existing_records(sessions: Sessions, clock: Clock) -> None:
+    sessions.set_lifetimes(refresh_grace_ms=60_000)
+    session = await sessions.start()
+    await refresh_steadily(sessions, session, clock, 250, 50)
+    clock.offset_ms += 100_000
+    sessions.set_lifetimes()
+    await replay(sessions, session, 1, 50, 250)
+    sessions.set_lifetimes(refresh_grace_ms=120_000)
+    await replay(sessions, session, 200)
+    sessions.set_lifetimes(refresh_grace_ms=0)
+
+    assert (await sessions.spend(session, 250)).verdict == "replayed"
+
+
+@pytest.mark.clause("decided-refresh-grace-setting", "decided-spent-times-in-64ths")
+async def test_workers_with_two_graces_refuse_no_retry(sessions: Sessions, clock: Clock) -> None:
+    """Workers with the old and the new setting refresh in turns."""
+    session = await sessions.start()
+    for number in range(500):
+        sessions.set_lifetimes(refresh_grace_ms=(200_000, 300_000)[number % 2])
+        await refresh_steadily(sessions, session, clock, 1, 0.4)
+    sessions.set_lifetimes(refresh_grace_ms=200_000)
+
+    await replay(sessions, session, *range(5, 501, 7))
+
+
+async def test_a_clock_that_went_backwards_makes_no_thief(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 2)
+    clock.offset_ms -= 3_600_000
+
+    assert [(await sessions.spend(session, each)).verdict for each in (1, 3, 2)] == ["repeated", "rotated", "repeated"]
+
+
+@pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-generation-ahead-of-redis")
+@pytest.mark.parametrize("clock_back_ms", [0, 5_000])
+async def test_lost_spends_of_a_busy_session_make_no_thief(
+    sessions: Sessions, clock: Clock, clock_back_ms: int
+) -> None:
+    """The fields of the lost spends hold older ones, which must not be taken for them."""
+    session = await sessions.start()
+    await refresh_steadily(sessions, session, clock, 250, 100)
+    sessions.store.copy(session.key, f"kept:{session.key}")
+    await refresh_steadily(sessions, session, clock, 130, 52)
+    sessions.store.copy(f"kept:{session.key}", session.key, replace=True)
+    clock.offset_ms -= clock_back_ms
+    assert (await sessions.spend(session, 380)).verdict == "recovered"
+    await refresh_steadily(sessions, session, clock, 50, 20)
+
+    await replay(sessions, session, *range(1, 431))
+
+
+@pytest.mark.clause("decided-access-tokens-per-family")
+async def test_the_hundredth_refresh_later_ends_an_access_token(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 99)
+    assert sessions.live(session) == [True] * 100
+    await sessions.refresh(session, 3)
+
+    assert sessions.live(session) == [False] * 3 + [True] * 100
+
+
+@pytest.mark.clause("decided-access-tokens-per-family", "decided-replays-of-one-generation")
+async def test_replays_displace_no_honest_token(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 99)
+    await replay(sessions, session, *[98, 99] * 60)
+
+    assert sessions.live(session) == [True] * 100 + [False] * 20 + [True] * 100
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-i7-revocation-is-final")
+async def test_tokens_of_replays_end_with_the_session(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    for generation in range(1, 9):
+        await sessions.refresh(session)
+        await replay(sessions, session, generation, generation)
+        clock.advance(130)
+    assert any(sessions.live(session))
+    shard, digest = session.identity.shard, session.first.family_digest
+    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
+
+    assert not any(sessions.live(session))
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_tokens_of_a_longer_lifetime_end_with_the_session(sessions: Sessions, clock: Clock) -> None:
+    """An operator shortened the lifetime of access tokens while they lived."""
+    session = await sessions.start()
+    await sessions.refresh(session, 5)
+    sessions.set_lifetimes(access_token_ms=60_000)
+    for _ in range(8):
+        clock.advance(65)
+        await sessions.refresh(session)
+    assert sessions.live(session)[:6] == [True] * 6
+    shard, digest = session.identity.shard, session.first.family_digest
+    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
+
+    assert not any(sessions.live(session))
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_streak_and_replays_of_the_last_generation_are_counted(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 5)
+
+    assert await replay(sessions, session, 1, 1, 2, 2, 3) == [(1, 1), (0, 2), (2, 1), (0, 2), (3, 1)]
+    await sessions.refresh(session, 2)
+    assert await replay(sessions, session, 3, *[5] * 7) == [
+        (0, 2),
+        (1, 1),
+        *((0, times) for times in (2, 3, 4, 5, 6, 6)),
+    ]
+
+
+@pytest.mark.clause("decided-i3-constant-memory", "decided-session-stays-compact")
+@pytest.mark.parametrize("with_replays", [False, True])
+async def test_a_busy_hour_leaves_no_bytes(
+    sessions: Sessions, store: redis.Redis, clock: Clock, with_replays: bool
+) -> None:
+    def measure() -> int:
+        return int(store.memory_usage(session.key, samples=0) or 0)
+
+    session = await sessions.start()
+    await sessions.refresh(session, 1000)
+    clock.advance(601)
+    await sessions.refresh(session)
+    fresh = measure()
+    for _ in range(600):
+        clock.offset_ms += 1_000
+        head = (await sessions.refresh(session)).head
+        if with_replays:
+            await replay(sessions, session, head - 1)
+    assert measure() > 4 * fresh
+    clock.advance(601)
+    await sessions.refresh(session)
+    clock.advance(601)
+    await sessions.refresh(session)
+
+    assert measure() <= 1.1 * fresh
+    assert store.object("encoding", session.key) in COMPACT
+    assert abs(sessions.index(session)[session.member] - sessions.now_ms() - sessions.pttl(session.key)) < 1_000
+
+
+@pytest.mark.clause("decided-session-stays-compact")
+@pytest.mark.parametrize(("retries", "seconds"), [(0, 540), (1, 540), (6, 600), (1, 50), (1, 0.1)])
+async def test_a_usual_session_stays_compact(
+    sessions: Sessions, store: redis.Redis, clock: Clock, retries: int, seconds: float
+) -> None:
+    session = await sessions.start()
+    sizes = []
+    for _ in range(40):
+        clock.advance(seconds)
+        head = (await sessions.refresh(session)).head
+        for _ in range(retries):
+            await replay(sessions, session, head - 1)
+        sizes.append(int(store.memory_usage(session.key, samples=0) or 0))
+
+    assert store.object("encoding", session.key) in COMPACT
+    if seconds > 500:
+        assert max(sizes[20:]) <= max(sizes[:20]) + 64
+
+
+@pytest.mark.clause("decided-session-stays-compact")
+async def test_a_session_with_all_roles_is_compact(sessions: Sessions, store: redis.Redis) -> None:
+    session = await sessions.start(scope=ALL_ROLES)
+    outcome = await sessions.spend(session, 1, allowed_scope=ALL_ROLES)
+
+    assert isinstance(outcome, Spent)
+    assert outcome.scope == sessions.parsed(session).scope == ALL_ROLES
+    assert store.object("encoding", session.key) in COMPACT
