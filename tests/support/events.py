@@ -21,7 +21,11 @@ def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
     text = (CHECKOUT / "docs" / "operations" / "monitoring.md").read_text()
     section = text.partition("### Security events")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
-    return {row[0].strip("`"): (row[1], row[2], tuple(re.findall(r"`(\w+)`", row[3]))) for row in rows}
+    return {
+        event: (level, share, tuple(re.findall(r"`(\w+)`", fields)))
+        for events, level, share, fields, *_ in rows
+        for event in re.findall(r"`(\w+)`", events)
+    }
 
 
 def events_of(json_logs: io.StringIO) -> list[tuple[str, dict[str, Any]]]:

@@ -123,7 +123,7 @@ def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[st
     family, is_live = found.family, False
     if family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
-    else:
+    elif isinstance(family, EndedFamily):
         explanation = _explain_ending(family.record, found.now_ms)
     elif family.state == "revoked" and family.marked_at_ms is not None:
         explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, found.now_ms)}."
