@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -14,14 +15,14 @@ from .deadline import CallObserver, StoreUnavailable, within_deadline
 from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
-from .lock import Run
-from .log import log
 from .master import Master
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
-from .script import OWN_SCRIPTS, Script
+from .script import OWN_SCRIPTS, Run, Script
 from .shared_router import SharedRouter
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
 from .url import RedisUrl
+
+log: Final = logging.getLogger(__package__)
 
 SCANNED_AT_ONCE: Final = 1000
 MAX_LOOKS: Final = 60

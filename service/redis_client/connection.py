@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -163,7 +163,7 @@ def make_failed(error: Exception) -> asyncio.Future[Any]:
     return failed
 
 
-async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:
+async def gather_answers(answers: Sequence[Awaitable[Any]]) -> list[Any]:
     """Return the answers to commands that were sent together. Raises the first error in the order of the commands."""
     results = await asyncio.gather(*answers, return_exceptions=True)
     for result in results:

@@ -11,6 +11,7 @@ cannot extend that. Answers to other commands do not extend it either, because a
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -19,14 +20,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability
 from .backoff import Backoff
-from .clock import read_clock
 from .connection import Command, Connection, decode_raw, gather_answers, make_failed, open_connection
-from .deadline import CONNECT_SECONDS, translate
+from .deadline import CONNECT_SECONDS, UNREAD_REPLY_SECONDS, end_task, finish_within, read_clock, translate
 from .errors import ResponseError
-from .log import log
 from .options import ConnectionOptions
-from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
-from .trust import NO_CHECK, Check, Trust
+from .tracked_cache import Trust
 from .url import Node
 
 TURN_SECONDS: Final = 0.25
@@ -49,6 +47,22 @@ MAX_SILENCE_SECONDS: Final = TURN_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECON
 CLOSED: Final = "the store is closed"
 
 Value = TypeVar("Value")
+
+log: Final = logging.getLogger(__package__)
+
+
+class Check(NamedTuple):
+    """The command that each heartbeat sends, and the judge of its answer.
+
+    `find_command` returns the command, or None to send TIME instead. `judge` gets the answer or the error. It raises an
+    error to end the connection.
+    """
+
+    find_command: Callable[[], Command | None]
+    judge: Callable[[Any], None]
+
+
+NO_CHECK: Final = Check(lambda: None, lambda _: None)
 
 
 class TooManyPending(ResponseError):

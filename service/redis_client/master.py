@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from types import MappingProxyType
 
-from .managed_connection import CLOSED, ManagedConnection
+from .managed_connection import CLOSED, Check, ManagedConnection
 from .options import ConnectionOptions
-from .trust import Check
 from .url import Node
 
 GetNode = Callable[[], Awaitable[Node | None]]

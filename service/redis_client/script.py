@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +20,9 @@ class Script(NamedTuple):
     text: str
     sha1: str
     derives_keys: bool
+
+
+Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str | int]]]
 
 
 def read_script(folder: Path, name: str, prelude: str = "") -> Script:

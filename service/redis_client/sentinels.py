@@ -17,8 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError
 
-from .clock import read_clock
-from .deadline import StoreUnavailable
+from .deadline import StoreUnavailable, read_clock
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .url import Node, RedisUrl
 

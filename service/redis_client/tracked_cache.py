@@ -7,8 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from .clock import read_clock
-from .trust import Trust
+from .deadline import read_clock
 
 STALE: Final = 0.0
 """The time limit of an entry that may not be used: it was read once, without tracking."""
@@ -19,6 +18,15 @@ UNTIL_INVALIDATED: Final = math.inf
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Missing = TypeVar("Missing")
+
+
+class Trust:
+    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer."""
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.until = 0.0
 
 
 class TrackedCache(Generic[Key, Value]):

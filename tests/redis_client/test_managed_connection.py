@@ -12,20 +12,21 @@ import pytest
 
 from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
 from service.redis_client.connection import Connection, decode_raw
+from service.redis_client.deadline import UNREAD_REPLY_SECONDS
 from service.redis_client.errors import ConnectionLost
 from service.redis_client.managed_connection import (
     CLOCK_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_SILENCE_SECONDS,
+    NO_CHECK,
     TRUSTED_SECONDS,
     TURN_SECONDS,
+    Check,
     ManagedConnection,
     TooManyPending,
 )
 from service.redis_client.options import DEFAULT_LIMITS, DRIFT_SECONDS, ConnectionLimits, ConnectionOptions
-from service.redis_client.tasks import UNREAD_REPLY_SECONDS
 from service.redis_client.topology import CHECK_IS_MASTER
-from service.redis_client.trust import NO_CHECK, Check
 from service.redis_client.url import Node
 from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis
@@ -205,7 +206,7 @@ async def test_the_log_hears_once_that_the_connection_ended_that_none_is_to_be_h
 ) -> None:
     scripted = ScriptedRedis()
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
-    caplog.set_level("INFO", "service.store")
+    caplog.set_level("INFO", "service.redis_client")
     async with link_to(scripted) as master:
         server.close()
         scripted.hang_up()

@@ -160,7 +160,7 @@ async def test_a_shared_connection_has_no_trace(
     async with http_client_for(build_app(worker)) as http:
         await log_in(http, TRACEPARENT)
     await worker.close()
-    lines = read_lines(json_logs, "service.store")
+    lines = read_lines(json_logs, "service.redis_client")
 
     assert [line for line in lines if str(line["event"]).startswith("connected")]
     assert not [line for line in lines if "trace_id" in line]

@@ -75,10 +75,7 @@ def _unwrap(address: IPv6Address) -> IPv4Address | None:
 
 
 def forwards_addresses(scope: Scope) -> bool:
-    for name, _ in scope["headers"]:  # noqa: SIM110 (runs at every request; `any` takes three times as long)
-        if name in _FORWARDING_HEADERS:
-            return True
-    return False
+    return any(name in _FORWARDING_HEADERS for name, _ in scope["headers"])
 
 
 def get_peer(scope: Scope) -> str:

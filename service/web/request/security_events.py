@@ -25,10 +25,7 @@ _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
 
 
 def record_request_event(request: Request, event: str, **fields: Unpack[Fields]) -> None:
-    """Record an event with the address that the request comes from.
-
-    A refresh calls `record_event` itself, because this call takes 0.4 µs more.
-    """
+    """Record an event with the address that the request comes from."""
     fields["address"] = get_address(request)
     record_event(event, **fields)
 

@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from service.crypto.keyring import Keyring, RefreshToken
 from service.crypto.opaque_tokens import make_access_token
-from service.observability.audit import record_event
 from service.observability.metrics import get_metrics
 from service.protocol.client import REFRESH_TOKEN, check_scope
 from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError
@@ -21,8 +20,8 @@ from service.protocol.scope import check_narrowing, parse_realm, parse_scope
 from service.protocol.token_response import TokenResponse
 from service.store.families import Families, RefreshRefused, Spent
 from service.web.api.grants.issue import make_token_response
-from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
+from service.web.request.security_events import record_request_event
 
 PATTERN_LENGTH: Final = 3
 """Replays of this many generations in a row suggest that a second party uses the same refresh tokens."""
@@ -94,23 +93,23 @@ class RefreshTokenGrant:
         request: Request,
         caller: AuthenticatedClient,
     ) -> None:
-        client_id, family, address = caller.client.client_id, refresh_token.family_digest, get_address(request)
+        client_id, family = caller.client.client_id, refresh_token.family_digest
         if isinstance(outcome, Spent):
             is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
-            record_event(
+            record_request_event(
+                request,
                 "replay_pattern" if is_pattern else _REFRESH_EVENTS[outcome.verdict],
                 client_id=client_id,
                 username=outcome.username,
                 realm=parse_realm(outcome.scope),
                 family=family,
                 scope=outcome.scope,
-                address=address,
             )
         elif outcome.verdict == "replayed":
             username = outcome.username
-            record_event(
-                "refresh_token_replayed", client_id=client_id, username=username, family=family, address=address
+            record_request_event(
+                request, "refresh_token_replayed", client_id=client_id, username=username, family=family
             )
         elif outcome.verdict in ("foreign", "without_secret"):
             _, reason = _REFUSALS[outcome.verdict]
-            record_event("refresh_token_misused", client_id=client_id, family=family, reason=reason, address=address)
+            record_request_event(request, "refresh_token_misused", client_id=client_id, family=family, reason=reason)
