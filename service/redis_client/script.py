@@ -36,10 +36,5 @@ def read_script(folder: Path, name: str, prelude: str = "") -> Script:
     return Script(name, text, sha1, "\n-- DERIVED " in body)
 
 
-def list_scripts(folder: Path) -> list[str]:
-    """Return the names of all scripts in the folder, sorted."""
-    return sorted(file.stem for file in folder.glob("*.lua"))
-
-
-OWN_SCRIPTS: Final = {name: read_script(_FOLDER, name) for name in list_scripts(_FOLDER)}
+OWN_SCRIPTS: Final = {name: read_script(_FOLDER, name) for name in ("keep_lock", "leave_fence")}
 """The scripts of this package by name, for the lock and the fence."""

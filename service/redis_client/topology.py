@@ -15,14 +15,23 @@ from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
 from .availability import Availability
-from .connection import Command, Connection, decode_raw, gather_answers, open_connection
+from .connection import (
+    ASK_PAUSE_SECONDS,
+    ASK_SECONDS,
+    Command,
+    Connection,
+    NoneSucceeded,
+    decode_raw,
+    gather_answers,
+    get_first,
+    open_connection,
+)
 from .deadline import StoreUnavailable, end_task, read_clock
 from .errors import ReadOnlyError, RedisError, ResponseError
 from .managed_connection import CLOSED, Check, ManagedConnection
 from .master import Master
 from .options import ConnectionOptions
 from .slots import SLOTS, get_slot
-from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .url import Node
 
 log: Final = logging.getLogger(__package__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.redis_client.backoff import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, STABLE_SECONDS, Backoff
+from service.redis_client.availability import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, STABLE_SECONDS, Backoff
 
 pytestmark = pytest.mark.clause("decided-redis-away")
 

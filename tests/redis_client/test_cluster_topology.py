@@ -8,10 +8,9 @@ import pytest
 
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionLimits
+from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionLimits
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import answer_of, comes_to
 from tests.redis_client.scripted_cluster import (

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
+from service.redis_client.availability import FIRST_PAUSE_SECONDS
 from service.redis_client.connection import Connection, decode_raw
 from service.redis_client.deadline import UNREAD_REPLY_SECONDS
 from service.redis_client.errors import ConnectionLost
@@ -25,7 +25,13 @@ from service.redis_client.managed_connection import (
     ManagedConnection,
     TooManyPending,
 )
-from service.redis_client.options import DEFAULT_LIMITS, DRIFT_SECONDS, ConnectionLimits, ConnectionOptions
+from service.redis_client.options import (
+    DEFAULT_LIMITS,
+    DRIFT_SECONDS,
+    STABLE_SECONDS,
+    ConnectionLimits,
+    ConnectionOptions,
+)
 from service.redis_client.topology import CHECK_IS_MASTER
 from service.redis_client.url import Node
 from tests.redis_client.listener import Memory

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from service.redis_client.connection import ASK_SECONDS
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import REPLICA
 from service.redis_client.sentinels import SURVEY_SECONDS, Sentinels
-from service.redis_client.staggered import ASK_SECONDS
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from tests.redis_client.scripted_cluster import array

@@ -11,9 +11,8 @@ import redis
 
 from service.gateway.access_record import PROBE_KEYS
 from service.gateway.lookup import BearerLookup
-from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.managed_connection import CLOCK_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches

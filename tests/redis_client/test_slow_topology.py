@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from service.gateway import StoreUnavailable
+from service.redis_client.connection import ASK_PAUSE_SECONDS, ASK_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, remaining_seconds, start_budget
 from service.redis_client.sentinels import Sentinels
-from service.redis_client.staggered import ASK_PAUSE_SECONDS, ASK_SECONDS
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle

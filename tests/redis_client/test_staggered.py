@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from service.redis_client.staggered import NoneSucceeded, get_first
+from service.redis_client.connection import NoneSucceeded, get_first
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 

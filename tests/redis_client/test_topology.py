@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.gateway import StoreUnavailable
-from service.redis_client.backoff import FIRST_PAUSE_SECONDS
+from service.redis_client.availability import FIRST_PAUSE_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.options import WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember

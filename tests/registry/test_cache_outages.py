@@ -14,10 +14,9 @@ from redis.crc import key_slot
 from service.config.settings import load_settings
 from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
-from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.tracked_cache import Trust
 from service.redis_client.url import parse_redis_url
