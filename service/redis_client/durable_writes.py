@@ -29,7 +29,6 @@ from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED
 from .master import Master
 from .router import send_until_answered
-from .slots import SlotWait
 from .topology import Topology
 from .url import Node, RedisUrl
 
@@ -150,7 +149,7 @@ class DurableWork:
             self._pool.topology,
             self._key,
             functools.partial(self._send, command),
-            SlotWait(self._on_moving_slot),
+            self._on_moving_slot,
             follows_ask=False,
         )
 

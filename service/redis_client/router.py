@@ -22,7 +22,7 @@ from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
 from .master import Master
 from .options import ConnectionOptions
-from .slots import SlotWait, is_refused_for_now
+from .slots import is_refused_for_now, pause_for_slot
 from .topology import TOPOLOGIES, Topology, is_redirection
 
 MAX_ATTEMPTS: Final = 5
@@ -74,9 +74,15 @@ class Router:
                 charge(started)
                 return answer
         send = functools.partial(_send, command, decode, is_read, is_tracked)
-        wait = SlotWait(self._on_moving_slot, started)
         work = send_until_answered(
-            self.topology, key, send, wait, is_read=is_read, follows_ask=follows_ask, failure=failure
+            self.topology,
+            key,
+            send,
+            self._on_moving_slot,
+            is_read=is_read,
+            follows_ask=follows_ask,
+            started=started,
+            failure=failure,
         )
         return await within_deadline(work, started=started)
 
@@ -87,7 +93,7 @@ class Router:
                 self.topology,
                 str(command[1]),
                 functools.partial(_send, command, decode_raw_from, is_read, False),
-                SlotWait(self._on_moving_slot),
+                self._on_moving_slot,
                 is_read=is_read,
             )
             for command in commands
@@ -117,24 +123,28 @@ async def send_until_answered(
     topology: Topology,
     key: str,
     send: Callable[[Master, bool], Awaitable[Value]],
-    wait: SlotWait,
+    on_moving_slot: Callable[[], None],
     *,
     is_read: bool = False,
     follows_ask: bool = True,
+    started: float | None = None,
     failure: Exception | None = None,
 ) -> Value:
     """Send a command until it is answered, at most MAX_ATTEMPTS times. Refusals by a moving slot do not count.
 
     Only this function decides whether a command is sent again. `send` gets the master, and True if ASKING must precede
-    the command. `failure` is the error of an earlier attempt.
+    the command. `on_moving_slot` is called at each refusal by a moving slot. `failure` is the error of an earlier
+    attempt, which was sent at `started` by the monotonic clock.
     """
+    ends = (started or time.monotonic()) + remaining_seconds()
     master: Master | None = None
     target: Master | None = None
     attempts = 0
     while attempts < MAX_ATTEMPTS:
         if failure is not None:
             if is_refused_for_now(failure, follows_ask=follows_ask):
-                await wait.pause(failure)
+                on_moving_slot()
+                await pause_for_slot(failure, ends)
             elif not _may_be_sent_again(failure, is_read):
                 raise failure
             else:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from service.redis_client import connection as connection_module
 from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Connection, open_connection
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.options import ConnectionOptions
@@ -21,7 +17,6 @@ from service.redis_client.url import Node, parse_redis_url
 from tests.redis_client.host_names import resolve
 from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
-from tests.support.certificates import Authority
 from tests.support.loop_time import LoopTime
 from tests.support.servers import free_port
 from tests.support.waiting import result_of, run_loop_once, until
@@ -146,22 +141,6 @@ async def test_where_no_address_answers_all_errors_are_told(monkeypatch: pytest.
     assert "127.0.0.3" in str(failed.value)
 
 
-@pytest.mark.clause("decided-durability")
-async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another address may be another server, whose confirmation says nothing."""
-    async with scripted_redis() as scripted:
-        resolve(monkeypatch, "redis.example", "127.0.0.1")
-        first = await open_at(scripted, "redis.example")
-        resolve(monkeypatch, "redis.example", "127.0.0.2")
-        url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
-        second = await open_connection(url, url.nodes[0], "test", same_address_as=first)
-
-        assert second.get_address() == first.get_address()
-        await until(lambda: scripted.connected == 2)
-        for connection in (first, second):
-            connection.close("the test is over")
-
-
 @pytest.mark.clause("decided-redis-away")
 async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up takes a thread of the event loop's pool, and all of them may wait for name servers."""
@@ -174,29 +153,3 @@ async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -
         connection = await open_connection(scripted.url, scripted.url.nodes[0], "test")
 
         connection.close("the test is over")
-
-
-@pytest.mark.clause("decided-redis-tls")
-async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The number of its socket would go to the next connection, which could not use it."""
-    options = Authority(tmp_path).options()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(options["tls-cert-file"], options["tls-key-file"])
-    trusting = ssl.create_default_context(cafile=options["tls-ca-cert-file"])
-    scripted = ScriptedRedis()
-    async with await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port, ssl=context):
-        url = replace(scripted.url, tls=True)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connection_module, "_make_ssl_context", lambda: trusting)
-            for turns in itertools.count():
-                opening = asyncio.ensure_future(open_connection(url, url.nodes[0], "test"))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                opening.cancel()
-                await asyncio.wait({opening})
-                if not opening.cancelled():
-                    opening.result().close("the test is over")
-                    break  # each turn before the end of the handshake was tried
-            for _ in range(10):
-                (await open_connection(url, url.nodes[0], "test")).close("the test is over")
-        await until(lambda: scripted.connected == 0)
