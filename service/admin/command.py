@@ -85,7 +85,7 @@ def console() -> None:
     is_debugging = os.environ.get("LOG_LEVEL", "").lower() == "debug"
     configure_logging("debug" if is_debugging else "warning", "console")
     if not is_debugging:
-        logging.getLogger("service.store").setLevel(logging.ERROR)  # each command reports an outage itself
+        logging.getLogger("service.redis_client").setLevel(logging.ERROR)  # each command reports an outage itself
 
 
 COMMON_OPTIONS: Final[tuple[click.Parameter, ...]] = (

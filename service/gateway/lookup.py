@@ -20,8 +20,7 @@ from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
-from ..redis_client.clock import read_clock
-from ..redis_client.deadline import CallObserver, StoreUnavailable
+from ..redis_client.deadline import CallObserver, StoreUnavailable, read_clock
 from ..redis_client.managed_connection import ManagedConnection
 from ..redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from ..redis_client.shared_router import SharedRouter

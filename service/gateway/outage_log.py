@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ..protocol.errors import TemporarilyUnavailable
-from ..redis_client.log import log
 
 QUIET_SECONDS: Final = 1.0
 
@@ -45,7 +44,7 @@ class OutageLog:
             self._is_reported, self._quiet_until, self._suppressed = True, now + QUIET_SECONDS, 0
 
 
-_report = OutageLog(log, "the store is not available")
+_report = OutageLog(logging.getLogger(__package__), "the store is not available")
 
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:

@@ -166,7 +166,7 @@ def _is_known_detail(record: logging.LogRecord) -> bool:
     if record.name == "uvicorn.error":
         return not record.getMessage().startswith(_USEFUL_LINES_OF_UVICORN)
     fields = getattr(record, RECORD_FIELDS, {})
-    return record.name == "service.store" or (fields.get("reason"), fields.get("actor")) == ("seed", "service")
+    return record.name == "service.redis_client" or (fields.get("reason"), fields.get("actor")) == ("seed", "service")
 
 
 def configure_logging(level: str, log_format: str) -> None:

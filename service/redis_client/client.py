@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
@@ -14,14 +15,14 @@ from .deadline import CallObserver, StoreUnavailable, within_deadline
 from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
-from .lock import Run
-from .log import log
 from .master import Master
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
-from .script import OWN_SCRIPTS, Script
+from .script import OWN_SCRIPTS, Run, Script
 from .shared_router import SharedRouter
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
 from .url import RedisUrl
+
+log: Final = logging.getLogger(__package__)
 
 SCANNED_AT_ONCE: Final = 1000
 MAX_LOOKS: Final = 60
@@ -59,16 +60,14 @@ class RedisClient:
 
     Caches that Redis invalidates may share `router`, and with it the connections.
 
-    A subclass sets the scripts and the names of keys. `scripts` maps SHA-1 digests to the texts that the handshake
-    loads. `barrier_key` returns the name of the key of a shard that `leave_fence` writes. `probe_keys` are for the
-    heartbeats to cluster nodes.
+    A subclass sets the names of keys. `barrier_key` returns the name of the key of a shard that `leave_fence` writes.
+    `probe_keys` are for the heartbeats to cluster nodes.
 
     `watch` is called after each call. `on_moving_slot` is called each time a command must be sent again because its
     slot is moving. `scan_whole` looks at all keys up to `max_looks` times. `clock_offset_ms` moves the clock of every
     script and is for tests only.
     """
 
-    scripts: ClassVar[Mapping[str, str]]
     barrier_key: ClassVar[staticmethod[[str], str]]
     probe_keys: ClassVar[Sequence[str]]
 
@@ -91,7 +90,7 @@ class RedisClient:
         self._watch = watch
         self._on_moving_slot = on_moving_slot
         self.router = SharedRouter(
-            ConnectionOptions(url, "reads", scripts=self.scripts, probe_keys=self.probe_keys, limits=limits),
+            ConnectionOptions(url, "reads", probe_keys=self.probe_keys, limits=limits),
             on_moving_slot=on_moving_slot,
         )
         self._pool: ConfirmationPool | None = None

@@ -12,18 +12,23 @@ import ipaddress
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 import hiredis
 
 from .errors import ConnectionLost, InvalidResponse, NoScriptError, NotSent, ResponseError
-from .staggered import NoneSucceeded, get_first
 from .url import Node, RedisUrl
 
 ADDRESS_PAUSE_SECONDS: Final = 0.25
 """If an address of a host name stays silent for this long, the next one is tried in parallel (RFC 8305 §5)."""
+
+ASK_SECONDS: Final = 1.5
+"""The time limit for Sentinels, or nodes of a cluster, to report where the masters are."""
+
+ASK_PAUSE_SECONDS: Final = 0.3
+"""If a Sentinel or a node stays silent for this long, the next one is asked in parallel."""
 
 _INCOMPLETE: Final = object()
 
@@ -163,7 +168,7 @@ def make_failed(error: Exception) -> asyncio.Future[Any]:
     return failed
 
 
-async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:
+async def gather_answers(answers: Sequence[Awaitable[Any]]) -> list[Any]:
     """Return the answers to commands that were sent together. Raises the first error in the order of the commands."""
     results = await asyncio.gather(*answers, return_exceptions=True)
     for result in results:
@@ -269,3 +274,57 @@ def _make_ssl_context() -> ssl.SSLContext:
     It is made only once, since reading the certificate authorities blocks the event loop for 20 ms.
     """
     return ssl.create_default_context()
+
+
+class NoneSucceeded(Exception):
+    """The error if all attempts failed. `errors` holds the error of each, in the order in which they failed."""
+
+    def __init__(self, errors: Sequence[BaseException]) -> None:
+        super().__init__("; ".join(dict.fromkeys(str(error) or type(error).__name__ for error in errors)))
+        self.errors = errors
+
+
+async def get_first(
+    attempts: Sequence[Callable[[], Coroutine[Any, Any, Result]]],
+    *,
+    pause_seconds: float,
+    discard: Callable[[Result], None] = lambda _: None,
+) -> Result:
+    """Return the result of the first attempt that succeeds, and cancel the others.
+
+    The next attempt begins when one fails, or `pause_seconds` after the latest one began. `discard` is called with each
+    result that came too late to be the first. Raises NoneSucceeded if all attempts fail. The caller sets the time limit
+    for all of them.
+
+    `asyncio.staggered` of the standard library does the same, but is not documented.
+    """
+    errors: list[BaseException] = []
+    running: set[asyncio.Task[Result]] = set()
+    is_found = False
+    waiting = list(reversed(attempts))
+    try:
+        while waiting or running:
+            if waiting:
+                running.add(asyncio.create_task(waiting.pop()()))
+            timeout = pause_seconds if waiting else None
+            done, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            ended = [task for task in done if not task.cancelled()]
+            errors += [error for task in ended if (error := task.exception())]
+            if succeeded := [task for task in ended if not task.exception()]:
+                is_found = True
+                first = succeeded.pop()
+                running.update(succeeded)
+                return first.result()
+        raise NoneSucceeded(errors)
+    finally:
+        for task in running:
+            task.add_done_callback(functools.partial(_settle_late, discard))
+            task.cancel()
+        if running and not is_found:
+            await asyncio.wait(running)
+
+
+def _settle_late(discard: Callable[[Result], None], late: asyncio.Task[Result]) -> None:
+    """Discard the result of a task that is no longer needed. Its error is read, so that asyncio does not warn of it."""
+    if not late.cancelled() and late.exception() is None:
+        discard(late.result())

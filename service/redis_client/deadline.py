@@ -1,19 +1,32 @@
-"""Time limits for the Redis work of a request, and one error for every kind of outage."""
+"""Clocks and time limits for the work on Redis, and one error for every kind of outage."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from .errors import NoScriptError, RedisError
 
 DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5
 ENOUGH_SECONDS: Final = 0.2
+
+UNREAD_REPLY_SECONDS: Final = 0.1
+"""The time after a limit in which an answer that has arrived may still be read.
+
+Our own event loop may have been blocked.
+"""
+
+read_clock: Callable[[], float] = time.monotonic
+"""Return seconds by a clock that is never set. On Linux it continues while the machine sleeps."""
+if sys.platform == "linux":
+    read_clock = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 # Errors of a Redis that is up and cannot serve. The word begins the error, or a script's error quotes it.
 # - WRONGTYPE (Redis) and UNKNOWNVERSION (our scripts) mean a record that another version of the service wrote.
@@ -115,3 +128,25 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, TimeoutError) and not text:
         text = f"no answer within the {DEADLINE_SECONDS} s that the Redis work of a request may take"
     return StoreUnavailable(f"{type(error).__name__}: {text}")
+
+
+async def finish_within(task: asyncio.Task[Result], limit_seconds: float) -> Result:
+    """Return the result of the task. Raises TimeoutError if it does not end in time.
+
+    An answer that had arrived in time but was unread still counts. On return the task has ended, also after a
+    cancellation.
+    """
+    try:
+        for seconds in (limit_seconds, UNREAD_REPLY_SECONDS):
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+            if done:
+                return task.result()
+    finally:
+        await end_task(task)
+    raise TimeoutError
+
+
+async def end_task(task: asyncio.Task[Any]) -> None:
+    """Cancel the task and wait for its end. Its own exception is ignored; a cancellation of the caller propagates."""
+    task.cancel()
+    await asyncio.wait({task})

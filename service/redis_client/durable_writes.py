@@ -16,28 +16,27 @@ Valkey 9.1 with `appendfsync everysec` was seen to confirm changes that no fsync
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from .clock import read_clock
 from .connection import Command, Connection, open_connection
-from .deadline import StoreUnavailable, remaining_seconds
+from .deadline import StoreUnavailable, read_clock, remaining_seconds
 from .durability import Durability
 from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED
 from .master import Master
-from .router import MAX_ATTEMPTS
-from .slots import SlotWait, is_refused_for_now
-from .topology import Topology, is_redirection
+from .router import send_until_answered
+from .topology import Topology
 from .url import Node, RedisUrl
 
 RESERVE_SECONDS: Final = 0.3
 """The part of the request's budget that is kept for answering that nothing was confirmed."""
 
-MAX_IDLE: Final = 16
-"""The number of idle connections kept for each master. More are opened when they are needed."""
+MAX_IDLE: Final = 64
+"""The number of idle connections that are kept. More are opened when they are needed."""
 
 MAX_IDLE_SECONDS: Final = 30.0
 """An idle connection is not used after this time. Firewalls drop silent connections after minutes, without notice."""
@@ -57,23 +56,23 @@ _OFFSET: Final = re.compile(rb"master_repl_offset:([0-9]+)")
 _REPLICA: Final = re.compile(rb"slave[0-9]+:ip=([^,]*),port=([0-9]+),state=online,offset=([0-9]+)")
 
 
-class Idle(NamedTuple):
-    """An idle connection, and the time by `read_clock` since when it is idle."""
-
-    connection: Connection
-    since: float
-
-
 class Lease(NamedTuple):
-    """A leased connection to a master, with the semaphore and the address of that master.
+    """A leased connection to a master at `node`.
 
-    `checked` is the health-checked connection of the same master at the time when `connection` was opened.
+    `checked` is the health-checked connection of the same master at the time when `connection` was opened. The
+    connection is idle since `since` by `read_clock`.
     """
 
     connection: Connection
     checked: Connection
-    room: asyncio.Semaphore
+    master: Master
     node: Node | None
+    since: float = 0.0
+
+    @property
+    def is_usable(self) -> bool:
+        is_recent = read_clock() <= self.since + MAX_IDLE_SECONDS
+        return is_recent and not (self.connection.lost.done() or self.checked.lost.done() or self.connection.pending)
 
 
 class ConfirmationPool:
@@ -83,64 +82,52 @@ class ConfirmationPool:
         self.topology = topology
         self.durability = durability
         self._url = url
-        self._idle: dict[Connection, list[Idle]] = {}
+        self._idle: list[Lease] = []
         self._rooms: WeakKeyDictionary[Master, asyncio.Semaphore] = WeakKeyDictionary()
-        self._is_closed = False
+        self._max_idle = MAX_IDLE
 
     async def acquire(self, master: Master) -> Lease:
-        """Lease a connection to this master to one caller. Waits while MAX_LEASED connections to it are leased."""
-        room = self._rooms.get(master) or self._rooms.setdefault(master, asyncio.Semaphore(MAX_LEASED))
+        """Lease a connection to this master to one caller. Waits while MAX_LEASED connections to it are leased.
+
+        An idle connection is used only if it was opened while the present health-checked connection was up.
+        """
+        room = self._rooms.setdefault(master, asyncio.Semaphore(MAX_LEASED))
         await room.acquire()
         try:
-            return await self._acquire(master, room)
+            checked = await master.reads.get_connection()
+            node = master.node
+            self._close_idle(lambda lease: not lease.is_usable)
+            for lease in reversed(self._idle):
+                if lease.checked is checked:
+                    self._idle.remove(lease)
+                    return lease
+            connection = await open_connection(self._url, node, "confirmations", same_address_as=checked)
+            return Lease(connection, checked, master, node)
         except BaseException:
             room.release()
             raise
-
-    async def _acquire(self, master: Master, room: asyncio.Semaphore) -> Lease:
-        """Reuse an idle connection only if it was opened while the present health-checked connection was up.
-
-        Otherwise open one.
-        """
-        checked = await master.reads.get_connection()
-        node = master.node
-        for ended in [each for each in self._idle if each.lost.done()]:
-            _close_all(self._idle.pop(ended))
-        idle = self._idle.setdefault(checked, [])
-        while idle:
-            connection, since = idle.pop()
-            if read_clock() > since + MAX_IDLE_SECONDS:
-                connection.close("the connection is idle for too long")
-            elif not connection.lost.done():
-                return Lease(connection, checked, room, node)
-        connection = await open_connection(self._url, node, "confirmations", same_address_as=checked)
-        return Lease(connection, checked, room, node)
 
     def release(self, lease: Lease) -> None:
         """Return the connection to the pool if each of its commands was answered.
 
         Any other connection is closed, since it is unknown what becomes of a command that was given up.
         """
-        lease.room.release()
-        idle = self._idle.get(lease.checked, [])
-        is_clean = not lease.connection.lost.done() and not lease.connection.pending
-        is_wanted = not self._is_closed and not lease.checked.lost.done() and len(idle) < MAX_IDLE
-        if is_clean and is_wanted:
-            self._idle.setdefault(lease.checked, idle).append(Idle(lease.connection, read_clock()))
+        self._rooms[lease.master].release()
+        kept = lease._replace(since=read_clock())
+        if kept.is_usable and len(self._idle) < self._max_idle:
+            self._idle.append(kept)
         else:
             lease.connection.close("the connection is not kept")
 
     def close(self) -> None:
         """Close all idle connections. A leased connection is closed when it is released."""
-        self._is_closed = True
-        for idle in self._idle.values():
-            _close_all(idle)
-        self._idle.clear()
+        self._max_idle = 0
+        self._close_idle(lambda _: True)
 
-
-def _close_all(idle: Sequence[Idle]) -> None:
-    for each in idle:
-        each.connection.close(CLOSED)
+    def _close_idle(self, is_unwanted: Callable[[Lease], bool]) -> None:
+        for lease in [lease for lease in self._idle if is_unwanted(lease)]:
+            self._idle.remove(lease)
+            lease.connection.close(CLOSED)
 
 
 class DurableWork:
@@ -158,31 +145,13 @@ class DurableWork:
         A command that is refused while its slot moves is sent again. The first command of this work waits without a
         connection, so that waits for one slot do not use up the connections for all others.
         """
-        wait = SlotWait(self._on_moving_slot)
-        if self._lease is not None:
-            return await self._send(self._lease.connection, command, wait)
-        attempts = 0
-        failure: Exception | None = None
-        master = await self._pool.topology.find(self._key)
-        while attempts < MAX_ATTEMPTS:
-            self._lease = await self._pool.acquire(master)
-            try:
-                return await self._lease.connection.call(*command)
-            except NotSent as error:
-                attempts, failure = attempts + 1, error
-                self._give_back()
-            except ResponseError as error:
-                if is_refused_for_now(error, follows_ask=False):
-                    self._give_back()
-                    await wait.pause(error)
-                elif is_redirection(error):
-                    attempts, failure = attempts + 1, error
-                    self._give_back()
-                    await self._pool.topology.handle_redirection(str(error), master)
-                else:
-                    raise
-            master = await self._pool.topology.find(self._key)
-        raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts, and none found the node of this key: {failure}")
+        return await send_until_answered(
+            self._pool.topology,
+            self._key,
+            functools.partial(self._send, command),
+            self._on_moving_slot,
+            follows_ask=False,
+        )
 
     async def confirm(self) -> None:
         """Raise StoreUnavailable unless the changes are confirmed in time."""
@@ -210,17 +179,19 @@ class DurableWork:
             confirmed = await connection.call("WAIT", confirmed + 1, LOOK_MS)
 
     def end(self) -> None:
-        if self._lease is not None:
-            self._give_back()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            self._pool.release(lease)
 
-    async def _send(self, connection: Connection, command: Command, wait: SlotWait) -> Any:
-        while True:
-            try:
-                return await connection.call(*command)
-            except ResponseError as error:
-                if not is_refused_for_now(error, follows_ask=False):
-                    raise
-                await wait.pause(error)
+    async def _send(self, command: Command, master: Master, _: bool) -> Any:
+        if self._lease is not None:
+            return await self._lease.connection.call(*command)
+        self._lease = await self._pool.acquire(master)
+        try:
+            return await self._lease.connection.call(*command)
+        except (NotSent, ResponseError):
+            self.end()
+            raise
 
     async def _check_disk(self, connection: Connection) -> None:
         """Raise StoreUnavailable unless the server has each change on the disk before it answers.
@@ -234,11 +205,6 @@ class DurableWork:
                 "TOKEN_SERVICE_DURABILITY=disk takes a Redis with appendonly yes, appendfsync always and "
                 "no-appendfsync-on-rewrite no"
             )
-
-    def _give_back(self) -> None:
-        assert self._lease is not None
-        lease, self._lease = self._lease, None
-        self._pool.release(lease)
 
 
 def _milliseconds_until(deadline: float) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from .client import RedisClient
 from .deadline import StoreUnavailable
-from .script import OWN_SCRIPTS, Script
+from .script import OWN_SCRIPTS
 
 LOCK_PAUSE_SECONDS: Final = 0.05
 
@@ -19,11 +20,7 @@ class LockHeld(Exception):
     """Another holder has kept the lock for longer than the caller waits. Nothing was changed."""
 
 
-_TAKE: Final = OWN_SCRIPTS["take_lock"]
-_RENEW: Final = OWN_SCRIPTS["renew_lock"]
-_RELEASE: Final = OWN_SCRIPTS["release_lock"]
-
-Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str | int]]]
+_KEEP: Final = OWN_SCRIPTS["keep_lock"]
 
 
 class RedisLock:
@@ -33,9 +30,9 @@ class RedisLock:
     """
 
     def __init__(
-        self, run: Run, key: str, seconds: float, on_wait: Callable[[], object], wait_seconds: float | None = None
+        self, redis: RedisClient, key: str, seconds: float, on_wait: Callable[[], object], wait_seconds: float | None
     ) -> None:
-        self._run = run
+        self._redis = redis
         self._key = key
         self._lifetime_ms = round(seconds * 1000)
         self._on_wait = on_wait
@@ -54,13 +51,16 @@ class RedisLock:
 
     async def __aexit__(self, *_: object) -> None:
         with suppress(StoreUnavailable):
-            await self._run(_RELEASE, [self._key], [self._holder])
+            await self._keep(0)
 
     async def renew(self) -> None:
         """Extend the lifetime of the lock. Raises StoreUnavailable if another holder may have the lock by now."""
-        verdict = await self._run(_RENEW, [self._key], [self._holder, self._lifetime_ms])
-        if verdict[0] != "renewed":
+        if await self._keep(self._lifetime_ms) != "kept":
             raise StoreUnavailable(f"the lock {self._key} was held too long, and is another's by now")
 
     async def _take(self) -> bool:
-        return (await self._run(_TAKE, [self._key], [self._holder, self._lifetime_ms]))[0] == "taken"
+        command = ("SET", self._key, self._holder, "NX", "PX", self._lifetime_ms)
+        return await self._redis.write(*command) is not None
+
+    async def _keep(self, lifetime_ms: int) -> str | int:
+        return (await self._redis.run(_KEEP, [self._key], [self._holder, lifetime_ms]))[0]

@@ -11,22 +11,19 @@ cannot extend that. Answers to other commands do not extend it either, because a
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
-from .availability import Availability
-from .backoff import Backoff
-from .clock import read_clock
+from .availability import Availability, Backoff
 from .connection import Command, Connection, decode_raw, gather_answers, make_failed, open_connection
-from .deadline import CONNECT_SECONDS, translate
+from .deadline import CONNECT_SECONDS, UNREAD_REPLY_SECONDS, end_task, finish_within, read_clock, translate
 from .errors import ResponseError
-from .log import log
 from .options import ConnectionOptions
-from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
-from .trust import NO_CHECK, Check, Trust
+from .tracked_cache import Trust
 from .url import Node
 
 TURN_SECONDS: Final = 0.25
@@ -49,6 +46,22 @@ MAX_SILENCE_SECONDS: Final = TURN_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECON
 CLOSED: Final = "the store is closed"
 
 Value = TypeVar("Value")
+
+log: Final = logging.getLogger(__package__)
+
+
+class Check(NamedTuple):
+    """The command that each heartbeat sends, and the judge of its answer.
+
+    `find_command` returns the command, or None to send TIME instead. `judge` gets the answer or the error. It raises an
+    error to end the connection.
+    """
+
+    find_command: Callable[[], Command | None]
+    judge: Callable[[Any], None]
+
+
+NO_CHECK: Final = Check(lambda: None, lambda _: None)
 
 
 class TooManyPending(ResponseError):
@@ -273,17 +286,13 @@ class ManagedConnection:
 
     async def _begin(self, connection: Connection) -> None:
         """Send the additional commands of the handshake and the first heartbeat together, and judge the answers."""
-        scripts = self._options.scripts
         is_wanted = self._options.listener is not None
         tracking = [connection.send(command, decode_raw) for command in (_TRACK, _TRACK_NEXT)] if is_wanted else []
-        known = [connection.send(("SCRIPT", "EXISTS", *scripts), decode_raw)] if scripts else []
         heartbeat = self._send_heartbeat(connection, reads_clock=True)
-        answers = await asyncio.gather(*tracking, *known, *heartbeat.answers, return_exceptions=True)
+        answers = await asyncio.gather(*tracking, *heartbeat.answers, return_exceptions=True)
         if tracking:
             self._note_tracking(answers[:2])
-        if known:
-            self._load_scripts(connection, answers[len(tracking)])
-        self._handle_heartbeat(connection, heartbeat, answers[-len(heartbeat.answers) :])
+        self._handle_heartbeat(connection, heartbeat, answers[len(tracking) :])
 
     def _note_tracking(self, answers: Sequence[Any]) -> None:
         """Note whether the server tracks keys.
@@ -296,17 +305,6 @@ class ManagedConnection:
                 raise error
         self._refusal = str(errors[0]) if errors else None
         self._is_tracked = not errors
-
-    def _load_scripts(self, connection: Connection, known: Any) -> None:
-        """Send the scripts that the server does not have, ahead of all later commands.
-
-        If the server refuses SCRIPT LOAD, the first call of each script sends its text.
-        """
-        if not isinstance(known, list):
-            return
-        for text, is_known in zip(self._options.scripts.values(), known, strict=True):
-            if not is_known:
-                connection.send(("SCRIPT", "LOAD", text), decode_raw).add_done_callback(_consume_exception)
 
     async def _serve(self, connection: Connection) -> str:
         """Publish the connection and send heartbeats until it is lost. Returns the reason for the loss."""
@@ -386,11 +384,6 @@ class ManagedConnection:
         # A connection that is lost before it is published leaves the availability as it is.
         if self._connection.value is not None and self._connection.value.lost.done():
             self._connection.lose()
-
-
-def _consume_exception(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled():
-        done.exception()
 
 
 def _describe(error: Exception, limit_seconds: float) -> str:

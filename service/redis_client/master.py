@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from types import MappingProxyType
 
-from .managed_connection import CLOSED, ManagedConnection
+from .managed_connection import CLOSED, Check, ManagedConnection
 from .options import ConnectionOptions
-from .trust import Check
 from .url import Node
 
 GetNode = Callable[[], Awaitable[Node | None]]
@@ -25,7 +23,7 @@ class Master:
     """
 
     def __init__(self, options: ConnectionOptions, get_node: GetNode, check: Check) -> None:
-        self.reads = ManagedConnection(options._replace(scripts=MappingProxyType({})), get_node, check)
+        self.reads = ManagedConnection(options, get_node, check)
         self._write_options = options._replace(name="writes", listener=None)
         self._get_node = get_node
         self._check = check

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .backoff import STABLE_SECONDS
-from .listeners import InvalidationListener
+from .tracked_cache import InvalidationListener
 from .url import RedisUrl
+
+STABLE_SECONDS: Final = 1.0
+"""A connection that lasted this long is followed by no pause. The pause after a shorter one ends within this time."""
 
 MAX_PENDING: Final = 10_000
 """The number of commands that may be pending on one connection. The heartbeat bounds how long they are pending."""
@@ -39,14 +40,12 @@ DEFAULT_LIMITS: Final = ConnectionLimits()
 class ConnectionOptions(NamedTuple):
     """The options of a group of connections. `name` appears in the log and in CLIENT LIST.
 
-    If there is a `listener`, Redis tracks the keys that are read for it. `scripts` maps SHA-1 digests to the texts that
-    the handshake loads. Each heartbeat to a cluster node reads one of `probe_keys` that lies there. The probe keys
-    should spread over all slots, and none of them needs to exist.
+    If there is a `listener`, Redis tracks the keys that are read for it. Each heartbeat to a cluster node reads one of
+    `probe_keys` that lies there. The probe keys should spread over all slots, and none of them needs to exist.
     """
 
     url: RedisUrl
     name: str
     listener: InvalidationListener | None = None
-    scripts: Mapping[str, str] = MappingProxyType({})
     probe_keys: Sequence[str] = ()
     limits: ConnectionLimits = DEFAULT_LIMITS

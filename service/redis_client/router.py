@@ -11,19 +11,18 @@ whether it ran. The second run of a script must never be taken for a replay.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
-from .connection import Command, decode_raw, make_failed
-from .deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
+from .connection import Command, gather_answers
+from .deadline import StoreUnavailable, charge, remaining_seconds, within_deadline
 from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
 from .master import Master
 from .options import ConnectionOptions
-from .slots import SlotWait, is_refused_for_now
+from .slots import is_refused_for_now, pause_for_slot
 from .topology import TOPOLOGIES, Topology, is_redirection
 
 MAX_ATTEMPTS: Final = 5
@@ -61,29 +60,45 @@ class Router:
         the command may run on the node that its slot is moving to.
         """
         started = time.monotonic()
-        refusal: BaseException | None = None
-        master = self.topology.find_connected(key, is_read=is_read)
-        if master is not None and remaining_seconds() > MAX_SILENCE_SECONDS:
+        failure: Exception | None = None
+        connection = self.topology.find_connected(key, is_read=is_read)
+        if connection is not None and remaining_seconds() > MAX_SILENCE_SECONDS:
             # A time limit for each call would cost more than the call. The heartbeat closes a silent connection.
             try:
-                answer = await master.send_if_connected(
-                    command, functools.partial(decode, master), is_tracked=is_tracked
+                answer = await connection.send_if_connected(
+                    command, functools.partial(decode, connection), is_tracked=is_tracked
                 )
             except (ConnectionLost, ResponseError) as error:
-                if is_refused_for_now(error, follows_ask=follows_ask):
-                    refusal = error
-                elif not _may_be_sent_again(error, is_read):
-                    charge(started)
-                    raise translate(error) from error
+                failure = error
             else:
                 charge(started)
                 return answer
-        work = self._ask(key, command, decode, is_read, is_tracked, follows_ask, started, refusal)
+        send = functools.partial(_send, command, decode, is_read, is_tracked)
+        work = send_until_answered(
+            self.topology,
+            key,
+            send,
+            self._on_moving_slot,
+            is_read=is_read,
+            follows_ask=follows_ask,
+            started=started,
+            failure=failure,
+        )
         return await within_deadline(work, started=started)
 
     async def ask_many(self, commands: Sequence[Command], *, is_read: bool) -> list[Any]:
         """Send commands at once. The second word of each is its key. Returns their answers."""
-        return await within_deadline(self._ask_many([(str(command[1]), command) for command in commands], is_read))
+        work = [
+            send_until_answered(
+                self.topology,
+                str(command[1]),
+                functools.partial(_send, command, decode_raw_from, is_read, False),
+                self._on_moving_slot,
+                is_read=is_read,
+            )
+            for command in commands
+        ]
+        return await within_deadline(gather_answers(work))
 
     def serves(self, key: str, connection: ManagedConnection) -> bool:
         """Return True if this connection is the one on which the key is read now."""
@@ -103,60 +118,55 @@ class Router:
     async def close(self) -> None:
         await self.topology.close()
 
-    async def _ask(
-        self,
-        key: str,
-        command: Command,
-        decode: Decoder[Value],
-        is_read: bool,
-        is_tracked: bool,
-        follows_ask: bool,
-        started: float,
-        refusal: BaseException | None,
-    ) -> Value:
-        """Send a command until it is answered, at most MAX_ATTEMPTS times. Refusals by a moving slot do not count.
 
-        `refusal` is the answer of a node whose slot is moving, if the command was sent before, at `started`.
-        """
-        failure: Exception | None = None
-        attempts, wait, target = 0, SlotWait(self._on_moving_slot, started), None
-        if refusal is not None:
-            await wait.pause(refusal)
-        while attempts < MAX_ATTEMPTS:
-            master = target or await self.topology.find(key)
-            try:
-                if target is not None:
-                    return decode(None, await target.choose(is_read=is_read).send_asking(command))
-                connection = master.choose(is_read=is_read)
-                return await connection.send(command, functools.partial(decode, connection), is_tracked=is_tracked)
-            except (ConnectionLost, ResponseError) as error:
-                if is_refused_for_now(error, follows_ask=follows_ask):
-                    await wait.pause(error)
-                    continue
-                if not _may_be_sent_again(error, is_read):
-                    raise
-                attempts, failure = attempts + 1, error
-                target = await self.topology.handle_redirection(str(error), master) if is_redirection(error) else None
-        raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts, and none found the node of this key: {failure}")
+async def send_until_answered(
+    topology: Topology,
+    key: str,
+    send: Callable[[Master, bool], Awaitable[Value]],
+    on_moving_slot: Callable[[], None],
+    *,
+    is_read: bool = False,
+    follows_ask: bool = True,
+    started: float | None = None,
+    failure: Exception | None = None,
+) -> Value:
+    """Send a command until it is answered, at most MAX_ATTEMPTS times. Refusals by a moving slot do not count.
 
-    async def _ask_many(self, commands: Sequence[tuple[str, Command]], is_read: bool) -> list[Any]:
-        started = time.monotonic()
-        under_way = [self._send_if_connected(key, command, is_read) for key, command in commands]
-        answers = await asyncio.gather(*under_way, return_exceptions=True)
-        for number, (key, command) in enumerate(commands):
-            failure = answers[number]
-            if isinstance(failure, BaseException):
-                refusal = failure if is_refused_for_now(failure, follows_ask=True) else None
-                if refusal is None and not _may_be_sent_again(failure, is_read):
-                    raise failure
-                answers[number] = await self._ask(key, command, decode_raw_from, is_read, False, True, started, refusal)
-        return answers
+    Only this function decides whether a command is sent again. `send` gets the master, and True if ASKING must precede
+    the command. `on_moving_slot` is called at each refusal by a moving slot. `failure` is the error of an earlier
+    attempt, which was sent at `started` by the monotonic clock.
+    """
+    ends = (started or time.monotonic()) + remaining_seconds()
+    master: Master | None = None
+    target: Master | None = None
+    attempts = 0
+    while attempts < MAX_ATTEMPTS:
+        if failure is not None:
+            if is_refused_for_now(failure, follows_ask=follows_ask):
+                on_moving_slot()
+                await pause_for_slot(failure, ends)
+            elif not _may_be_sent_again(failure, is_read):
+                raise failure
+            else:
+                attempts += 1
+                target = None
+                if master is not None and is_redirection(failure):
+                    target = await topology.handle_redirection(str(failure), master)
+        master = target or await topology.find(key)
+        try:
+            return await send(master, target is not None)
+        except (ConnectionLost, ResponseError) as error:
+            failure = error
+    raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts, and none found the node of this key: {failure}")
 
-    def _send_if_connected(self, key: str, command: Command, is_read: bool) -> asyncio.Future[Any]:
-        master = self.topology.find_connected(key, is_read=is_read)
-        if master is None:
-            return make_failed(NotSent("no connection to the node of this key"))
-        return master.send_if_connected(command, decode_raw, is_tracked=False)
+
+async def _send(
+    command: Command, decode: Decoder[Value], is_read: bool, is_tracked: bool, master: Master, asks_before: bool
+) -> Value:
+    connection = master.choose(is_read=is_read)
+    if asks_before:
+        return decode(None, await connection.send_asking(command))
+    return await connection.send(command, functools.partial(decode, connection), is_tracked=is_tracked)
 
 
 def _may_be_sent_again(error: BaseException, is_read: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,9 @@ class Script(NamedTuple):
     derives_keys: bool
 
 
+Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str | int]]]
+
+
 def read_script(folder: Path, name: str, prelude: str = "") -> Script:
     """Return the script of `<name>.lua` in the folder, with the prelude in front of it.
 
@@ -32,10 +36,5 @@ def read_script(folder: Path, name: str, prelude: str = "") -> Script:
     return Script(name, text, sha1, "\n-- DERIVED " in body)
 
 
-def list_scripts(folder: Path) -> list[str]:
-    """Return the names of all scripts in the folder, sorted."""
-    return sorted(file.stem for file in folder.glob("*.lua"))
-
-
-OWN_SCRIPTS: Final = {name: read_script(_FOLDER, name) for name in list_scripts(_FOLDER)}
+OWN_SCRIPTS: Final = {name: read_script(_FOLDER, name) for name in ("keep_lock", "leave_fence")}
 """The scripts of this package by name, for the lock and the fence."""

@@ -17,9 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError
 
-from .clock import read_clock
-from .deadline import StoreUnavailable
-from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
+from .connection import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
+from .deadline import StoreUnavailable, read_clock
 from .url import Node, RedisUrl
 
 _DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")

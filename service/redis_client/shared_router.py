@@ -14,9 +14,9 @@ from typing import Final
 from weakref import WeakSet
 
 from .deadline import StoreUnavailable
-from .listeners import InvalidationListener, ListenersByKind
 from .options import ConnectionOptions
 from .router import Router
+from .tracked_cache import InvalidationListener, ListenersByKind
 
 _routers: Final[WeakSet[SharedRouter]] = WeakSet()
 

@@ -13,10 +13,10 @@ import random
 import re
 import time
 from binascii import crc_hqx
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .deadline import StoreUnavailable, remaining_seconds
+from .deadline import StoreUnavailable
 
 RETRY_DELAY_SECONDS: Final = 0.05
 """The mean pause between two attempts. It varies by half, so that callers do not send together."""
@@ -42,23 +42,12 @@ class SlotIsMoving(StoreUnavailable):
     """The slot did not arrive in time. The refused command changed nothing; earlier ones of the same work may have."""
 
 
-class SlotWait:
-    """The waits between the attempts to send one command. `on_refusal` is called at each refusal.
-
-    `started`, by the monotonic clock, is when the command was sent for the first time, if it was sent before.
-    """
-
-    def __init__(self, on_refusal: Callable[[], None], started: float | None = None) -> None:
-        self._ends = (started or time.monotonic()) + remaining_seconds() - _RESERVE_SECONDS
-        self._on_refusal = on_refusal
-
-    async def pause(self, refusal: BaseException) -> None:
-        """Wait before the next attempt. Raises SlotIsMoving if there is no time for another attempt."""
-        self._on_refusal()
-        seconds = RETRY_DELAY_SECONDS * random.uniform(0.5, 1.5)
-        if time.monotonic() + seconds > self._ends:
-            raise SlotIsMoving(f"a slot of the cluster is moving to another node, or was left half moved: {refusal}")
-        await asyncio.sleep(seconds)
+async def pause_for_slot(refusal: BaseException, ends: float) -> None:
+    """Wait before the next attempt. Raises SlotIsMoving if no attempt fits before `ends`, by the monotonic clock."""
+    seconds = RETRY_DELAY_SECONDS * random.uniform(0.5, 1.5)
+    if time.monotonic() + seconds > ends - _RESERVE_SECONDS:
+        raise SlotIsMoving(f"a slot of the cluster is moving to another node, or was left half moved: {refusal}")
+    await asyncio.sleep(seconds)
 
 
 class NodeSlots(NamedTuple):

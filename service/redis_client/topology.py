@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -14,19 +15,26 @@ from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
 from .availability import Availability
-from .clock import read_clock
-from .connection import Command, Connection, decode_raw, gather_answers, open_connection
-from .deadline import StoreUnavailable
+from .connection import (
+    ASK_PAUSE_SECONDS,
+    ASK_SECONDS,
+    Command,
+    Connection,
+    NoneSucceeded,
+    decode_raw,
+    gather_answers,
+    get_first,
+    open_connection,
+)
+from .deadline import StoreUnavailable, end_task, read_clock
 from .errors import ReadOnlyError, RedisError, ResponseError
-from .log import log
-from .managed_connection import CLOSED, ManagedConnection
+from .managed_connection import CLOSED, Check, ManagedConnection
 from .master import Master
 from .options import ConnectionOptions
 from .slots import SLOTS, get_slot
-from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
-from .tasks import end_task
-from .trust import Check
 from .url import Node
+
+log: Final = logging.getLogger(__package__)
 
 OLD_MAP_SECONDS: Final = 10.0
 """The time for which a map older than the one in use is refused.

@@ -1,14 +1,16 @@
-"""A bounded cache of answers that Redis invalidates. The gateway's lookups and the registry share it."""
+"""A bounded cache of answers that Redis invalidates, and the invalidations that each cache gets.
+
+The gateway's lookups and the registry have a cache each, and share the connections of one router.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
-from .clock import read_clock
-from .trust import Trust
+from .deadline import read_clock
 
 STALE: Final = 0.0
 """The time limit of an entry that may not be used: it was read once, without tracking."""
@@ -19,6 +21,15 @@ UNTIL_INVALIDATED: Final = math.inf
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Missing = TypeVar("Missing")
+
+
+class Trust:
+    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer."""
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.until = 0.0
 
 
 class TrackedCache(Generic[Key, Value]):
@@ -66,3 +77,43 @@ class TrackedCache(Generic[Key, Value]):
 
     def clear(self) -> None:
         self._entries.clear()
+
+
+class InvalidationListener(Protocol):
+    """A cache of answers that gets the invalidations."""
+
+    def invalidate(self, keys: Sequence[bytes] | None) -> None:
+        """Forget keys that changed. None means that any key may have changed."""
+
+    def invalidate_slots(self, slots: Collection[int]) -> None:
+        """Forget the keys of hash slots whose owner changed."""
+
+
+class ListenersByKind:
+    """The listeners, each for one kind of key. The kind is the part of a key before its first colon."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[bytes, InvalidationListener] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def add(self, kind: str, listener: InvalidationListener) -> None:
+        """Let the listener get the invalidations of this kind of key. Each kind may have one listener."""
+        assert kind.encode() not in self._listeners, kind
+        self._listeners[kind.encode()] = listener
+
+    def invalidate(self, keys: Sequence[bytes] | None) -> None:
+        """Pass each key on to the listener of its kind, or None to every listener."""
+        if keys is None:
+            for listener in self._listeners.values():
+                listener.invalidate(None)
+            return
+        for key in keys:
+            listener_of_kind = self._listeners.get(key.partition(b":")[0])
+            if listener_of_kind is not None:
+                listener_of_kind.invalidate((key,))
+
+    def invalidate_slots(self, slots: Collection[int]) -> None:
+        for listener in self._listeners.values():
+            listener.invalidate_slots(slots)

@@ -21,8 +21,7 @@ from service.observability.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
-from service.redis_client.clock import read_clock
-from service.redis_client.deadline import within_deadline
+from service.redis_client.deadline import read_clock, within_deadline
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.slots import get_slot

@@ -336,15 +336,15 @@ class RegistryStore:
         The lock expires after LOCK_SECONDS unless it is renewed. If another holder keeps it for `wait_seconds`, taking
         it raises LockHeld. If `wait_seconds` is None, taking it waits without a limit.
         """
-        return RedisLock(self._redis.run, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
+        return RedisLock(self._redis, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
 
     def make_seed_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
         """Return the lock to hold while applying a seed, which takes the other lock for each batch."""
-        return RedisLock(self._redis.run, registry_key("lock", "seed"), LOCK_SECONDS, on_wait)
+        return RedisLock(self._redis, registry_key("lock", "seed"), LOCK_SECONDS, on_wait, None)
 
     def make_scan_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
         """Return the lock to hold during a scan of sessions. Its holder may take the other lock, but not vice versa."""
-        return RedisLock(self._redis.run, registry_key("lock", "scan"), LOCK_SECONDS, on_wait)
+        return RedisLock(self._redis, registry_key("lock", "scan"), LOCK_SECONDS, on_wait, None)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.lock import Run
+from service.redis_client.script import Run
 from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient
 from service.store.families import EndReason

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.redis_client.script import OWN_SCRIPTS, Script, list_scripts, read_script
+from service.redis_client.script import Script, read_script
 
 _FOLDER: Final = Path(__file__).with_name("lua")
 _SHARED: Final = ("records", "families", "spent_generations", "pages")
@@ -40,12 +40,6 @@ def load_script(name: str) -> Script:
             used.update(_WORD.findall(definition.text))
             chosen.append(definition.text)
     return read_script(_FOLDER, name, "\n\n".join([_FLAGS, *reversed(chosen)]))
-
-
-def load_all_scripts() -> dict[str, str]:
-    """Return the texts of all scripts by SHA-1, including those of the Redis client."""
-    scripts = [load_script(name) for name in list_scripts(_FOLDER)]
-    return {script.sha1: script.text for script in (*OWN_SCRIPTS.values(), *scripts)}
 
 
 @cache

@@ -44,7 +44,7 @@ Admin = Callable[..., Awaitable[Answer]]
 @contextmanager
 def logs_as_before() -> Iterator[None]:
     """Restore logging after the console, which configures it for a process of its own."""
-    root, store = logging.getLogger(), logging.getLogger("service.store")
+    root, store = logging.getLogger(), logging.getLogger("service.redis_client")
     handlers, level, store_level = root.handlers[:], root.level, store.level
     yield
     root.handlers[:] = handlers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -185,34 +185,6 @@ async def test_what_is_answered_while_a_slot_is_half_moved_is_so_for_good(
     await check_answers(deployment, held_time, name)
 
 
-@pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster", "decided-durability")
-@pytest.mark.single_server("it brings a cluster along")
-@pytest.mark.parametrize("name", ["revoke of a refresh token", "revokeAll", "exchange"])
-async def test_what_is_answered_when_it_is_on_the_disk_is_so_for_good(
-    built_cluster: Cluster, held_time: LoopTime, name: str
-) -> None:
-    with writing_at_once(built_cluster):
-        async with running_deployment(built_cluster, TOKEN_SERVICE_DURABILITY="disk") as deployment:
-            await check_answers(deployment, held_time, name)
-
-
-@contextmanager
-def writing_at_once(cluster: Cluster) -> Iterator[None]:
-    """Each change is on the disk before it is answered."""
-    configure(cluster, appendfsync="always", appendonly="yes")
-    try:
-        yield
-    finally:
-        configure(cluster, appendfsync="everysec", appendonly="no")
-
-
-def configure(cluster: Cluster, **settings: str) -> None:
-    for server in cluster.nodes:
-        with server.connect() as node:
-            for name, value in settings.items():
-                node.config_set(name, value)
-
-
 async def ask_until_too_late(held_time: LoopTime, requests: Sequence[Awaitable[httpx2.Response]]) -> list[Any]:
     """Return the answers. No time passes before each request is answered, or is refused and waits for its slot."""
     before = count_refusals()
@@ -294,24 +266,6 @@ async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
     assert ["forgotten" in says for _, says in about_slot] == [False, True]
     assert not any(str(moving.slot) in finding["says"] for finding in await ask_doctor(deployment.cluster))
     assert (await PHONE_APP.refresh(deployment.http, held.refresh_token)).status_code == 200
-
-
-@pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
-@pytest.mark.single_server("it brings a cluster along")
-async def test_a_mass_logout_reaches_everybody_but_the_users_of_a_slot_that_stays_half_moved(
-    deployment: ClusterDeployment, loop_time: LoopTime
-) -> None:
-    held, *others = [await deployment.start() for _ in range(6)]
-
-    with moving_slot(deployment.cluster, held.key) as moving:
-        moving.move_keys(lambda key: key.startswith("access:"))
-        with loop_time.running_at(1):  # the console holds a lock whose life is a matter of Redis's clock
-            refused = await ask_console(deployment.cluster, "revoke-all", "--everything", "--yes")
-    assert refused.status == 1
-    assert "did not stop moving" in refused.aside
-    assert [deployment.list_live(each) for each in (held, *others)] == [ALL, *[NOTHING] * 5]
-    assert (await ask_console(deployment.cluster, "revoke-all", "--everything", "--yes")).status == 0
-    assert deployment.list_live(held) == NOTHING
 
 
 def count_refusals() -> float:

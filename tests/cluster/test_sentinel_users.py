@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
 from tests.cluster.workers import worker_at
 from tests.support.loop_time import LoopTime
 from tests.support.redis_users import find_refusals
-from tests.support.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
+from tests.support.servers import CHECKOUT, PASSWORD, knows_users, server_binary
 from tests.support.waiting import until, until_reachable
 
 USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
@@ -82,42 +79,3 @@ async def test_a_sentinel_that_asks_for_a_password_is_told_that_of_the_url(
         bearer = BearerLookup(url)
         assert await bearer.lookup(make_access_token("0a3").text) is None
         await bearer.close()
-
-
-async def test_a_sentinel_that_asks_for_none_is_not_told_it(tmp_path: Path) -> None:
-    with running_sentinel(tmp_path) as watched:
-        async with overheard(watched.sentinel_port) as (port, said):
-            url = watched.url_of("service").replace(str(watched.sentinel_port), str(port))
-            async with worker_at(url) as worker:
-                assert await find_obstacle(worker.redis) is None
-            bearer = BearerLookup(url)
-            assert await bearer.lookup(make_access_token("0a3").text) is None
-            await bearer.close()
-
-    assert b"SENTINEL" in said.upper()
-    assert PASSWORD.encode() not in said
-
-
-@asynccontextmanager
-async def overheard(target: int) -> AsyncIterator[tuple[int, bytearray]]:
-    """A port that leads to the target, and all that is said to it."""
-    said, port = bytearray(), free_port()
-    conversations: set[asyncio.Task[None] | None] = set()
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray | None) -> None:
-        while data := await reader.read(4096):
-            if kept is not None:
-                kept += data
-            writer.write(data)
-        writer.close()
-        await writer.wait_closed()
-
-    async def connect(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        conversations.add(asyncio.current_task())
-        server, to_server = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(pass_on(client, to_server, said), pass_on(server, to_client, None), return_exceptions=True)
-
-    listening = await asyncio.start_server(connect, "127.0.0.1", port)
-    yield port, said
-    listening.close()
-    await asyncio.gather(*filter(None, conversations))

@@ -16,9 +16,10 @@ from service.crypto.keyring import Keyring, make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import User
 from service.redis_client.options import ConnectionLimits
+from service.store import scripts
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
-from service.store.scripts import load_all_scripts, load_script
+from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy, running_proxy
@@ -27,6 +28,7 @@ from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS
 
+LUA = Path(scripts.__file__).with_name("lua")
 PLENTY = "1000000/minute"
 # Answered writes are in the file and outlive the process. With `everysec` a write would wait for a slow fsync.
 KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
@@ -65,8 +67,8 @@ class Deployment:
         for key in self.store.scan_iter(count=1000):
             if self.store.ttl(key) >= 0:
                 self.store.delete(key)
-        for text in load_all_scripts().values():
-            self.store.script_load(text)
+        for file in LUA.glob("*.lua"):
+            self.store.script_load(load_script(file.stem).text)
 
     def restart_redis(self) -> None:
         """Start Redis with the same data. It has forgotten the scripts."""

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from service.config.settings import load_settings
+from service.redis_client.deadline import end_task
 from service.redis_client.options import ConnectionLimits
-from service.redis_client.tasks import end_task
 from service.worker import Worker
 from tests.conftest import make_code, serving_worker
 from tests.faults.deployment import LATEST_SECONDS, Deployment, limit_connections

@@ -147,7 +147,7 @@ async def test_while_redis_is_away_nobody_gets_in_and_the_log_hears_why(
         assert_error(response, 503, "temporarily_unavailable")
         assert response.headers["retry-after"] == "1"
         assert "www-authenticate" not in response.headers
-        return ("service.store", "ERROR") in [(record.name, record.levelname) for record in caplog.records]
+        return ("service.gateway", "ERROR") in [(record.name, record.levelname) for record in caplog.records]
 
     await until_true(is_logged, "the line about the outage")
 

@@ -15,7 +15,6 @@ from service.redis_client.script import OWN_SCRIPTS
 from service.store.attempts import Counter
 from service.store.client import StoreClient
 from service.store.keys import fence_key, registry_key
-from service.store.registry import LOCK_SECONDS
 from service.store.reports.readiness import PROBE_TTL_MS
 from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.store.scripts import load_script
@@ -251,24 +250,16 @@ async def append_events(comparing: ComparingClient) -> None:
     await events.append([], [b'{"c": 3}'])
 
 
-async def take_lock(comparing: ComparingClient) -> None:
-    assert [await use_lock(comparing, "take", holder) for holder in ("a", "a", "b")] == ["taken", "taken", "held"]
+async def keep_lock(comparing: ComparingClient) -> None:
+    await comparing.write("SET", registry_key("lock"), "a", "PX", 1000)
+    verdicts = [
+        await keep(comparing, holder, lifetime) for holder, lifetime in (("b", 1), ("a", 1000), ("a", 0), ("a", 0))
+    ]
+    assert verdicts == ["lost", "kept", "kept", "lost"]
 
 
-async def renew_lock(comparing: ComparingClient) -> None:
-    assert await use_lock(comparing, "take", "a") == "taken"
-    assert [await use_lock(comparing, "renew", holder) for holder in ("a", "b")] == ["renewed", "lost"]
-
-
-async def release_lock(comparing: ComparingClient) -> None:
-    assert await use_lock(comparing, "take", "a") == "taken"
-    assert [await use_lock(comparing, "release", holder) for holder in ("b", "a", "a")] == ["lost", "released", "lost"]
-
-
-async def use_lock(store_client: StoreClient, verb: str, holder: str) -> str:
-    """Take, renew or release the lock. `RedisLock` takes it again and again while it is held."""
-    lifetime: list[str | int] = [] if verb == "release" else [1000 * LOCK_SECONDS]
-    return str((await store_client.run(OWN_SCRIPTS[f"{verb}_lock"], [registry_key("lock")], [holder, *lifetime]))[0])
+async def keep(store_client: StoreClient, holder: str, lifetime_ms: int) -> str:
+    return str((await store_client.run(OWN_SCRIPTS["keep_lock"], [registry_key("lock")], [holder, lifetime_ms]))[0])
 
 
 async def leave_fence(comparing: ComparingClient) -> None:
@@ -293,7 +284,7 @@ SCENARIOS: Final[dict[str, Callable[[ComparingClient], Awaitable[None]]]] = {
         *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, mark_revoked),
         *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, put_realm, put_user, remove_user),
         replace_password_hash,
-        *(probe_store, append_events, take_lock, renew_lock, release_lock, leave_fence),
+        *(probe_store, append_events, keep_lock, leave_fence),
     )
 }
 """The scenarios by the names of their scripts."""

@@ -12,10 +12,11 @@ import pytest
 import redis
 
 from service.store.attempts import Counter
-from service.store.keys import LASTING_KINDS, family_key, get_kind
+from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
+from service.store.registry import LOCK_SECONDS
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
-from tests.lua.scenarios import ONE, fence, mark, probe, reserve, use_lock
+from tests.lua.scenarios import ONE, fence, keep, mark, probe, reserve
 from tests.lua.store_objects import CLIENT_ID, SHARD, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
@@ -23,6 +24,8 @@ DAY: Final = 86_400
 MONTH: Final = 30 * DAY
 KEPT: Final = MONTH + DAY
 """The lifetime of a family's key, and of the user's index, with the look-ahead."""
+
+LOCK_MS: Final = 1000 * LOCK_SECONDS
 
 OTHER: Final = Counter("login:{abc}:other", 5, 60_000)
 OF_ADDRESS: Final = Counter("address:{abc}:login", 1, 3_600_000)
@@ -40,6 +43,11 @@ async def interrupt_revocation(objects: StoreObjects) -> None:
 
 async def redeem_code(objects: StoreObjects) -> None:
     await objects.redeem(await objects.issue_code())
+
+
+async def take_lock(objects: StoreObjects, holder: str) -> bool:
+    command = ("SET", registry_key("lock"), holder, "NX", "PX", LOCK_MS)
+    return await objects.store_client.write(*command) is not None
 
 
 async def fail_twice(objects: StoreObjects) -> None:
@@ -62,7 +70,7 @@ WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]
     "login": (MINUTE, fail_twice),
     "address": (3_600, lambda objects: objects.attempts.count([OF_ADDRESS])),
     "lease": (10, lambda objects: objects.attempts.reserve([OTHER])),
-    "lock": (10, lambda objects: use_lock(objects.store_client, "take", "a")),
+    "lock": (10, lambda objects: take_lock(objects, "a")),
     "probe": (10, lambda objects: probe(objects.store_client)),
     "fence": (DAY, lambda objects: fence(objects.store_client)),
     "events": (MONTH, lambda objects: objects.events.append([b"{}"], [b"{}"])),
@@ -242,16 +250,16 @@ async def test_a_check_without_an_outcome_counts_for_ten_seconds(
 async def test_a_lock_that_is_not_renewed_is_lost_after_ten_seconds(
     objects: StoreObjects, server_clock: ServerClock
 ) -> None:
-    await use_lock(objects.store_client, "take", "a")
+    assert await take_lock(objects, "a")
     server_clock.advance(9)
-    assert await use_lock(objects.store_client, "take", "b") == "held"
-    assert await use_lock(objects.store_client, "renew", "a") == "renewed"
+    assert not await take_lock(objects, "b")
+    assert await keep(objects.store_client, "a", LOCK_MS) == "kept"
     server_clock.advance(9)
-    assert await use_lock(objects.store_client, "take", "b") == "held"
+    assert not await take_lock(objects, "b")
     server_clock.advance(2)
 
-    assert await use_lock(objects.store_client, "take", "b") == "taken"
-    assert await use_lock(objects.store_client, "renew", "a") == "lost"
+    assert await take_lock(objects, "b")
+    assert await keep(objects.store_client, "a", LOCK_MS) == "lost"
 
 
 async def test_a_login_returns_once_within_its_lifetime(objects: StoreObjects, server_clock: ServerClock) -> None:

@@ -74,7 +74,9 @@ def log_a_start(stream: io.StringIO, level: str, log_format: str) -> list[str]:
 
 
 def write_lines_of_a_start() -> None:
-    uvicorn, store, audit = (logging.getLogger(name) for name in ("uvicorn.error", "service.store", "service.audit"))
+    uvicorn, store, audit = (
+        logging.getLogger(name) for name in ("uvicorn.error", "service.redis_client", "service.audit")
+    )
     created = {"client_id": "shop", "actor": "service", "reason": "seed"}
     EventLog("service.test").detail("starting", store="embedded")
     uvicorn.info("Started server process [%d]", 1)
@@ -92,7 +94,7 @@ def test_a_terminal_is_spared_the_details_of_a_start() -> None:
 
     assert lines == [
         "now [info    ] seed_applied [service.audit] added=1 actor=service",
-        "now [warning ] no connection for requests to 127.0.0.1:6379 [service.store]",
+        "now [warning ] no connection for requests to 127.0.0.1:6379 [service.redis_client]",
         "now [info    ] client_created [service.audit] client_id=shop actor=root reason=seed",
         "now [info    ] Waiting for connections to close. (CTRL+C to force quit) [uvicorn.error]",
         "now [info    ] Uvicorn running on unix socket /run/x (Press CTRL+C to quit) [uvicorn.error]",

@@ -12,7 +12,7 @@ from service.redis_client.deadline import StoreUnavailable
 
 def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
     moment = 1000.0
-    report = OutageLog(logging.getLogger("service.store"), "the store is not available", lambda: moment)
+    report = OutageLog(logging.getLogger("service.gateway"), "the store is not available", lambda: moment)
     outage = StoreUnavailable("ConnectionRefusedError")
 
     for _ in range(500):

@@ -25,7 +25,7 @@ def read_scripted_clock() -> float:
 
 
 class ScriptedRedis:
-    """Answers CLIENT TRACKING, SCRIPT EXISTS and TIME as Redis would, HELLO by `hello`, all else by `answer`.
+    """Answers CLIENT TRACKING and TIME as Redis would, HELLO by `hello`, all else by `answer`.
 
     `clock` is its clock. `slice_bytes`: how much of an answer goes out in one piece. `waits_for`: what is to happen
     before it answers this command. `delay`: how many seconds of the event loop it takes for this command.
@@ -118,8 +118,6 @@ class ScriptedRedis:
                 return self.hello
             case b"CLIENT":
                 return b"+OK\r\n"
-            case b"SCRIPT":  # it knows all of them
-                return b"*%d\r\n%b" % (len(command) - 2, b":1\r\n" * (len(command) - 2))
             case b"TIME":
                 seconds, microseconds = divmod(int(self.clock() * 1e6), 10**6)
                 return b"*2\r\n:%d\r\n:%d\r\n" % (seconds, microseconds)

@@ -77,31 +77,6 @@ async def all_live(bearer: BearerLookup, *tokens: str) -> bool:
     return all([await bearer.lookup(token) for token in tokens])
 
 
-async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory(settled_time: SettledTime) -> None:
-    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
-        tokens = [cluster.make_token(node) for node in cluster.nodes]
-        await remember(bearer, *tokens)
-        first, second, third = cluster.nodes
-        cluster.ranges = [(start, end, second if node is third else node) for start, end, node in cluster.ranges]
-        await settled_time.let_pass(WATCH_SECONDS)
-        await until(lambda: third.connected == 0)
-
-        assert await all_live(bearer, *tokens)
-        assert [count_gets(cluster, token) for token in tokens] == [2, 2, 3]
-        assert first.accepted == 1
-
-
-async def test_the_order_in_which_a_node_names_the_slots_is_no_change(settled_time: SettledTime) -> None:
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
-        tokens = [cluster.make_token(node) for node in cluster.nodes]
-        await remember(bearer, *tokens)
-        cluster.ranges.reverse()
-        await hear_map_of_each(settled_time, cluster)
-
-        assert await all_live(bearer, *tokens)
-        assert [count_gets(cluster, token) for token in tokens] == [2, 2]
-
-
 async def test_a_command_under_way_is_answered_by_the_node_that_leaves(settled_time: SettledTime) -> None:
     """A script that was cut off would be 503, though nothing happened to it."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:

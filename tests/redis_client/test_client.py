@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from service.redis_client.deadline import StoreUnavailable
@@ -69,13 +67,6 @@ async def test_a_user_who_may_not_do_what_a_script_does_is_an_outage(redis_serve
         await connection.close()
 
 
-async def test_what_is_said_of_an_outage_has_no_gaps() -> None:
-    said = await outage_of(f"redis://127.0.0.1:{free_port()}")
-
-    assert "None" not in said
-    assert "connect" in said.lower()
-
-
 async def test_a_mistake_of_our_own_is_none(redis_server: RedisServer) -> None:
     connection = StoreClient(parse_redis_url(redis_server.url))
     with pytest.raises(TypeError):
@@ -85,11 +76,3 @@ async def test_a_mistake_of_our_own_is_none(redis_server: RedisServer) -> None:
     with pytest.raises(ResponseError, match="unknown command"):
         await connection.read("GETT", "key")
     await connection.close()
-
-
-async def test_each_of_a_crowd_gets_its_own_answer(redis_server: RedisServer) -> None:
-    connection = StoreClient(parse_redis_url(redis_server.url))
-    answers = await asyncio.gather(*(connection.read("ECHO", str(number)) for number in range(500)))
-    await connection.close()
-
-    assert answers == [str(number).encode() for number in range(500)]

@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import hiredis
 import pytest
 
-from service.redis_client.connection import COMMANDS_AT_ONCE, Connection, decode_raw, open_connection
+from service.redis_client.connection import Connection, open_connection
 from service.redis_client.errors import ConnectionLost, ResponseError
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
 from tests.support.waiting import until
@@ -53,36 +52,6 @@ async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
         answers = await asyncio.gather(*(connection.call("GET", f"key {n}") for n in range(200)))
 
     assert answers == [f"key {n}".encode() for n in range(200)]
-
-
-class RecordingTransport:
-    """Takes what a connection writes, one entry for each system call."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-
-@pytest.mark.parametrize(
-    ("sent", "sizes"),
-    [(1, [1]), (2, [1, 1]), (17, [1, 16]), (18, [1, 16, 1]), (33, [1, 16, 16]), (64, [1, 16, 16, 16, 15])],
-)
-async def test_the_commands_of_a_turn_leave_in_their_order_the_first_at_once_the_rest_in_groups(
-    sent: int, sizes: list[int]
-) -> None:
-    transport = RecordingTransport()
-    connection = Connection()
-    connection.connection_made(transport)  # type: ignore[arg-type] # it has what a connection uses
-    for number in range(sent):
-        connection.send(("GET", number), decode_raw)
-    assert len(transport.writes) == 1 + (sent - 1) // COMMANDS_AT_ONCE
-    await asyncio.sleep(0)
-
-    assert [data.count(b"GET") for data in transport.writes] == sizes
-    texts = [hiredis.pack_command(("GET", str(number))) for number in range(sent)]  # type: ignore[arg-type]
-    assert b"".join(transport.writes) == b"".join(texts)
 
 
 async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scripted: ScriptedRedis) -> None:
@@ -164,16 +133,6 @@ async def test_when_the_connection_ends_all_who_wait_are_told(scripted: Scripted
     assert heard.losses == 1
 
 
-async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -> None:
-    scripted.hello = b"-WRONGPASS invalid username-password pair\r\n"
-    heard = ConnectionEvents()
-
-    with pytest.raises(ResponseError, match="WRONGPASS"):
-        await open_connection(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
-
-    assert heard.losses == 1
-
-
 async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_into_our_words(
     scripted: ScriptedRedis,
 ) -> None:
@@ -201,20 +160,3 @@ async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripte
 
     assert heard.losses == 1
     assert connection.lost.done()
-
-
-async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(scripted: ScriptedRedis) -> None:
-    pushes: list[Any] = []
-
-    def disconnect(push: Any) -> None:
-        pushes.append(push)
-        connection.close("enough")
-
-    heard = ConnectionEvents()
-    connection = await open_connection(scripted.url, scripted.url.nodes[0], "test", disconnect, heard.lose)
-    scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
-    await until(connection.lost.done)
-
-    assert connection.lost.result() == "enough"
-    assert pushes == [[b"invalidate", [b"one"]]]
-    assert heard.losses == 1

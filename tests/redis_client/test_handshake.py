@@ -1,38 +1,25 @@
-"""The handshake of a connection: one round trip, any address of a name, all scripts loaded."""
+"""The handshake of a connection: one round trip, and any address of a name."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import redis
 
-from service.redis_client import connection as connection_module
 from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Connection, open_connection
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.options import ConnectionOptions
-from service.redis_client.script import OWN_SCRIPTS
 from service.redis_client.url import Node, parse_redis_url
-from service.store.client import StoreClient
-from service.store.keys import fence_key
-from service.store.scripts import load_all_scripts
 from tests.redis_client.host_names import resolve
 from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
-from tests.support.certificates import Authority
 from tests.support.loop_time import LoopTime
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import free_port
 from tests.support.waiting import result_of, run_loop_once, until
-
-LEAVE_FENCE = OWN_SCRIPTS["leave_fence"]
-FENCE = fence_key("0a3")
 
 
 @asynccontextmanager
@@ -61,64 +48,17 @@ async def mute_server(address: str, port: int, hear: Callable[[bytes], None] = l
 async def test_the_handshake_and_the_first_beat_take_one_round_trip(held_time: LoopTime) -> None:
     """The server says nothing until it has heard all of it."""
     heard = bytearray()
-    words = (b"HELLO", b"SELECT", b"TRACKING", b"EXISTS", b"TIME")
+    words = (b"HELLO", b"SELECT", b"TRACKING", b"TIME")
     port = free_port()
     async with mute_server("127.0.0.1", port, heard.extend):
         url = parse_redis_url(f"redis://127.0.0.1:{port}/3")
-        master = ManagedConnection(
-            ConnectionOptions(url, "lookups", Memory(), load_all_scripts()), lambda: find(url.nodes[0])
-        )
+        master = ManagedConnection(ConnectionOptions(url, "lookups", Memory()), lambda: find(url.nodes[0]))
         await until(lambda: all(word in heard for word in words))
         await master.close()
 
 
 async def find(node: Node) -> Node:
     return node
-
-
-@asynccontextmanager
-async def connection_to(url: str) -> AsyncIterator[StoreClient]:
-    connection = StoreClient(parse_redis_url(url))
-    yield connection
-    await connection.close()
-
-
-def count_calls(store: redis.Redis, command: str) -> int:
-    statistics: dict[str, dict[str, int]] = store.info("commandstats")
-    return statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"]
-
-
-async def leave_fence(connection: StoreClient) -> None:
-    assert await connection.run(LEAVE_FENCE, [FENCE], [1000]) == ["left"]
-
-
-@pytest.mark.single_server("the scripts of one server are looked at")
-@pytest.mark.clause("decided-redis-away")
-async def test_a_server_that_was_restarted_gets_all_scripts_once(redis_server: RedisServer, store: redis.Redis) -> None:
-    """The texts would otherwise come along with each call that is under way when the connection is back."""
-    store.script_flush()
-    store.config_resetstat()
-    for _ in range(3):
-        async with connection_to(redis_server.url) as connection:
-            await asyncio.gather(*(leave_fence(connection) for _ in range(50)))
-
-    assert all(store.script_exists(*load_all_scripts()))
-    assert count_calls(store, "eval") == 0
-    assert count_calls(store, "script|load") == len(load_all_scripts())
-
-
-@pytest.mark.single_server("the scripts of one server are looked at")
-@pytest.mark.clause("decided-redis-away")
-@pytest.mark.parametrize("right", ["-script", "-script|load", "-script|exists"])
-async def test_a_user_who_may_not_load_scripts_sends_their_texts(
-    redis_server: RedisServer, store: redis.Redis, right: str
-) -> None:
-    store.script_flush()
-    commands = ["+@all", right]
-    store.acl_setuser("somebody", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
-
-    async with connection_to(redis_server.url.replace("//", "//somebody:word@")) as connection:
-        await leave_fence(connection)
 
 
 @contextmanager
@@ -201,22 +141,6 @@ async def test_where_no_address_answers_all_errors_are_told(monkeypatch: pytest.
     assert "127.0.0.3" in str(failed.value)
 
 
-@pytest.mark.clause("decided-durability")
-async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another address may be another server, whose confirmation says nothing."""
-    async with scripted_redis() as scripted:
-        resolve(monkeypatch, "redis.example", "127.0.0.1")
-        first = await open_at(scripted, "redis.example")
-        resolve(monkeypatch, "redis.example", "127.0.0.2")
-        url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
-        second = await open_connection(url, url.nodes[0], "test", same_address_as=first)
-
-        assert second.get_address() == first.get_address()
-        await until(lambda: scripted.connected == 2)
-        for connection in (first, second):
-            connection.close("the test is over")
-
-
 @pytest.mark.clause("decided-redis-away")
 async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up takes a thread of the event loop's pool, and all of them may wait for name servers."""
@@ -229,29 +153,3 @@ async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -
         connection = await open_connection(scripted.url, scripted.url.nodes[0], "test")
 
         connection.close("the test is over")
-
-
-@pytest.mark.clause("decided-redis-tls")
-async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The number of its socket would go to the next connection, which could not use it."""
-    options = Authority(tmp_path).options()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(options["tls-cert-file"], options["tls-key-file"])
-    trusting = ssl.create_default_context(cafile=options["tls-ca-cert-file"])
-    scripted = ScriptedRedis()
-    async with await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port, ssl=context):
-        url = replace(scripted.url, tls=True)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connection_module, "_make_ssl_context", lambda: trusting)
-            for turns in itertools.count():
-                opening = asyncio.ensure_future(open_connection(url, url.nodes[0], "test"))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                opening.cancel()
-                await asyncio.wait({opening})
-                if not opening.cancelled():
-                    opening.result().close("the test is over")
-                    break  # each turn before the end of the handshake was tried
-            for _ in range(10):
-                (await open_connection(url, url.nodes[0], "test")).close("the test is over")
-        await until(lambda: scripted.connected == 0)

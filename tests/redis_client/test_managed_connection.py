@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
-from service.redis_client.connection import Connection, decode_raw
+from service.redis_client.availability import FIRST_PAUSE_SECONDS
+from service.redis_client.connection import decode_raw
+from service.redis_client.deadline import UNREAD_REPLY_SECONDS
 from service.redis_client.errors import ConnectionLost
 from service.redis_client.managed_connection import (
     CLOCK_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_SILENCE_SECONDS,
+    NO_CHECK,
     TRUSTED_SECONDS,
-    TURN_SECONDS,
+    Check,
     ManagedConnection,
     TooManyPending,
 )
-from service.redis_client.options import DEFAULT_LIMITS, DRIFT_SECONDS, ConnectionLimits, ConnectionOptions
-from service.redis_client.tasks import UNREAD_REPLY_SECONDS
+from service.redis_client.options import (
+    DEFAULT_LIMITS,
+    STABLE_SECONDS,
+    ConnectionLimits,
+    ConnectionOptions,
+)
 from service.redis_client.topology import CHECK_IS_MASTER
-from service.redis_client.trust import NO_CHECK, Check
 from service.redis_client.url import Node
 from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis
@@ -93,23 +97,6 @@ async def test_a_deadline_is_early_by_the_time_of_an_answer(held_time: LoopTime)
 
 
 @pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
-async def test_when_the_clock_of_redis_leaps_ahead_nothing_from_before_is_believed(held_time: LoopTime) -> None:
-    """The deadlines from before would come too late."""
-    async with scripted_redis() as scripted, link_to(scripted) as master:
-        trust = master.trust
-        scripted.clock = lambda: read_scripted_clock() + 10
-        held_time.advance(HEARTBEAT_SECONDS)
-        await until(lambda: master.trust is not trust)
-        later = master.trust
-
-        assert master.now_ms() == pytest.approx((read_scripted_clock() + 10) * 1000, abs=1)
-        held_time.advance(HEARTBEAT_SECONDS)
-        await until(lambda: later.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
-        assert trust.until == 0
-        assert master.trust is later
-
-
-@pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
 async def test_a_leap_of_the_clock_is_heard_of_within_a_second(settled_time: SettledTime) -> None:
     """Only every second heartbeat reads the clock, if there is a check."""
     async with scripted_redis() as scripted:
@@ -122,39 +109,7 @@ async def test_a_leap_of_the_clock_is_heard_of_within_a_second(settled_time: Set
 
             assert trust.until == 0
             assert master.trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-        await master.close()
-
-
-@pytest.mark.clause("decided-gateway-stops-trusting")
-async def test_a_beat_asks_for_the_role_and_every_second_one_for_the_time(settled_time: SettledTime) -> None:
-    async with scripted_redis() as scripted:
-        master = make_link(scripted, check=CHECK_IS_MASTER)
-        await until(lambda: master.is_up)
-        scripted.heard.clear()
-        await settled_time.let_pass(10.0)
-
-        assert Counter(word for word, *_ in scripted.heard) == {b"HELLO": 20, b"TIME": 10}
-        await master.close()
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_a_beat_is_sent_at_each_turn_while_answers_are_owed(settled_time: SettledTime) -> None:
-    """So a silent server is noticed as soon as the bound says. The answers here are slow, but come."""
-    async with scripted_redis() as scripted:
-        master = make_link(scripted, check=CHECK_IS_MASTER)
-        await until(lambda: master.is_up)
-        scripted.heard.clear()
-        scripted.waits_for = lambda command: answered if command == [b"PING"] else None
-        for _ in range(10):
-            answered = asyncio.Event()
-            asked = asyncio.create_task(master.send(("PING",), decode_raw, is_tracked=False))
-            await settled_time.let_pass(2 * TURN_SECONDS)
-            answered.set()
-            await asked
-            await settled_time.settle()
-
-        assert scripted.count("HELLO") == 20
-        assert scripted.count("TIME") == 5
+            assert master.now_ms() == pytest.approx((read_scripted_clock() + leap) * 1000, abs=1)
         await master.close()
 
 
@@ -169,72 +124,6 @@ async def test_when_the_clock_of_redis_falls_back_only_new_deadlines_follow(held
 
         assert master.now_ms() == pytest.approx((read_scripted_clock() - 10) * 1000, abs=1)
         assert master.trust is trust
-
-
-@pytest.mark.clause("decided-i9-one-clock")
-async def test_a_clock_that_trembles_moves_nothing(held_time: LoopTime) -> None:
-    async with scripted_redis() as scripted, link_to(scripted) as master:
-        trust, lead = master.trust, master.deadline(0)
-        for trembling in (DRIFT_SECONDS / 2, -DRIFT_SECONDS / 2):
-            scripted.clock = lambda by=trembling: read_scripted_clock() + by  # type: ignore[misc]
-            held_time.advance(HEARTBEAT_SECONDS)
-            await until(
-                lambda: master.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-            )
-
-            assert master.trust is trust
-            assert master.deadline(0) == lead
-
-
-@pytest.mark.clause("decided-memory-follows-redis")
-async def test_news_of_keys_and_of_everything_is_passed_on() -> None:
-    async with scripted_redis() as scripted:
-        memory = Memory()
-        async with link_to(scripted, memory) as master:
-            memory.told.clear()
-            scripted.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$3\r\none\r\n$3\r\ntwo\r\n")
-            scripted.say(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
-            scripted.say(b">2\r\n$5\r\nother\r\n_\r\n")
-            await master.send(("PING",), decode_raw, is_tracked=False)  # this answer comes after all invalidations
-
-            assert memory.told == [[b"one", b"two"], None]
-
-
-async def test_the_log_hears_once_that_the_connection_ended_that_none_is_to_be_had_and_that_it_is_back(
-    caplog: pytest.LogCaptureFixture, held_time: LoopTime
-) -> None:
-    scripted = ScriptedRedis()
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
-    caplog.set_level("INFO", "service.store")
-    async with link_to(scripted) as master:
-        server.close()
-        scripted.hang_up()
-        await until(lambda: "ended" in caplog.text)
-        held_time.advance(STABLE_SECONDS)  # the pause ends within it
-        await until(lambda: "no connection" in caplog.text)
-        told = len(caplog.records)
-        await until(lambda: not master.is_up)
-        server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
-        held_time.advance(2 * FIRST_PAUSE_SECONDS)
-        try:
-            await until(lambda: master.is_up)
-        finally:
-            server.close()
-
-        to = f"for lookups to 127.0.0.1:{scripted.port}"
-        assert told == 3
-        for record, (level, message) in zip(
-            caplog.records,
-            [
-                ("INFO", f"connected {to}"),
-                ("WARNING", f"the connection {to} ended: the server closed the connection"),
-                ("WARNING", f"no connection {to}: ConnectionRefusedError"),
-                ("WARNING", f"connected {to} again, after 1.2 s"),
-            ],
-            strict=True,
-        ):
-            assert record.levelname == level
-            assert record.getMessage().startswith(message)
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
@@ -261,22 +150,6 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
         await master.close()
 
 
-@pytest.mark.clause("decided-gateway-stops-trusting")
-async def test_answers_to_other_commands_do_not_extend_trust(held_time: LoopTime) -> None:
-    """They may have waited in our socket, and do not say whether the server is still a master."""
-    async with scripted_redis() as scripted:
-        master = make_link(scripted, check=CHECK_IS_MASTER)
-        await until(lambda: master.is_up)
-        trusted_until = master.trust.until
-        for _ in range(100):
-            held_time.advance(HEARTBEAT_SECONDS / 200)
-            await asyncio.gather(*(master.send(("PING",), decode_raw, is_tracked=False) for _ in range(20)))
-
-        assert scripted.count("PING") == 2000
-        assert master.trust.until == trusted_until
-        await master.close()
-
-
 @pytest.mark.clause("decided-redis-away")
 async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_answered(
     settled_time: SettledTime,
@@ -297,37 +170,6 @@ async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_an
         assert call.done()
         with pytest.raises(ConnectionLost, match="no answer within 1 s"):
             await call
-
-
-@pytest.mark.clause("decided-gateway-stops-trusting")
-async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed(settled_time: SettledTime) -> None:
-    async with scripted_redis() as scripted:
-        answered = asyncio.Event()
-        scripted.answer = lambda _: b"_\r\n"
-        scripted.waits_for = lambda command: answered if command[0] == b"GET" else None
-        check = Check(lambda: ("GET", "probe"), judge_probe)
-        master = make_link(scripted, check=check)
-        await until(lambda: scripted.count("GET") == 1)
-        await settled_time.settle()
-        assert (master.is_up, master.trust.until) == (False, 0)
-
-        answered.set()
-        await until(lambda: master.is_up)
-        trust = master.trust
-        assert trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-        await settled_time.let_pass(HEARTBEAT_SECONDS)
-        assert trust.until == pytest.approx(settled_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-
-        scripted.answer = lambda _: b"-MASTERDOWN no master\r\n"
-        await settled_time.let_pass(HEARTBEAT_SECONDS)
-        assert not master.is_up
-        assert (trust.until, master.trust.until) == (0, 0)
-        await master.close()
-
-
-def judge_probe(answer: object) -> None:
-    if isinstance(answer, BaseException):
-        raise answer
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
@@ -400,21 +242,6 @@ async def test_after_a_connection_that_lasted_there_is_no_pause(settled_time: Se
         await until(lambda: scripted.accepted == 2 and master.is_up, "a connection while time stands still")
 
 
-async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
-    async with scripted_redis() as scripted:
-        scripted.mute()
-        master = make_link(scripted)
-        waiting = asyncio.create_task(master.send(("GET", "key"), decode_raw, is_tracked=True))
-        await until(lambda: scripted.count("HELLO") == 1)
-
-        await master.close("this node is gone")
-
-        with pytest.raises(ConnectionLost, match="this node is gone"):
-            await waiting
-        with pytest.raises(ConnectionLost, match="this node is gone"):
-            await master.send(("GET", "key"), decode_raw, is_tracked=True)
-
-
 @pytest.mark.clause("decided-redis-away")
 async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on(held_time: LoopTime) -> None:
     async with scripted_redis() as scripted, link_to(scripted, limits=ConnectionLimits(max_pending=20)) as master:
@@ -431,29 +258,6 @@ async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on
         assert set(answers) - set(refused) == {None}
         assert await master.send(("GET", "key"), decode_raw, is_tracked=False) is None
         assert scripted.accepted == 1
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_a_mistake_of_ours_does_not_end_a_link_for_good(
-    caplog: pytest.LogCaptureFixture, settled_time: SettledTime
-) -> None:
-    class MistakenConnection(ManagedConnection):
-        mistakes = 2
-
-        async def _serve(self, connection: Connection) -> str:
-            if self.mistakes:
-                self.mistakes -= 1
-                raise ZeroDivisionError
-            return await super()._serve(connection)
-
-    async with scripted_redis() as scripted:
-        master = MistakenConnection(ConnectionOptions(scripted.url, "lookups", Memory()), lambda: get_node(scripted))
-        await settled_time.let_pass_until(lambda: master.is_up, FIRST_PAUSE_SECONDS + 2 * FIRST_PAUSE_SECONDS)
-
-        assert await master.send(("GET", "key"), decode_raw, is_tracked=True) is None
-        await master.close()
-    told = [record for record in caplog.records if "ended by a mistake" in record.getMessage()]
-    assert [record.exc_info is not None for record in told] == [True, True]
 
 
 @pytest.mark.clause("decided-redis-away")

@@ -11,18 +11,16 @@ import redis
 
 from service.gateway.access_record import PROBE_KEYS
 from service.gateway.lookup import BearerLookup
-from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.managed_connection import CLOCK_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
 from service.redis_client.url import parse_redis_url
-from service.registry.cache import RegistryCaches
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.faults.deployment import start_sessions
 from tests.redis_client.listener import Memory
 from tests.redis_client.lookups import lookup_at, remember
-from tests.redis_client.moving_masters import name, put_token, say_master, sentinel_of, url_of
+from tests.redis_client.moving_masters import name, say_master, sentinel_of, url_of
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, scripted_redis
 from tests.redis_client.settled_time import SettledTime
@@ -56,15 +54,6 @@ def url_of_server(scripted: ScriptedRedis) -> str:
 
 async def ask(router: SharedRouter, key: str, *, is_tracked: bool = False) -> object:
     return await router.get().ask(key, ("GET", key), is_read=True, is_tracked=is_tracked)
-
-
-async def test_a_kind_of_key_has_one_cache() -> None:
-    """A second one would take the invalidations of the first, which would keep what it has."""
-    router = make_router("redis://127.0.0.1:1")
-    router.listen("access", Memory())
-
-    with pytest.raises(AssertionError, match="access"):
-        router.listen("access", Memory())
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
@@ -233,33 +222,6 @@ async def test_each_connection_leaves_a_demoted_master(settled_time: SettledTime
         await settled_time.let_pass_until(
             lambda: router.get().topology.find_connected("access:one", is_read=is_read) is None, CLOCK_SECONDS
         )
-        await router.close()
-
-
-@pytest.mark.clause("decided-redis-cluster")
-async def test_the_map_of_a_cluster_is_read_once_a_second_for_all(settled_time: SettledTime) -> None:
-    async with scripted_cluster(3) as cluster:
-        router = make_router(cluster.url)
-        bearer, caches = BearerLookup(router), RegistryCaches(router)
-        await asyncio.gather(caches.clients.find("app"), bearer.lookup(cluster.make_token(cluster.nodes[0])))
-        asked = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes)
-        await settled_time.let_pass(SECONDS * WATCH_SECONDS)
-
-        assert sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes) - asked == SECONDS
-        assert [node.connected for node in cluster.nodes] == [1, 1, 1]
-        await router.close()
-
-
-@pytest.mark.clause("decided-redis-sentinel")
-async def test_the_sentinels_are_watched_once_for_all(settled_time: SettledTime, servers: list[RedisServer]) -> None:
-    async with sentinel_of(servers[0]) as sentinel:
-        router = make_router(url_of(sentinel))
-        bearer, caches = BearerLookup(router), RegistryCaches(router)
-        await asyncio.gather(caches.clients.find("app"), bearer.lookup(put_token(servers[0])))
-        heard = sentinel.count("SENTINEL")
-        await settled_time.let_pass_until(lambda: sentinel.count("SENTINEL") > heard, WATCH_SECONDS)
-
-        assert sentinel.accepted == 1
         await router.close()
 
 

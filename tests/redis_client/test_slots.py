@@ -173,17 +173,6 @@ def test_slots_that_moved_or_are_moving_are_unsettled() -> None:
     assert list(map(set, (before.leaving, before.arriving, after.leaving, after.arriving))) == [{7}, set(), set(), {3}]
 
 
-async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster, held_time: LoopTime) -> None:
-    moving.say = [TRY_AGAIN] * 400 + [ENDED]
-
-    async with moving.connect() as connection:
-        calls = [connection.run(DERIVES, [moving.key], ARGUMENTS) for _ in range(100)]
-        await held_time.advance_until_done(asyncio.gather(*calls))
-
-    third = moving.asked_at[200:300]
-    assert third[-1] - third[0] > RETRY_DELAY_SECONDS / 4
-
-
 @given(st.text() | st.text("{}ab", max_size=8))
 def test_a_key_has_the_slot_that_redis_py_computes(key: str) -> None:
     assert get_slot(key) == key_slot(key.encode())

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from service.gateway import StoreUnavailable
+from service.redis_client.connection import ASK_PAUSE_SECONDS, ASK_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, remaining_seconds, start_budget
 from service.redis_client.sentinels import Sentinels
-from service.redis_client.staggered import ASK_PAUSE_SECONDS, ASK_SECONDS
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from tests.redis_client.lookups import lookup_at
-from tests.redis_client.moving_masters import comes_to, name, put_token, sentinel_of, url_of
+from tests.redis_client.moving_masters import name, put_token, sentinel_of, url_of
 from tests.redis_client.scripted_cluster import array, moved, render_map, scripted_cluster
 from tests.redis_client.scripted_redis import bulk, scripted_redis
 from tests.redis_client.settled_time import SettledTime
@@ -57,17 +55,6 @@ async def test_a_node_that_answers_late_or_never_holds_up_the_map_of_the_others_
             late.delay = lambda _: 0
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-redis-away")
-async def test_a_cluster_whose_nodes_all_answer_late_is_followed(settled_time: SettledTime) -> None:
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
-        for node in cluster.nodes:
-            node.delay = lambda command: LATE_SECONDS if command[0] == b"HELLO" else 0
-        tokens = [cluster.make_token(node) for node in cluster.nodes]
-
-        await comes_to(settled_time, bearer, tokens[0], True, 4 * LATE_SECONDS)
-        await comes_to(settled_time, bearer, tokens[1], True, LATE_SECONDS)
-
-
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
 async def test_a_node_that_prefers_a_name_and_has_none_is_told_to_be_that() -> None:
     """Such a node calls itself `?`, in maps and in redirections."""
@@ -99,25 +86,6 @@ async def test_sentinels_that_are_a_little_slow_keep_their_connections(settled_t
         assert (one.accepted, two.accepted) == (1, 1)
         await sentinels.close()
         await settled_time.let_pass_until(lambda: one.connected == two.connected == 0, 0.4)
-
-
-@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
-async def test_a_silent_sentinel_gets_one_query_until_it_is_closed(settled_time: SettledTime) -> None:
-    async with scripted_redis() as silent:
-        silent.delay = lambda _: ASK_SECONDS
-        sentinels = Sentinels(parse_redis_url(f"redis+sentinel://127.0.0.1:{silent.port}/tokens"))
-        callers = [asyncio.create_task(sentinels.get_master()) for _ in range(20)]
-        await settled_time.let_pass(ASK_SECONDS / 2)
-        for caller in callers[:10]:
-            caller.cancel()
-        await settled_time.let_pass(ASK_SECONDS / 4)
-
-        assert (silent.count("SENTINEL"), silent.connected) == (1, 1)
-        for caller in callers:
-            caller.cancel()
-        await asyncio.gather(*callers, return_exceptions=True)
-        await sentinels.close()
-        await settled_time.let_pass_until(lambda: silent.connected == 0, ASK_SECONDS)
 
 
 @pytest.mark.clause("decided-readyz", "decided-redis-cluster", "decided-i8-one-deadline")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 
-import pytest
-
-from service.redis_client.staggered import NoneSucceeded, get_first
+from service.redis_client.connection import get_first
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
@@ -42,16 +40,6 @@ class Attempts:
         self.ends[number].set_exception(ConnectionError(error))
 
 
-async def test_an_attempt_that_succeeds_in_time_is_the_only_one(held_time: LoopTime) -> None:
-    attempts = Attempts(2)
-    finding = attempts.find()
-    await held_time.advance_in_steps(PAUSE_SECONDS - 0.01)
-    attempts.succeed(0)
-
-    assert await finding == 0
-    assert attempts.begun == [0]
-
-
 async def test_after_a_failure_the_next_attempt_begins_at_once(held_time: LoopTime) -> None:
     attempts = Attempts(3)
     finding = attempts.find()
@@ -62,56 +50,6 @@ async def test_after_a_failure_the_next_attempt_begins_at_once(held_time: LoopTi
     attempts.succeed(2)
 
     assert await finding == 2
-
-
-async def test_a_silent_attempt_does_not_hold_up_the_next_and_is_cancelled(held_time: LoopTime) -> None:
-    attempts = Attempts(3)
-    finding = attempts.find()
-    await held_time.advance_in_steps(PAUSE_SECONDS - 0.01)
-    assert attempts.begun == [0]
-    await held_time.advance_in_steps(PAUSE_SECONDS)
-    assert attempts.begun == [0, 1]
-    await held_time.advance_in_steps(PAUSE_SECONDS)
-    attempts.succeed(2)
-
-    assert await finding == 2
-    await held_time.advance_in_steps(0)
-    assert sorted(attempts.cancelled) == [0, 1]
-
-
-async def test_a_slow_attempt_may_still_be_the_first(held_time: LoopTime) -> None:
-    attempts = Attempts(2)
-    finding = attempts.find()
-    await held_time.advance_in_steps(PAUSE_SECONDS)
-    attempts.succeed(0)
-
-    assert await finding == 0
-    assert attempts.begun == [0, 1]
-
-
-async def test_a_late_failure_is_not_the_end(held_time: LoopTime) -> None:
-    attempts = Attempts(2)
-    finding = attempts.find()
-    await held_time.advance_in_steps(PAUSE_SECONDS)
-    attempts.fail(0, "late")
-    await held_time.advance_in_steps(0)
-    attempts.succeed(1)
-
-    assert await finding == 1
-
-
-async def test_where_all_fail_each_error_is_told_once(held_time: LoopTime) -> None:
-    attempts = Attempts(3)
-    finding = attempts.find()
-    await held_time.advance_in_steps(PAUSE_SECONDS)
-    for number, error in ((1, "refused"), (2, "refused"), (0, "slow")):
-        await held_time.advance_in_steps(0)
-        attempts.fail(number, error)
-
-    with pytest.raises(NoneSucceeded, match=r"^refused; slow$") as failed:
-        await finding
-
-    assert [str(error) for error in failed.value.errors] == ["refused", "refused", "slow"]
 
 
 async def test_a_result_that_comes_too_late_is_discarded() -> None:

@@ -11,12 +11,11 @@ import pytest
 
 from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
-from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.options import ConnectionOptions
+from service.redis_client.options import STABLE_SECONDS, ConnectionOptions
 from service.redis_client.shared_router import SharedRouter
-from service.redis_client.trust import Trust
+from service.redis_client.tracked_cache import Trust
 from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key

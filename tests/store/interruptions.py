@@ -32,6 +32,8 @@ class InterposedConnection(StoreClient):
         return await self._call(super().read, *command)
 
     async def write(self, *command: str | bytes | int) -> Any:
+        if str(command[1]).startswith("lock:"):
+            return await super().write(*command)
         return await self._call(super().write, *command)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from service.redis_client import clock
+from service.redis_client import deadline
 from tests.support.waiting import MAX_WAIT_SECONDS, read_real_clock, run_loop_once
 
 PACE = 0.1
@@ -99,7 +99,7 @@ async def _run_pending_work() -> None:
 @contextmanager
 def moving_loop_time() -> Iterator[LoopTime]:
     """Replace the monotonic clock of this process, and the one that the connections to Redis read."""
-    loop_time, read_clock = LoopTime(), clock.read_clock
+    loop_time, read_clock = LoopTime(), deadline.read_clock
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", loop_time.read)
         for name, module in list(sys.modules.items()):
