@@ -71,7 +71,7 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
 
 async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) -> None:
     """Move the time. Each master, all of which are connected before, has answered a beat of the new moment then."""
-    reads = [master.reads for master in bearer._router.get().topology.list_known()]
+    reads = [master.reads for master in bearer._router.topology.list_known()]
     await until(lambda: all(each.is_up for each in reads), "the connections")
     held_time.advance(seconds)
     await until(
