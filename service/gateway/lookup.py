@@ -23,7 +23,7 @@ from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, 
 from ..redis_client.deadline import CallObserver, StoreUnavailable, read_clock
 from ..redis_client.managed_connection import ManagedConnection
 from ..redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
-from ..redis_client.shared_router import SharedRouter
+from ..redis_client.router import Router
 from ..redis_client.tracked_cache import STALE, TrackedCache
 from ..redis_client.url import RedisUrl, parse_redis_url, without_password
 from .access_record import ACCESS_KIND, PROBE_KEYS, access_key, list_subject_starts, parse_grant
@@ -53,7 +53,7 @@ class BearerLookup:
 
     def __init__(
         self,
-        redis_url: str | RedisUrl | SharedRouter,
+        redis_url: str | RedisUrl | Router,
         *,
         memory: bool = True,
         most_live: int = MAX_LIVE,
@@ -62,8 +62,8 @@ class BearerLookup:
         clock_offset_ms: Callable[[], int] = lambda: 0,
         limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
-        self._is_shared = isinstance(redis_url, SharedRouter)
-        self._router = redis_url if isinstance(redis_url, SharedRouter) else _make_router(redis_url, limits)
+        self._is_shared = isinstance(redis_url, Router)
+        self._router = redis_url if isinstance(redis_url, Router) else _make_router(redis_url, limits)
         self._memory = memory
         self._watch = watch
         self._clock_offset_ms = clock_offset_ms
@@ -110,12 +110,11 @@ class BearerLookup:
             return None
         is_tracked = self._memory and self._live.find_last(digest) is not None
         key = access_key(token[SHARD], encode(digest))
-        router = self._router.get()
 
         def keep(source: ManagedConnection | None, record: bytes | None) -> AccessGrant | None:
             """Return the grant, and cache it unless its slot has a new owner, which would not send invalidations."""
             grant = None if record is None else parse_grant(record)
-            if source is None or not self._memory or not router.serves(key, source):
+            if source is None or not self._memory or not self._router.serves(key, source):
                 return grant
             if grant is None:
                 self._live.discard(digest)
@@ -127,7 +126,7 @@ class BearerLookup:
 
         started = time.perf_counter()
         try:
-            grant = await router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
+            grant = await self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
         except StoreUnavailable:
             self._watch("lookup", time.perf_counter() - started, True)
             raise
@@ -151,9 +150,9 @@ class BearerLookup:
         self._unknown.clear()
 
 
-def _make_router(redis_url: str | RedisUrl, limits: ConnectionLimits) -> SharedRouter:
+def _make_router(redis_url: str | RedisUrl, limits: ConnectionLimits) -> Router:
     url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
-    return SharedRouter(ConnectionOptions(url, "lookups", probe_keys=PROBE_KEYS, limits=limits))
+    return Router(ConnectionOptions(url, "lookups", probe_keys=PROBE_KEYS, limits=limits))
 
 
 def _parse_url(text: str) -> RedisUrl:

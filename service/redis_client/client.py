@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
 from .deadline import CallObserver, StoreUnavailable, within_deadline
@@ -17,8 +17,8 @@ from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
 from .master import Master
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
+from .router import Router
 from .script import OWN_SCRIPTS, Run, Script
-from .shared_router import SharedRouter
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
 from .url import RedisUrl
 
@@ -33,12 +33,6 @@ FENCE_LIFETIME_MS: Final = 86_400_000
 _LEAVE_FENCE: Final = OWN_SCRIPTS["leave_fence"]
 
 Result = TypeVar("Result")
-
-
-class Ask(Protocol):
-    """A function that sends a command to the master that serves a key."""
-
-    def __call__(self, key: str, command: Command, *, follows_ask: bool) -> Awaitable[Any]: ...
 
 
 class DurableScripts(NamedTuple):
@@ -89,7 +83,7 @@ class RedisClient:
         self._durability = durability
         self._watch = watch
         self._on_moving_slot = on_moving_slot
-        self.router = SharedRouter(
+        self.router = Router(
             ConnectionOptions(url, "reads", probe_keys=self.probe_keys, limits=limits),
             on_moving_slot=on_moving_slot,
         )
@@ -98,7 +92,7 @@ class RedisClient:
 
     async def read(self, *command: str | int) -> Any:
         """Send a command that changes nothing. It is sent again if its connection is lost."""
-        return await self._timed("read", self.router.get().ask(str(command[1]), command, is_read=True))
+        return await self._timed("read", self.router.ask(str(command[1]), command, is_read=True))
 
     async def read_clock_ms(self) -> int:
         """Return Redis time in ms since 1970.
@@ -112,11 +106,11 @@ class RedisClient:
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await self._timed("write", self.router.get().ask(str(command[1]), command, is_read=False))
+        return await self._timed("write", self.router.ask(str(command[1]), command, is_read=False))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """Run a script. Returns its verdict: a word, then the values that belong to it, as text or integers."""
-        return await self._run(self.router.get().ask, script, keys, arguments)
+        return await self._run(self.router.ask, script, keys, arguments)
 
     @contextlib.asynccontextmanager
     async def durable(self, shard: str) -> AsyncIterator[DurableScripts]:
@@ -130,15 +124,12 @@ class RedisClient:
             yield DurableScripts(self.run, _leave_nothing)
             return
         if self._pool is None:
-            self._pool = ConfirmationPool(self._url, self.router.get().topology, self._durability)
+            self._pool = ConfirmationPool(self._url, self.router.topology, self._durability)
         barrier_key = self.barrier_key(shard)
-        work = DurableWork(self._pool, barrier_key, self._on_moving_slot)
-
-        async def ask(key: str, command: Command, *, follows_ask: bool) -> Any:
-            return await within_deadline(work.ask(command))
+        work = DurableWork(self._pool, self._on_moving_slot)
 
         async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-            return await self._run(ask, script, keys, arguments)
+            return await self._run(work.ask, script, keys, arguments)
 
         async def leave_fence() -> None:
             await run(_LEAVE_FENCE, [barrier_key], [FENCE_LIFETIME_MS])
@@ -152,12 +143,12 @@ class RedisClient:
     async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
         """Send read-only commands at once, each to the master of its key, or all to `master`. Returns the answers."""
         if master is None:
-            return await self._timed("read_many", self.router.get().ask_many(commands, is_read=True))
+            return await self._timed("read_many", self.router.ask_many(commands, is_read=True))
         return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         """Send changing commands at once, each to the master of its key, not as a transaction. Returns the answers."""
-        return await self._timed("write_many", self.router.get().ask_many(commands, is_read=False))
+        return await self._timed("write_many", self.router.ask_many(commands, is_read=False))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Yield batches of the matching keys of every master.
@@ -205,7 +196,7 @@ class RedisClient:
         return [parse_own_slots(await self._ask_master(master, "CLUSTER", "NODES")) for master in masters]
 
     async def list_masters(self) -> Collection[Master]:
-        return await self.router.get().list_masters()
+        return await self.router.list_masters()
 
     async def count_keys(self, master: Master) -> int:
         return int(await self._ask_master(master, "DBSIZE"))
@@ -213,7 +204,7 @@ class RedisClient:
     async def measure_key(self, key: str) -> int | None:
         """Return the size of the key in Redis in bytes, or None if it does not exist."""
         answer: int | None = await self._timed(
-            "read", self.router.get().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
+            "read", self.router.ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
         )
         return answer
 
@@ -250,7 +241,7 @@ class RedisClient:
         return await self._timed("read", within_deadline(master.reads.send(command, decode_raw, is_tracked=False)))
 
     async def _run(
-        self, ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
+        self, ask: Callable[..., Awaitable[Any]], script: Script, keys: Sequence[str], arguments: Sequence[str | int]
     ) -> list[str | int]:
         """Run a script and report its duration.
 

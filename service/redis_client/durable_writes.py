@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from .connection import Command, Connection, open_connection
-from .deadline import StoreUnavailable, read_clock, remaining_seconds
+from .deadline import StoreUnavailable, read_clock, remaining_seconds, within_deadline
 from .durability import Durability
 from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED
@@ -133,25 +133,20 @@ class ConfirmationPool:
 class DurableWork:
     """The scripts of one shard on one connection, and their confirmation. Always call `end` afterwards."""
 
-    def __init__(self, pool: ConfirmationPool, key: str, on_moving_slot: Callable[[], None]) -> None:
+    def __init__(self, pool: ConfirmationPool, on_moving_slot: Callable[[], None]) -> None:
         self._pool = pool
-        self._key = key
         self._lease: Lease | None = None
         self._on_moving_slot = on_moving_slot
 
-    async def ask(self, command: Command) -> Any:
-        """Send a command, which runs once at most. Raises RedisError, OSError or StoreUnavailable.
+    async def ask(self, key: str, command: Command, *, follows_ask: bool) -> Any:
+        """Send a command, which runs once at most. ASK is not followed, since all of the work is done on one node.
 
         A command that is refused while its slot moves is sent again. The first command of this work waits without a
         connection, so that waits for one slot do not use up the connections for all others.
         """
-        return await send_until_answered(
-            self._pool.topology,
-            self._key,
-            functools.partial(self._send, command),
-            self._on_moving_slot,
-            follows_ask=False,
-        )
+        send = functools.partial(self._send, command)
+        work = send_until_answered(self._pool.topology, key, send, self._on_moving_slot, follows_ask=False)
+        return await within_deadline(work)
 
     async def confirm(self) -> None:
         """Raise StoreUnavailable unless the changes are confirmed in time."""

@@ -5,16 +5,23 @@ of a pool that lends connections out. Answers may be cached until Redis invalida
 over one connection, and `decode` is called at the answer's place in that stream. So no answer is cached after its
 invalidation.
 
+Redis tracks the key of a read only if CLIENT CACHING YES stands before that read (OPTIN). So all reads can share a
+tracked connection, and those that no cache keeps cost the server no table entries.
+
 A read whose connection ended is sent again. A command that changes something is not sent again, since it is unknown
 whether it ran. The second run of a script must never be taken for a replay.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from .connection import Command, gather_answers
 from .deadline import StoreUnavailable, charge, remaining_seconds, within_deadline
@@ -24,6 +31,7 @@ from .master import Master
 from .options import ConnectionOptions
 from .slots import is_refused_for_now, pause_for_slot
 from .topology import TOPOLOGIES, Topology, is_redirection
+from .tracked_cache import InvalidationListener, ListenersByKind
 
 MAX_ATTEMPTS: Final = 5
 
@@ -36,12 +44,41 @@ def decode_raw_from(master: ManagedConnection | None, answer: Any) -> Any:
     return answer
 
 
+_routers: Final[WeakSet[Router]] = WeakSet()
+
+
 class Router:
-    """The router of one event loop. Make it in that event loop."""
+    """The router that several users share: requests, lookups and the registry. It connects at its first use.
+
+    It serves one event loop at a time. The next event loop may use it once the one before has ended. The connections of
+    an event loop that has ended ended with it. `options` count from the next first use on. Its `listener` is set here:
+    a connection tracks keys if there was a listener before the first use.
+    """
 
     def __init__(self, options: ConnectionOptions, *, on_moving_slot: Callable[[], None] = lambda: None) -> None:
+        self.options = options
         self._on_moving_slot = on_moving_slot
-        self.topology: Topology = TOPOLOGIES[options.url.kind](options)
+        self._listeners = ListenersByKind()
+        self._topology: Topology | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        _routers.add(self)
+
+    def listen(self, kind: str, listener: InvalidationListener) -> None:
+        """Let a cache get the invalidations of one kind of key. Call this before the first use."""
+        self._listeners.add(kind, listener)
+
+    @property
+    def topology(self) -> Topology:
+        """The topology of this event loop, which is made at its first use.
+
+        Raises RuntimeError in a thread while the event loop of another thread uses this.
+        """
+        # This is read for every command, and `asyncio.get_running_loop` would make a system call.
+        thread = threading.get_ident()
+        if self._topology is None or self._loop is None or self._thread != thread or not self._loop.is_running():
+            self._topology = self._make_topology(thread)
+        return self._topology
 
     async def ask(
         self,
@@ -61,7 +98,8 @@ class Router:
         """
         started = time.monotonic()
         failure: Exception | None = None
-        connection = self.topology.find_connected(key, is_read=is_read)
+        topology = self.topology
+        connection = topology.find_connected(key, is_read=is_read)
         if connection is not None and remaining_seconds() > MAX_SILENCE_SECONDS:
             # A time limit for each call would cost more than the call. The heartbeat closes a silent connection.
             try:
@@ -75,7 +113,7 @@ class Router:
                 return answer
         send = functools.partial(_send, command, decode, is_read, is_tracked)
         work = send_until_answered(
-            self.topology,
+            topology,
             key,
             send,
             self._on_moving_slot,
@@ -102,21 +140,47 @@ class Router:
 
     def serves(self, key: str, connection: ManagedConnection) -> bool:
         """Return True if this connection is the one on which the key is read now."""
-        return self.topology.find_connected(key, is_read=True) is connection
+        return self._topology is not None and self._topology.find_connected(key, is_read=True) is connection
 
     async def list_masters(self) -> Collection[Master]:
         """Return all masters. Raises StoreUnavailable if they are unknown."""
         return await within_deadline(self.topology.list_masters())
 
     def now_ms(self) -> int:
-        """Return Redis time in ms. Raises StoreUnavailable before the first answered heartbeat."""
-        for master in self.topology.list_known():
+        """Return Redis time in ms since 1970. Raises StoreUnavailable before the first answered heartbeat."""
+        for master in self._topology.list_known() if self._topology is not None else ():
             if (now_ms := master.reads.now_ms()) is not None:
                 return now_ms
         raise StoreUnavailable("the time of Redis is not known yet")
 
+    def forget_loop(self) -> None:
+        """Make new connections at the next use."""
+        self._loop = None
+
     async def close(self) -> None:
-        await self.topology.close()
+        """Close the connections of this event loop. A later use would open new ones."""
+        if self._topology is not None and self._loop is asyncio.get_running_loop():
+            topology, self._topology = self._topology, None
+            await topology.close()
+
+    def _make_topology(self, thread: int) -> Topology:
+        loop = asyncio.get_running_loop()
+        if self._topology is not None and self._loop is not None and self._loop is not loop and self._loop.is_running():
+            raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
+        self._listeners.invalidate(None)
+        self._loop, self._thread = loop, thread
+        options = self.options._replace(listener=self._listeners if self._listeners else None)
+        return TOPOLOGIES[options.url.kind](options)
+
+
+def _forget_loops() -> None:
+    """Keep a forked child from sending its commands on the connections of its parent."""
+    for router in _routers:
+        router.forget_loop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_loops)
 
 
 async def send_until_answered(

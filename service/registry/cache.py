@@ -23,7 +23,7 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
 from service.redis_client.deadline import read_clock, within_deadline
 from service.redis_client.managed_connection import ManagedConnection
-from service.redis_client.shared_router import SharedRouter
+from service.redis_client.router import Router
 from service.redis_client.slots import get_slot
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
 from service.store.registry import ENABLED_CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
@@ -45,7 +45,7 @@ class RegistryCache(Generic[Name, Record]):
     def __init__(
         self,
         kind: RecordKind[Name, Record],
-        router: SharedRouter,
+        router: Router,
         counts: CacheCounts,
         *,
         max_entries: int,
@@ -100,7 +100,7 @@ class RegistryCache(Generic[Name, Record]):
         keep = functools.partial(self._keep, command[1], started, is_tracked)
         is_answered = False
         try:
-            record = await self._router.get().ask(command[1], command, keep, is_read=True, is_tracked=is_tracked)
+            record = await self._router.ask(command[1], command, keep, is_read=True, is_tracked=is_tracked)
             is_answered = True
         finally:
             count_redis_call("registry", read_clock() - started, not is_answered)
@@ -113,7 +113,7 @@ class RegistryCache(Generic[Name, Record]):
 
     def _keep(self, key: str, asked: float, is_tracked: bool, source: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
-        if source is None or not self._router.get().serves(key, source):
+        if source is None or not self._router.serves(key, source):
             return record  # not cached: this connection may get no invalidations for the slot
         if record:
             self._entries.put(key, record, UNTIL_INVALIDATED if is_tracked else STALE, source.trust)
@@ -140,7 +140,7 @@ class RegistryCaches:
 
     def __init__(
         self,
-        router: SharedRouter,
+        router: Router,
         clock_offset_ms: Callable[[], int] = lambda: 0,
         *,
         max_entries: int = MAX_ENTRIES,

@@ -71,7 +71,7 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
 
 async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) -> None:
     """Move the time. Each master, all of which are connected before, has answered a beat of the new moment then."""
-    reads = [master.reads for master in bearer._router.get().topology.list_known()]
+    reads = [master.reads for master in bearer._router.topology.list_known()]
     await until(lambda: all(each.is_up for each in reads), "the connections")
     held_time.advance(seconds)
     await until(
@@ -387,7 +387,7 @@ async def test_an_old_owner_of_a_slot_keeps_no_revoked_token_alive(held_time: Lo
         token, other = cluster.make_token(first), cluster.make_token(second)
         record = cluster.records[key_of(token)]
         assert await is_live(bearer, token)
-        topology, key = bearer._router.get().topology, access_key_of(token)
+        topology, key = bearer._router.topology, access_key_of(token)
         old_owner = topology.find_connected(key, is_read=True)
         is_late = asyncio.Event()
         first.waits_for = lambda command: is_late if command == [b"GET", key_of(token)] else None

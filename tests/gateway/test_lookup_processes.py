@@ -26,7 +26,7 @@ from service.gateway.lookup import BearerLookup
 lookup = BearerLookup(sys.argv[1])
 
 def ask(text):
-    return lookup._router.get().ask("key", ("ECHO", text), is_read=True)
+    return lookup._router.ask("key", ("ECHO", text), is_read=True)
 
 def run_child(answers):
     async def go():
@@ -40,7 +40,7 @@ async def main():
     await ask("warm")
     answers = multiprocessing.get_context("fork").Queue()
     pause = ("CLIENT", "PAUSE", sys.argv[2], "ALL")
-    await lookup._router.get().ask("key", pause, is_read=True)
+    await lookup._router.ask("key", pause, is_read=True)
     child = multiprocessing.get_context("fork").Process(target=run_child, args=(answers,))
     child.start()
     print(await ask("of the parent"))

@@ -13,7 +13,7 @@ from service.gateway.access_record import PROBE_KEYS
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.redis_client.options import ConnectionOptions
-from service.redis_client.shared_router import SharedRouter
+from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
 from tests.redis_client.lookups import remember
 from tests.redis_client.moving_masters import demote, put_token
@@ -38,7 +38,7 @@ class Contenders:
     `live_at` has the times at which a lookup found the token live.
     """
 
-    def __init__(self, router: SharedRouter, bearer: BearerLookup, token: str, read_time: Callable[[], float]) -> None:
+    def __init__(self, router: Router, bearer: BearerLookup, token: str, read_time: Callable[[], float]) -> None:
         self.live_at: list[float] = []
         self.refused = 0
         self.answers = 0
@@ -78,7 +78,7 @@ class Contenders:
             self.live_at.append(self._read_time())
 
     async def _read(self) -> None:
-        await self._router.get().ask("access:other", ("GET", "access:other"), is_read=True)
+        await self._router.ask("access:other", ("GET", "access:other"), is_read=True)
         self.answers += 1
 
 
@@ -86,7 +86,7 @@ class Contenders:
 async def contending(server: RedisServer, read_time: Callable[[], float]) -> AsyncIterator[Contenders]:
     """Yield contenders for a token that is in the cache."""
     token = put_token(server)
-    router = SharedRouter(ConnectionOptions(parse_redis_url(server.url), "requests", probe_keys=PROBE_KEYS))
+    router = Router(ConnectionOptions(parse_redis_url(server.url), "requests", probe_keys=PROBE_KEYS))
     bearer = BearerLookup(router)
     await remember(bearer, token)
     contenders = Contenders(router, bearer, token, read_time)

@@ -12,7 +12,7 @@ from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.shared_router import SharedRouter
+from service.redis_client.router import Router
 from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
@@ -163,7 +163,7 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
     worker: Worker, store: redis.Redis
 ) -> None:
     assert MAX_ENTRIES == 10_000
-    router = SharedRouter(worker.redis.router.options)
+    router = Router(worker.redis.router.options)
     worker.caches = RegistryCaches(router, max_entries=3)
     worker.clients = worker.caches.clients
     for client_id in ("one", "two", "three"):

@@ -14,7 +14,7 @@ from service.protocol.client import Client
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.options import STABLE_SECONDS, ConnectionOptions
-from service.redis_client.shared_router import SharedRouter
+from service.redis_client.router import Router
 from service.redis_client.tracked_cache import Trust
 from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches
@@ -65,7 +65,7 @@ async def proxied_caches(deployment: Deployment) -> AsyncIterator[RegistryCaches
 @asynccontextmanager
 async def caches_at(url: str) -> AsyncIterator[RegistryCaches]:
     """Caches with connections of their own."""
-    router = SharedRouter(ConnectionOptions(parse_redis_url(url), "registry", probe_keys=PROBE_KEYS))
+    router = Router(ConnectionOptions(parse_redis_url(url), "registry", probe_keys=PROBE_KEYS))
     yield RegistryCaches(router)
     await router.close()
 
@@ -81,7 +81,7 @@ async def remember(caches: RegistryCaches) -> None:
 
 def find_trust(caches: RegistryCaches) -> Trust:
     """Return the trust in the only connection of the caches."""
-    (master,) = caches._router.get().topology.list_known()
+    (master,) = caches._router.topology.list_known()
     return master.reads.trust
 
 

@@ -19,7 +19,6 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity, identify_user
-from service.redis_client.client import Ask
 from service.redis_client.script import Script
 from service.store.codes import Codes
 from service.store.consents import Consents
@@ -219,7 +218,7 @@ class Sessions:
         run, stands_ms = connection._run, read_server_ms(self.store)
 
         async def run_then(
-            ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
+            ask: Callable[..., Awaitable[Any]], script: Script, keys: Sequence[str], arguments: Sequence[str | int]
         ) -> list[str | int]:
             return await run(ask, stop_clock(script, stands_ms), keys, arguments)
 
