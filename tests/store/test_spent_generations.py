@@ -217,7 +217,7 @@ async def test_streak_and_replays_of_the_last_generation_are_counted(sessions: S
 
     assert await replay(sessions, session, 1, 1, 2, 2, 3) == [(1, 1), (0, 2), (2, 1), (0, 2), (3, 1)]
     await sessions.refresh(session, 2)
-    assert await replay(sessions, session, 3, *[5] * 7) == [(0, 2), (1, 1), *((0, times) for times in (2, 3, 4, 5, 6, 6))]
+    assert await replay(sessions, session, 3, *[5] * 7) == [(0, 2), (1, 1), *((0, n) for n in (2, 3, 4, 5, 6, 6))]
 
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-session-stays-compact")

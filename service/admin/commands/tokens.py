@@ -124,7 +124,8 @@ def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[st
     family = found.family
     is_live = isinstance(family, KnownFamily) and family.state == "live"
     if isinstance(family, KnownFamily):
-        explanation = _explain_generation(number, family.record.head) if is_live else _explain_state(family, found.now_ms)
+        generation = _explain_generation(number, family.record.head)
+        explanation = generation if is_live else _explain_state(family, found.now_ms)
     elif family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
     else:
