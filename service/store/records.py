@@ -30,8 +30,8 @@ Record = TypeVar("Record")
 class FamilyRecord(NamedTuple):
     """The record of one grant.
 
-    `used_ms` is the time of the last refresh, or of the grant. Replays do not count. `access_digests` are the digests
-    of all access tokens in the record, including expired ones.
+    `used_ms` is the time of the last refresh, or of the grant. Replays do not count. `access_digests` names all access
+    tokens in the record, including expired ones.
     """
 
     head: int

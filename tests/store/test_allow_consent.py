@@ -6,8 +6,8 @@ import pytest
 from service.protocol.authorization_code import RedeemedCode
 from tests.conftest import Clock
 from tests.store.pages import Pages
-from tests.store.sessions import ENDUSER, KEPT_MS, Sessions
-from tests.support.clients_and_users import ALICE, BOB, PHONE_CALLBACK
+from tests.store.sessions import KEPT_MS, Sessions
+from tests.support.clients_and_users import PHONE_CALLBACK
 
 
 @pytest.mark.clause("6749-4.1.2-code-bound", "7636-4.4-challenge-bound-to-code")
@@ -19,24 +19,6 @@ async def test_a_code_is_found_with_all_that_it_was_issued_for(
 
     assert await pages.allow(page) == "issued"
     assert page.code == await sessions.codes.find(page.code_name)
-
-
-async def test_what_redis_holds_of_a_code(sessions: Sessions, pages: Pages, clock: Clock) -> None:
-    page = await pages.open()
-    held = pages.consent_record(page)
-    clock.advance(60)
-    before_ms = sessions.now_ms()
-    await pages.allow(page)
-    record = pages.code_record(page)
-
-    assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
-    assert int(record["expires_ms"]) - int(record["created_ms"]) == 60_000
-    assert sessions.elapsed.leaves(sessions.pttl(page.code_key), 60_000)
-    assert (record["client_id"], record["username"], record["scope"]) == ("phone-app", ALICE.username, ENDUSER)
-    assert record["subject"] == page.user.identity.subject
-    assert pages.index()[page.members[2]] == int(record["expires_ms"])
-    assert pages.consent_record(page) == held | {"answer": page.code_name.digest}
-    assert sessions.pttl(page.consent_key) <= 1_740_000
 
 
 @pytest.mark.clause("decided-code-ttl", "6749-4.1.2-code-expires", "decided-i6-everything-expires")
@@ -139,14 +121,6 @@ async def test_a_click_for_another_code_is_answered(sessions: Sessions, pages: P
     assert not sessions.code_is_there(other.code_name)
 
 
-async def test_a_request_that_is_not_held_is_unknown(pages: Pages) -> None:
-    page = await pages.make()
-    before = pages.dump_all()
-
-    assert await pages.allow(page) == "unknown"
-    assert pages.dump_all() == before
-
-
 @pytest.mark.parametrize("answered", [False, True])
 async def test_the_record_decides_when_a_request_is_too_old_not_the_key(
     sessions: Sessions, pages: Pages, clock: Clock, answered: bool
@@ -182,16 +156,6 @@ async def test_nobody_allows_in_another_browser_or_after_signing_out(
     assert await pages.allow(page) == "signed_out"
     assert pages.dump_all() == before
     assert sessions.code_is_there(page.code_name) == answered
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-async def test_the_browser_session_of_another_user_allows_nothing(pages: Pages) -> None:
-    page, of_bob = await pages.open(), await pages.sign_in(BOB)
-    assert of_bob.shard != page.consent.shard
-    before = pages.dump_all()
-
-    assert await pages.allow(page, browser=of_bob) == "signed_out"
-    assert pages.dump_all() == before
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:

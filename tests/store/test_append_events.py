@@ -6,7 +6,6 @@ import redis
 from service.store.events import BEGINNING, MAX_EVENTS, get_position
 from service.worker import Worker
 from tests.conftest import Elapsed
-from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 KEY = "events:{registry}"
 STRANGERS_KEY = "events:{registry}:strangers"
@@ -61,18 +60,6 @@ async def test_each_batch_lets_the_stream_live_for_a_month_more(
     await worker.event_stream.append([b"2"])
 
     assert elapsed.leaves(int(store.pttl(KEY)), 30 * DAY_MS)
-
-
-@ONE_SERVER
-async def test_a_batch_is_one_script(worker: Worker, store: redis.Redis) -> None:
-    await worker.event_stream.append([b"1"])
-    with recording_commands(store) as commands:
-        await worker.event_stream.append([b"%d" % number for number in range(1000)])
-
-    assert len([command for command in commands if command.startswith("EVALSHA")]) == 1
-    assert len([command for command in commands if command.startswith("XADD")]) == 1000
-    assert commands[0].startswith("EVALSHA")
-    assert len([command for command in commands if command.startswith("PEXPIRE")]) == 1
 
 
 @pytest.mark.clause("decided-event-stream")

@@ -112,29 +112,12 @@ async def test_the_smallest_step_passes_what_stays(sessions: Sessions, clock: Cl
     assert set(sessions.store.zrange(REVOKED, 0, -1)) == {"until", kept.member}
 
 
-async def test_what_came_later_is_not_touched(sessions: Sessions) -> None:
-    await set_aside(sessions, 2)
-    later = await sessions.start()
-    await delete(sessions, 500)
-
-    assert sessions.live(later) == [True]
-    assert {later.member} == set(sessions.index(later))
-
-
 async def test_what_is_gone_already_is_no_fault(sessions: Sessions) -> None:
     (session,) = await set_aside(sessions, 1)
     sessions.store.delete(session.key)
 
     assert await delete(sessions, 500) == "finished"
     assert await delete(sessions, 500) == "finished"
-
-
-@pytest.mark.clause("decided-ended-families")
-async def test_a_family_that_goes_leaves_why(sessions: Sessions) -> None:
-    (session,) = await set_aside(sessions, 1)
-    await delete(sessions, 500)
-
-    assert sessions.tombstone(session)["reason"] == "revoke_all"
 
 
 async def set_aside_two_ages(sessions: Sessions, pages: Pages, clock: Clock) -> tuple[list[str], list[str], int]:

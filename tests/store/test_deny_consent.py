@@ -6,7 +6,6 @@ import pytest
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
-from tests.support.clients_and_users import BOB
 
 
 async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(
@@ -51,25 +50,6 @@ async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_
     assert await pages.deny(allowed) == "answered"
 
 
-async def test_a_request_that_is_not_held_is_unknown(pages: Pages) -> None:
-    page = await pages.make()
-    before = pages.dump_all()
-
-    assert await pages.deny(page) == "unknown"
-    assert pages.dump_all() == before
-
-
-async def test_the_record_decides_when_a_request_is_too_old_not_the_key(pages: Pages, clock: Clock) -> None:
-    page = await pages.open()
-    before = pages.dump_all()
-    clock.offset_ms += 1_800_000
-
-    assert await pages.deny(page) == "unknown"
-    assert pages.dump_all() == before
-    clock.offset_ms -= 2_000
-    assert await pages.deny(page) == "denied"
-
-
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("answered", [False, True])
 async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Pages, answered: bool) -> None:
@@ -83,24 +63,6 @@ async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Page
     assert pages.dump_all() == before
     await pages.browser_sessions.end(page.browser)
     assert await pages.deny(page) == "signed_out"
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-async def test_the_browser_session_of_another_user_denies_nothing(pages: Pages) -> None:
-    page, of_bob = await pages.open(), await pages.sign_in(BOB)
-    assert of_bob.shard != page.consent.shard
-    before = pages.dump_all()
-
-    assert await pages.deny(page, browser=of_bob) == "signed_out"
-    assert pages.dump_all() == before
-
-
-async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
-    """A consent never outlives its browser session, so both are over then."""
-    page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
-    clock.offset_ms += 90_000
-
-    assert await pages.deny(page) == "unknown"
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")

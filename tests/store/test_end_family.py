@@ -83,13 +83,6 @@ async def test_another_client_ends_nothing(sessions: Sessions) -> None:
     assert before == set(sessions.store.scan_iter())
 
 
-async def test_an_unknown_family_is_no_fault(sessions: Sessions) -> None:
-    session = await sessions.start()
-    await end(sessions, session)
-
-    assert await end(sessions, session) is None
-
-
 async def test_a_family_that_was_set_aside_for_deletion_leaves_that_list_too(sessions: Sessions) -> None:
     session, other = await sessions.start(), await sessions.start()
     identity = session.identity

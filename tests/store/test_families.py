@@ -12,6 +12,8 @@ from tests.store.pages import Pages
 from tests.store.sessions import KEPT_MS, Sessions
 from tests.support.clients_and_users import BOB
 
+pytestmark = pytest.mark.single_server("test_spend_refresh_token.py and test_revocations.py run the scripts elsewhere")
+
 DAY = 86_400
 
 

@@ -64,17 +64,6 @@ async def test_without_a_browser_session_nothing_is_held(pages: Pages) -> None:
     assert pages.dump_all() == before
 
 
-async def test_the_record_decides_when_a_browser_session_is_over_not_the_key(pages: Pages, clock: Clock) -> None:
-    page = await pages.make()
-    before = pages.dump_all()
-    clock.offset_ms += 3_600_000
-
-    assert not await pages.hold(page)
-    assert pages.dump_all() == before
-    clock.offset_ms -= 2_000
-    assert await pages.hold(page)
-
-
 @pytest.mark.clause("decided-i7-revocation-is-final")
 @pytest.mark.parametrize(("later_ms", "is_held"), [(0, False), (1, False), (-1, True)])
 async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it_is_deleted(

@@ -13,6 +13,8 @@ from tests.store.interruptions import BreakingConnection, InterposedConnection, 
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE
 
+pytestmark = pytest.mark.single_server("test_spend_refresh_token.py and test_revocations.py run the scripts elsewhere")
+
 IDENTITY = identify_user("main", ALICE.username)
 KEYS = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]
 KEYS_PER_STEP = 2

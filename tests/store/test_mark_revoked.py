@@ -4,7 +4,6 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.store.keys import index_key, mark_key, revoked_key
-from service.store.revocations import Revocations
 from service.store.scripts import load_script
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
@@ -57,14 +56,6 @@ async def test_what_comes_after_the_mark_lives_and_is_not_set_aside(sessions: Se
     assert (await sessions.redeem(code))[0] == 600_000
 
 
-async def test_the_mark_is_the_time_by_redis(sessions: Sessions, clock: Clock) -> None:
-    clock.offset_ms += 5_000_000
-    before_ms = sessions.now_ms()
-    await mark(sessions)
-
-    assert before_ms <= marked_ms(sessions) <= sessions.now_ms()
-
-
 async def test_a_second_mark_covers_what_came_between_the_two(sessions: Sessions) -> None:
     """This holds within one millisecond, and if the clock went backwards."""
     await mark(sessions)
@@ -108,16 +99,6 @@ async def test_what_an_interrupted_revoke_all_left_comes_first(sessions: Session
     assert [earlier.member] == sessions.store.zrange(REVOKED, 0, -1)
     assert {between.member} == set(sessions.index(between))
     assert (await sessions.spend(between, 1)).verdict == "unknown"
-
-
-async def test_the_next_revoke_all_finishes_the_interrupted_one(sessions: Sessions) -> None:
-    earlier = await sessions.start()
-    await mark(sessions)
-    between = await sessions.start()
-    await Revocations(sessions.worker.redis).revoke_all(IDENTITY.shard, IDENTITY.subject)
-
-    assert (sessions.live(earlier), sessions.live(between)) == ([False], [False])
-    assert not sessions.store.exists(INDEX, REVOKED)
 
 
 def set_aside(sessions: Sessions) -> set[str]:

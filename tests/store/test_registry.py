@@ -56,12 +56,6 @@ async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, st
     assert not store.exists("pending_revocations:{registry}")
 
 
-async def test_nobody_who_owes_anything_is_no_fault(worker: Worker) -> None:
-    await worker.registry.add_pending_users([])
-
-    assert await worker.registry.list_pending_users() == []
-
-
 async def test_what_is_not_there_is_none(worker: Worker) -> None:
     assert await worker.registry.find_user(identify_user("main", "nobody")) is None
     assert await worker.registry.find_client("nobody") is None

@@ -87,12 +87,6 @@ async def test_however_it_breaks_off_the_browser_that_asked_can_ask_again(
     assert not sessions.store.exists(*OF_ALICE[:2])
 
 
-async def test_a_user_without_anything_is_no_fault(sessions: Sessions) -> None:
-    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family="unknown")
-
-    assert (await sessions.spend(await sessions.start(), 1)).verdict == "rotated"
-
-
 KEYS_PER_STEP = 2
 
 

@@ -16,14 +16,6 @@ async def fail(worker: Worker, counter: Counter) -> None:
     await worker.attempts.settle([counter], passed=False)
 
 
-@pytest.mark.clause("decided-only-failures-count")
-async def test_a_check_that_passed_leaves_nothing(worker: Worker, store: redis.Redis) -> None:
-    await worker.attempts.reserve([ONE, TWO])
-    await worker.attempts.settle([ONE, TWO], passed=True)
-
-    assert not store.exists(ONE.key, TWO.key)
-
-
 async def test_a_check_that_passed_forgives_no_earlier_failure(worker: Worker, store: redis.Redis) -> None:
     """Otherwise an attacker with an account could reset the counter of an address between guesses."""
     await worker.attempts.reserve([ONE])
@@ -93,16 +85,6 @@ async def test_no_counter_outlives_its_window_however_many_failures_there_are(
         await worker.attempts.settle([ONE], passed=False)
 
     assert elapsed.leaves(int(store.pttl(ONE.key)), 60_000)
-
-
-async def test_a_check_that_passes_after_its_window_leaves_nothing(
-    worker: Worker, store: redis.Redis, clock: Clock
-) -> None:
-    await worker.attempts.reserve([ONE])
-    clock.advance(61)
-    await worker.attempts.settle([ONE], passed=True)
-
-    assert not store.exists(ONE.key)
 
 
 async def test_no_counter_falls_below_nothing_under_way(worker: Worker, store: redis.Redis) -> None:

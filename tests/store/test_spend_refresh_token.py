@@ -188,14 +188,6 @@ async def test_a_generation_ahead_of_redis_goes_on_from_there(sessions: Sessions
     assert (await sessions.spend(session, 2)).verdict == "replayed"
 
 
-async def test_an_unknown_family_is_unknown(sessions: Sessions) -> None:
-    session = await sessions.start()
-    sessions.store.delete(session.key)
-
-    assert RefreshRefused("unknown") == await sessions.spend(session, 1)
-    assert RefreshRefused("unknown") == await sessions.spend(session, 7)
-
-
 @pytest.mark.clause("decided-grace-does-not-revive")
 @pytest.mark.parametrize("generation", [1, 2])
 async def test_what_a_mark_covers_is_not_refreshed_even_before_it_is_deleted(

@@ -63,10 +63,6 @@ async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_sca
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
 
 
-async def test_a_sweep_without_anything_to_end_is_no_fault(session_scan: SessionScan) -> None:
-    assert await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on) == 0
-
-
 async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, session_scan: SessionScan) -> None:
     """The caller renews its lock there. A batch is about a thousand keys of the server."""
     await sessions.start()
