@@ -45,7 +45,7 @@ Where the sections of the specification are kept:
     SPEC §4.3  revoke                           web/api/revoke.py, store/lua/end_family.lua
     SPEC §4.4  revokeAll                        web/api/revoke_all.py, store/revocations.py
     SPEC §4.5  bearer tokens                    protocol/bearer.py, store/access_tokens.py, gateway/lookup.py,
-                                                gateway/bearer.py, protocol/needed_scope.py, web/api/verify.py,
+                                                gateway/bearer.py, web/api/verify.py,
                                                 web/api/introspect.py
     SPEC §5    who clients and users are        web/request/client_authentication.py, web/pages/cookies.py,
                                                 web/pages/callback.py, realms/, registry/seed_file/reader.py,

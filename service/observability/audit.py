@@ -86,7 +86,7 @@ class EventSink(Protocol):
     def take(self, event: str, fields: Fields) -> None: ...
 
 
-_log = EventLog("service.audit")
+audit_log = EventLog("service.audit")
 _audit_stream: ContextVar[EventSink | None] = ContextVar("audit_stream", default=None)
 
 
@@ -104,7 +104,7 @@ def record_event(event: str, **fields: Any) -> None:
 
 
 def log_event(event: str, fields: Mapping[str, object]) -> None:
-    _log.write(get_kind(event).level, event, fields)
+    audit_log.write(get_kind(event).level, event, fields)
 
 
 def stream_event(event: str, fields: Fields) -> Fields:

@@ -19,27 +19,14 @@ AVAILABLE = ("en", "de", "pt-BR")
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("", None),
-        ("de", "de"),
-        ("de-AT", "de"),
-        ("pt-br", "pt-BR"),
-        ("pt", None),
-        ("fr", None),
-        ("fr, de", "de"),
+        ("fr, pt, de-AT", "de"),
         ("fr,de;q=0.5,en;q=0.8", "en"),
         ("de;q=0.5,en;q=0.5", "de"),
-        ("de;q=0", None),
-        ("de-AT;q=0,de", "de"),
-        ("*", "en"),
-        ("*;q=0.5,de", "de"),
-        ("en;q=0.5,*", "de"),
         ("en;q=0,*", "de"),
-        ("*;q=0", None),
+        ("*;q=0.5,de", "de"),
+        ("de;q=0", None),
         # A malformed range is ignored, and the others are read.
-        ("de;q=2,en", "en"),
-        ("de;q=nan,en", "en"),
-        (",,;,de,", "de"),
-        ("deutschland,en", "en"),
+        ("de;q=2,deutschland,en", "en"),
     ],
 )
 def test_accept_language_chooses_by_quality_then_by_order(header: str, expected: str | None) -> None:
@@ -50,16 +37,9 @@ def test_accept_language_chooses_by_quality_then_by_order(header: str, expected:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", None),
-        ("de", "de"),
-        ("fr de en", "de"),
         ("fr  de-CH", "de"),
         ("PT-br de", "pt-BR"),
-        ("fr", None),
         ("*", None),
-        ("de;q=0 en", "en"),
-        ("de,en", None),
-        ("\nde", None),
     ],
 )
 def test_ui_locales_choose_by_order(text: str, expected: str | None) -> None:

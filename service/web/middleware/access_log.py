@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.observability.audit import log_event
+from service.observability.audit import audit_log, get_kind
 from service.observability.logs import EventLog, shorten
 from service.observability.metrics import count_request
 from service.web.request.client_address import get_peer
@@ -68,11 +68,9 @@ class AccessLog:
             self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
-        is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
-        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
-        level = logging.DEBUG if is_quiet else logging.INFO
         event, event_fields = scope.get(EVENT, ("", {}))
-        if not (event or _log.shows(level)):
+        log, level = (audit_log, get_kind(event).level) if event else (_log, _choose_level(scope, status))
+        if not log.shows(level):
             return
         fields = {
             "method": scope["method"],
@@ -83,10 +81,13 @@ class AccessLog:
         }
         if REASON in scope:
             fields["reason"] = scope[REASON]
-        if event:
-            log_event(event, fields | event_fields)
-        else:
-            _log.write(level, "request", fields)
+        log.write(level, event or "request", fields | event_fields)
+
+
+def _choose_level(scope: Scope, status: int) -> int:
+    is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
+    is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
+    return logging.DEBUG if is_quiet else logging.INFO
 
 
 def _count(scope: Scope, status: int, seconds: float) -> None:
