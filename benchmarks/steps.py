@@ -34,7 +34,7 @@ def measure_steps(testbed: Testbed, rounds: int) -> Rows:
 
 def _measure_hostile_requests(testbed: Testbed, rounds: int) -> dict[str, list[float]]:
     ((access_token, _),) = testbed.start_sessions(1)
-    app = build_app(Worker(load_settings(testbed.deployment.environment(**make_variables(testbed.folder)))))
+    app = build_app(Worker(load_settings(testbed.deployment.environment(**make_variables()))))
     with _measuring_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
         return {
             hostile.name: [_measure_longest_step(serving.port, hostile, steps) for _ in range(rounds)]

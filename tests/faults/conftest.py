@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 
 import httpx2
 import pytest
@@ -20,30 +21,16 @@ def shared_deployment(tmp_path_factory: pytest.TempPathFactory, request: pytest.
     With a parameter it runs on that server of `other_servers`, without `proxied_service`.
     """
     folder = tmp_path_factory.mktemp("faults")
-    if hasattr(request, "param") and request.param != "found":
-        deployment = Deployment(folder, binary=get_other_server(request.param))
-        try:
-            with (
-                running_proxy(deployment.redis.port) as proxy,
-                running_service(folder, deployment.environment()) as direct_service,
-            ):
-                deployment.proxy, deployment.direct_service = proxy, direct_service
-                yield deployment
-        finally:
-            deployment.close()
-        return
-    deployment = Deployment(folder)
-    try:
-        with (
-            running_proxy(deployment.redis.port) as proxy,
-            running_service(folder, deployment.environment()) as direct_service,
-        ):
-            deployment.proxy, deployment.direct_service = proxy, direct_service
-            with running_service(folder, deployment.environment(REDIS_URL=proxy.url)) as proxied_service:
-                deployment.proxied_service = proxied_service
-                yield deployment
-    finally:
-        deployment.close()
+    other = getattr(request, "param", "found")
+    deployment = Deployment(folder, binary=None if other == "found" else get_other_server(other))
+    with ExitStack() as running:
+        running.callback(deployment.close)
+        deployment.proxy = running.enter_context(running_proxy(deployment.redis.port))
+        deployment.direct_service = running.enter_context(running_service(folder, deployment.environment()))
+        if other == "found":
+            proxied = deployment.environment(REDIS_URL=deployment.proxy.url)
+            deployment.proxied_service = running.enter_context(running_service(folder, proxied))
+        yield deployment
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 
+from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.store.scripts import load_script
 from service.worker import Worker
-from tests.conftest import make_code
+from tests.conftest import Clock, make_code, serving
 from tests.faults.deployment import Deployment, Session, call_of, start_sessions
 from tests.support.browser import Browser, assert_refused, authorization_response, authorization_url, is_login_page
 from tests.support.clients_and_users import (
@@ -25,6 +26,7 @@ from tests.support.clients_and_users import (
     revoke_all,
     tokens_of,
 )
+from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import recording_commands
 from tests.support.waiting import until, until_status
 
@@ -107,29 +109,32 @@ async def test_no_script_is_run_twice_by_the_redis_client_itself(
 
 @pytest.mark.clause("decided-password-change-pending", "decided-i10-own-retry")
 async def test_a_change_of_a_password_whose_answer_was_lost_is_finished_by_a_worker(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, worker: Worker, loop_time: LoopTime
 ) -> None:
     before = await worker.registry.find_user(identify_user(BOB.realm, BOB.username))
     assert before is not None
-    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, BOB))
-    browser, other = Browser(proxied_http), Browser(proxied_http)
-    page = await browser.sign_in(BOB)
-    await other.sign_in(BOB)
     fields = {"current": BOB.password, "new": "a new password", "repeated": "a new password"}
-    deployment.proxy.cut_after = call_of("replace_password_hash")
-    try:
-        lost = await browser.submit(page, "/sessions/password", fields)
+    settings = load_settings(deployment.environment(REDIS_URL=deployment.proxy.url))
+    async with serving(settings, Clock(deployment.store)) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
+        browser, other = Browser(http), Browser(http)
+        page = await browser.sign_in(BOB)
+        await other.sign_in(BOB)
+        deployment.proxy.cut_after = call_of("replace_password_hash")
+        try:
+            lost = await browser.submit(page, "/sessions/password", fields)
 
-        assert_refused(lost, 503, "busy")
-        assert deployment.proxy.cut_after is None
-        await until(lambda: not deployment.knows_access_token(tokens["access_token"]))
-        assert_error(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 400, "invalid_grant")
-        for each in (browser, other):
-            assert is_login_page(await each.open("/sessions/"))
-        new = UserCredentials(BOB.username, "a new password")
-        assert not is_login_page(await browser.sign_in(new))
-    finally:
-        await worker.registry.put_users([before])
+            assert_refused(lost, 503, "busy")
+            assert deployment.proxy.cut_after is None
+            with loop_time.running_at(5):  # a worker looks for pending revocations every 15 seconds
+                await until(lambda: not deployment.knows_access_token(tokens["access_token"]))
+            assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+            for each in (browser, other):
+                assert is_login_page(await each.open("/sessions/"))
+            new = UserCredentials(BOB.username, "a new password")
+            assert not is_login_page(await browser.sign_in(new))
+        finally:
+            await worker.registry.put_users([before])
 
 
 def count_runs(commands: Sequence[str]) -> int:

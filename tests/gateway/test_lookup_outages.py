@@ -201,21 +201,6 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
         await fail(asking)
 
 
-@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed", "decided-redis-away")
-async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
-) -> None:
-    await remember(direct_lookup, *tokens)
-    with deployment.frozen():
-        await let_trust_end(direct_lookup, tokens[0], held_time)
-        for _ in range(2):
-            asking = start_lookups(direct_lookup, tokens)
-            await held_time.advance_in_steps(DEADLINE_SECONDS)
-            await fail(asking)
-
-    await comes_back(direct_lookup, tokens[0], held_time)
-
-
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_redis_to_be_given_up(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime

@@ -93,7 +93,7 @@ class WatchedService:
 def watched_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedService]:
     folder: Path = tmp_path_factory.mktemp("attacked")
     redis = start_redis(folder)
-    variables = environment_of(redis, **make_variables(folder))
+    variables = environment_of(redis, **make_variables())
     watched_service = WatchedService()
     app = build_app(Worker(load_settings(variables)))
     with pytest.MonkeyPatch.context() as patch:

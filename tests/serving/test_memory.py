@@ -46,7 +46,7 @@ HALVES = {
 
 @pytest.fixture
 def service(tmp_path: Path, own_redis: RedisServer) -> Iterator[ServiceProcess]:
-    with running_service(tmp_path, environment_of(own_redis, **make_variables(tmp_path))) as service:
+    with running_service(tmp_path, environment_of(own_redis, **make_variables())) as service:
         yield service
 
 
@@ -107,7 +107,7 @@ def test_the_reader_of_arenas_sees_that_of_a_thread() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_thread_has_a_malloc_arena(tmp_path: Path, own_redis: RedisServer, workers: int) -> None:
     """The first hash took an arena of an earlier thread, and its 19 MiB stayed there for good."""
-    variables = make_variables(tmp_path) | {"WEB_CONCURRENCY": str(workers)}
+    variables = make_variables() | {"WEB_CONCURRENCY": str(workers)}
     with running_service(tmp_path, environment_of(own_redis, **variables)) as service:
         supervisor = service.process.pid
         children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()

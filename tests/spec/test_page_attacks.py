@@ -188,13 +188,6 @@ async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, worker
     assert f"Alice {HOSTILE}" in Page(consent).text
 
 
-async def test_the_state_stands_on_no_page(browser: Browser) -> None:
-    login = await browser.open(authorization_url(state="a-state-of-the-client"))
-    consent = await browser.log_in(login)
-
-    assert "a-state-of-the-client" not in login.text + consent.text
-
-
 # Forged forms
 
 
@@ -315,16 +308,6 @@ async def test_fields_in_the_address_or_twice_or_too_large_are_refused(browser: 
 
 
 # Stolen and planted cookies
-
-
-async def test_a_login_form_of_another_browser_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
-    form = Page(await browser.open(authorization_url())).find_form(LOGIN)
-    thief = Browser(http)
-    for _ in range(2):
-        assert_refused(await thief.open(f"{LOGIN}?request={form.fields['request']}"), 400, "expired")
-        filled = form.fields | {"username": BOB.username, "password": BOB.password}
-        assert_refused(await thief.send(LOGIN, filled), 403, "forged")
-        await thief.open(authorization_url())
 
 
 async def test_the_cookie_of_a_browser_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:

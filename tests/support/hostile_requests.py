@@ -6,11 +6,9 @@ import socket
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-from tests.conftest import SEED
 from tests.support.clients_and_users import PHONE_APP, PHONE_CALLBACK, TOKEN, VERIFY
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -29,16 +27,6 @@ COMBINING = "\u0300\u0323"
 """Characters that take quadratic time to normalize, because they must be sorted."""
 
 
-_CEP = """
-realms:
-  cep:
-    name: An organisation that is away
-    authorization_endpoint: http://127.0.0.1:1/authorize
-    token_endpoint: http://127.0.0.1:1/token
-    introspection_endpoint: http://127.0.0.1:1/introspect
-    client_id: token-service
-    client_secret: secret-at-the-organisation
-"""
 _UNLIMITED = {
     f"TOKEN_SERVICE_{name}": "1000000/minute"
     for name in (
@@ -82,15 +70,9 @@ class HostileRequest:
         return answer.status in self.statuses and not answer.is_throttled
 
 
-def make_variables(folder: Path) -> dict[str, str]:
-    """Return settings without limits of attempts, which would hide the cost of a request.
-
-    The seed has a second realm for logins.
-    """
-    seed = folder / "hostile-seed.yaml"
-    seed.write_text(_CEP + SEED.read_text())
-    named = {"TOKEN_SERVICE_SEED_FILE": str(seed), "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"}
-    return named | _UNLIMITED
+def make_variables() -> dict[str, str]:
+    """Return settings without limits of attempts, which would hide the cost of a request."""
+    return {"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"} | _UNLIMITED
 
 
 def get(path: str, *headers: str, method: str = "GET") -> bytes:
@@ -113,7 +95,7 @@ def make_hostile_requests(access_token: str) -> list[HostileRequest]:
         *_cookies(),
         *_forms(),
         *_names(),
-        *_scopes(access_token),
+        *_scopes(),
         *_queries(access_token),
         *_headers(access_token),
         *_heads(),
@@ -132,7 +114,6 @@ def _cookies() -> Iterator[HostileRequest]:
 def _forms() -> Iterator[HostileRequest]:
     for unit, status in {"%41&": 400, "%41a": 401}.items():
         yield HostileRequest.of(f"a form of {unit}", post(TOKEN, fill(unit, FORM)), status)
-    yield HostileRequest.of("a login form of %41&", post("/authorization/login", fill("%41&", FORM)), 400)
     long = fill("%41", FORM - 200)
     yield HostileRequest.of("a long client_secret", post(TOKEN, f"client_id=phone-app&client_secret={long}"), 401)
     refresh = f"client_id=phone-app&grant_type=refresh_token&refresh_token={long}"
@@ -143,32 +124,27 @@ def _forms() -> Iterator[HostileRequest]:
 def _names() -> Iterator[HostileRequest]:
     for name, unit in {"combining characters": COMBINING, "ligatures": "\ufdfa"}.items():
         username = fill(quote(unit), FORM - 300)
-        yield HostileRequest.of(f"a user name of {name}", _log_in(username, "x", "main"), 400)
-    yield HostileRequest.of("a user name in cep", _log_in(fill(quote(COMBINING), FORM - 300), "x", "cep"), 503)
-    yield HostileRequest.of("a long password", _log_in("alice@example.com", fill("%F0%9F%97%9D"), "main"), 400)
+        yield HostileRequest.of(f"a user name of {name}", _log_in(username, "x"), 400)
+    yield HostileRequest.of("a long password", _log_in("alice@example.com", fill("%F0%9F%97%9D")), 400)
 
 
-def _log_in(username: str, password: str, realm: str) -> bytes:
-    scope = f"realm:{realm}+role:enduser"
-    body = f"grant_type=password&client_id=phone-app&scope={scope}&username={username}&password={password}"
-    return post(TOKEN, body)
+def _log_in(username: str, password: str) -> bytes:
+    grant = "grant_type=password&client_id=phone-app&scope=realm:main+role:enduser"
+    return post(TOKEN, f"{grant}&username={username}&password={password}")
 
 
-def _scopes(access_token: str) -> Iterator[HostileRequest]:
-    bearer = f"Authorization: Bearer {access_token}"
+def _scopes() -> Iterator[HostileRequest]:
     scope = fill("role:orderer+")
     grant = "client_id=phone-app&grant_type=password&username=a&password=a"
     yield HostileRequest.of("a scope of items", post(TOKEN, f"{grant}&scope={scope}"), 400)
     data = get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&scope={scope}")
     yield HostileRequest.of("a scope of items at authorization", data, 303)
-    yield HostileRequest.of("a scope of items at verify", get(f"{VERIFY}?scope={scope}", bearer), 403)
 
 
 def _queries(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
     for path in (AUTHORIZATION, "/sessions/"):
         yield HostileRequest.of(f"a query of %41& at {path}", get(f"{path}?{fill('%41&')}"), 400)
-    yield HostileRequest.of("a query of %41& at token", post(f"{TOKEN}?{fill('%41&')}", "a=b"), 400)
     for unit, status in {"%41&": 403, "%41": 200}.items():
         yield HostileRequest.of(f"a query of {unit} at verify", get(f"{VERIFY}?{fill(unit)}", bearer), status)
     state = fill("%F0%9F%97%9D")
@@ -187,13 +163,11 @@ def _headers(access_token: str) -> Iterator[HostileRequest]:
         yield HostileRequest.of(f"a long {name}", get(VERIFY, bearer, f"{name}: {value}"), 200)
     for name, value in {"Accept-Language": fill("de,en;q=0.5,"), "If-None-Match": fill('"a",')}.items():
         yield HostileRequest.of(f"a long {name}", get("/sessions/", f"{name}: {value}"), 200)
-    yield HostileRequest.of("250 Origins", post(TOKEN, "a=b", FORM_TYPE, *["Origin: http://a"] * 250), 401)
 
 
 def _heads() -> Iterator[HostileRequest]:
     yield HostileRequest.of("26,000 headers", get("/", *["a:b"] * 26_000), 431)
     yield HostileRequest.of("a head without end", get("/", *["a:b"] * 60_000)[:-2], 431)
-    yield HostileRequest.of("a header without end", get("/", f"X: {fill('a', READ)}")[:-4], 431)
     yield HostileRequest.of("an address without end", b"GET /?" + b"a" * READ, 431)
     yield HostileRequest.of("blank lines", b"\r\n" * (READ // 2) + get("/healthz"), 200)
     yield HostileRequest.of("a path of 60 KB", get(f"/{fill('%41')}"), 431)
@@ -207,7 +181,6 @@ def _bodies() -> Iterator[HostileRequest]:
     yield HostileRequest.of("a trailer without end", quick + b"0\r\na:" + b"b" * 400_000, 401, 0)
     yield HostileRequest.of("one-byte chunks", head + b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n", 400)
     yield HostileRequest.of("chunk extensions", head + b"1;a=b\r\na\r\n" * 25_000 + b"0\r\n\r\n", 400)
-    yield HostileRequest.of("a chunk extension without end", head + b"1;" + b"a=b;" * 100_000, 400)
     yield HostileRequest.of("a chunk size without end", head + b"0" * 400_000, 400)
     yield HostileRequest.of("a body past all limits", head + b"1000000\r\n" + b"a" * 4_000_000, 413)
     announced = get(TOKEN, FORM_TYPE, "Content-Length: 100000000", method="POST")
