@@ -152,7 +152,7 @@ class RegistryEditor:
         async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
             await self._get_user(identity)
             await self._registry.add_pending_users([identity])
-            await self._registry.delete_users([identity])
+            await self._registry.delete_user(identity)
 
     @asynccontextmanager
     async def _changing(self, *events: str, **fields: Unpack[Fields]) -> AsyncIterator[None]:
@@ -216,4 +216,4 @@ class RegistryEditor:
     async def _put_user(self, new: User, *, ends_sessions: bool) -> None:
         if ends_sessions:
             await self._registry.add_pending_users([new.identity])
-        await self._registry.put_users([new])
+        await self._registry.put_user(new)

@@ -81,9 +81,7 @@ def _ask(output: Output, difference: Outcome) -> None:
 
 def _show_difference(output: Output, difference: Outcome) -> None:
     if output.as_json:
-        staying = {"clients": difference.staying_clients, "users": difference.staying_users}
-        changes = {"changes": difference.first, "unnamed": difference.unnamed, "staying": staying}
-        output.facts(_counts(difference) | changes)
+        output.facts(_counts(difference) | {"changes": difference.first, "unnamed": difference.unnamed})
         return
     for change in difference.first:
         _, style = _MARKS[change.act]
@@ -92,11 +90,6 @@ def _show_difference(output: Output, difference: Outcome) -> None:
             output.line({}, f"    {field}", style)
     if difference.unnamed:
         output.note(f"… and {difference.unnamed} more")
-    if difference.staying_clients or difference.staying_users:
-        output.note(
-            f"No seed brought these, and pruning leaves them: clients {difference.staying_clients}, "
-            f"users {difference.staying_users}."
-        )
     for warning in difference.warnings:
         output.note(f"warning: {warning}", style="yellow")
     output.done(f"{_sum_up(difference)} Nothing was changed.")
