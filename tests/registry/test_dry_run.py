@@ -10,7 +10,7 @@ from service.protocol.client import Client
 from service.protocol.user import User
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
-from service.registry.seed_file.report import Change, Counts, FieldChange
+from service.registry.seed_file.report import Change, Counts
 from service.worker import Worker
 from tests.registry.contents import everything, find_alice, find_client
 from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SECRET_HASH, SeedText, make_seeding
@@ -147,16 +147,6 @@ async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worke
     outcome = await make_seeding(worker.redis, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
 
     assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
-
-
-def test_a_field_is_shown_as_a_person_writes_it() -> None:
-    shown = [("name", "", "Alice"), ("roles", (), ("enduser",)), ("require_pkce", False, True)]
-
-    assert [str(FieldChange(*field)) for field in shown] == [
-        "name: none → Alice",
-        "roles: none → enduser",
-        "require_pkce: false → true",
-    ]
 
 
 @pytest.mark.clause("decided-seed-plain-passwords-warned")

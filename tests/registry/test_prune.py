@@ -120,17 +120,3 @@ async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
     outcome = await seeding.apply(FIRST)
 
     assert (outcome.realms.added, outcome.clients.added, outcome.users.added) == (1, 1, 2)
-
-
-@pytest.mark.clause("decided-seed-prune", "decided-seed-deleted-stays-deleted")
-async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(worker: Worker, seeding: Seeding) -> None:
-    await seeding.apply(FIRST)
-    await worker.registry.delete_user(identify_user("main", BOB.username))
-    shop = await worker.registry.find_client("web-shop")
-    assert shop is not None
-    await worker.registry.delete_client(shop)
-    outcome = await seeding.apply(LEFT, prune=True)
-
-    assert (outcome.clients.removed, outcome.users.removed) == (1, 2)
-    assert await worker.registry.find_user(identify_user("main", BOB.username)) is None
-    assert await worker.registry.find_client("web-shop") is None
