@@ -21,7 +21,7 @@ from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.record_changes import list_update_events
+from service.registry.record_changes import list_events
 from service.store.registry import RegistryStore
 
 
@@ -84,7 +84,7 @@ class RegistryEditor:
 
         Raises ChangeRefused if the record is no longer `old`.
         """
-        async with self._changing(*list_update_events("client", old, new), client_id=old.client_id):
+        async with self._changing(*list_events("client", old, new), client_id=old.client_id):
             await self._replace_client(old, new)
 
     async def disable_client(self, client_id: str) -> None:
@@ -121,7 +121,7 @@ class RegistryEditor:
 
         Raises ChangeRefused if the record is no longer `old`.
         """
-        async with self._changing(*list_update_events("user", old, new), username=old.username, realm=old.realm):
+        async with self._changing(*list_events("user", old, new), username=old.username, realm=old.realm):
             if await self._get_user(old.identity) != old:
                 raise ChangeRefused(f"the user {old.username} was changed meanwhile; repeat the command")
             await self._put_user(new, ends_sessions=is_narrowed(old, new))
@@ -152,7 +152,7 @@ class RegistryEditor:
         async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
             await self._get_user(identity)
             await self._registry.add_pending_users([identity])
-            await self._registry.delete_users([identity])
+            await self._registry.delete_user(identity)
 
     @asynccontextmanager
     async def _changing(self, *events: str, **fields: Any) -> AsyncIterator[None]:
@@ -216,4 +216,4 @@ class RegistryEditor:
     async def _put_user(self, new: User, *, ends_sessions: bool) -> None:
         if ends_sessions:
             await self._registry.add_pending_users([new.identity])
-        await self._registry.put_users([new])
+        await self._registry.put_user(new)

@@ -60,15 +60,13 @@ _DISABLED_EVENTS: Final[dict[tuple[EntryKind, bool], str]] = {
 
 
 def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iterator[str]:
-    """Yield the names of the events of one change. One of the records may be None."""
-    if old is not None and new is not None:
-        yield from list_update_events(kind, old, new)
-    else:
+    """Yield the names of the events of one change. A secret and `disabled` have events of their own.
+
+    `old` is None for a new record, and `new` for a deleted one.
+    """
+    if old is None or new is None:
         yield (_DELETED_EVENTS if new is None else _CREATED_EVENTS)[kind]
-
-
-def list_update_events(kind: EntryKind, old: Record, new: Record) -> Iterator[str]:
-    """Yield the names of the events of an update. A secret and `disabled` have events of their own."""
+        return
     changed = list_changed_fields(old, new)
     if "client_secret_hash" in changed:
         yield "client_made_public" if getattr(new, "client_secret_hash", None) is None else "client_secret_rotated"

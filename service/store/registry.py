@@ -180,24 +180,20 @@ class RegistryStore:
         answers = await self._redis.read_many([kind.command(name) for kind, name in kinds])
         return [kind.parse(answer) for (kind, _), answer in zip(kinds, answers, strict=True)]
 
-    async def put_user(self, user: User, applied: str | None) -> None:
+    async def put_user(self, user: User, applied: str | None = None) -> None:
         """Write a user's record under a new revision, and the seed entry that it comes from in the same script."""
         keys = [user_key(user.identity), user_seed_key(user.identity.shard)]
         record = msgspec.json.encode(user).decode()
         await self._redis.run(_PUT_USER, keys, [user.identity.subject, record, _make_revision(), applied or ""])
 
+    async def delete_user(self, identity: UserIdentity) -> None:
+        """Delete a user's record. The seed entry that it came from stays, so no seed adds it again."""
+        await self._redis.write("DEL", user_key(identity))
+
     async def remove_user(self, identity: UserIdentity) -> None:
         """Delete a user's record and the seed entry as last applied in one script."""
         keys = [user_key(identity), user_seed_key(identity.shard)]
         await self._redis.run(_REMOVE_USER, keys, [identity.subject])
-
-    async def put_users(self, users: Sequence[User]) -> None:
-        """Write the users' records, each with a new revision."""
-        commands: list[Command] = []
-        for user in users:
-            fields = ("record", msgspec.json.encode(user), "revision", _make_revision())
-            commands.append(("HSET", user_key(user.identity), *fields))
-        await self._redis.write_many(commands)
 
     async def add_pending_users(self, identities: Sequence[UserIdentity]) -> None:
         """Record users whose sessions must end before a change is complete. Call this before the change is written."""
@@ -271,9 +267,6 @@ class RegistryStore:
         """Return the external realms by name, in the order of their names."""
         return dict(sorted((await self._list_all("realm", _read_realm)).items()))
 
-    async def delete_users(self, identities: Sequence[UserIdentity]) -> None:
-        await self._redis.write_many([("DEL", user_key(identity)) for identity in identities])
-
     async def list_seeds(self) -> dict[str, str]:
         """Return all texts that `find_seed` can find, but for those of users, by their names."""
         fields = await self._redis.read("HGETALL", registry_key("seed"))
@@ -293,19 +286,6 @@ class RegistryStore:
 
     async def forget_seed(self, name: SeedName) -> None:
         await self._redis.write("HDEL", *_get_seed_field(name))
-
-    async def count_unseeded_clients(self) -> int:
-        prefix, seeds = registry_key("client", ":").removesuffix(":"), await self.list_seeds()
-        client_ids = {key.removeprefix(prefix) async for keys in self._redis.scan(f"{prefix}*") for key in keys}
-        return sum(f"client:{client_id}" not in seeds for client_id in client_ids)
-
-    async def count_unseeded_users(self) -> int:
-        unseeded = 0
-        async for keys in self._redis.scan("user:{*}:*"):
-            parts = [key.replace("{", "").replace("}", "").split(":") for key in keys]
-            commands: list[Command] = [("HEXISTS", user_seed_key(shard), subject) for _, shard, subject in parts]
-            unseeded += (await self._redis.read_many(commands)).count(0)
-        return unseeded
 
     async def list_users(self, realm: str) -> list[User]:
         """Return the users of one realm, sorted by user name."""

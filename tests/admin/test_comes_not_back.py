@@ -91,7 +91,7 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
     await worker.registry.add_pending_users([identity])
-    await worker.registry.delete_users([identity])
+    await worker.registry.delete_user(identity)
 
     if is_restarted:
         async with serving(make_settings(), clock):

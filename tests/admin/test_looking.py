@@ -114,7 +114,7 @@ class TestEvents:
         """A user name at a provider must not control an admin's terminal."""
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
         store.set("realm:{registry}:cep", '{"client_id":"us"}')
-        await worker.registry.put_users([eve])
+        await worker.registry.put_user(eve)
         await admin("user", "disable", eve.username, "--realm", "cep", "--yes")
 
         for words in (

@@ -36,7 +36,8 @@ async def register(worker: Worker, people: Sequence[UserCredentials]) -> None:
     """All with Alice's password, whose hash costs something."""
     alice = await worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
-    await worker.registry.put_users([replace(alice, username=credentials.username) for credentials in people])
+    for credentials in people:
+        await worker.registry.put_user(replace(alice, username=credentials.username))
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-readyz")

@@ -82,7 +82,7 @@ class ClusterDeployment:
         assert alice is not None
         user = User(realm="main", username=credentials.username, password_hash=alice.password_hash, roles=alice.roles)
         ((access_token, refresh_token),) = await start_sessions(self.worker, credentials.username, 1)
-        await self.worker.registry.put_users([user])
+        await self.worker.registry.put_user(user)
         refreshed = tokens_of(await PHONE_APP.refresh(self.http, refresh_token))
         code = await make_code(self.worker, credentials)
         return Held(credentials, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)

@@ -134,7 +134,7 @@ async def test_a_change_of_a_password_whose_answer_was_lost_is_finished_by_a_wor
             new = UserCredentials(BOB.username, "a new password")
             assert not is_login_page(await browser.sign_in(new))
         finally:
-            await worker.registry.put_users([before])
+            await worker.registry.put_user(before)
 
 
 def count_runs(commands: Sequence[str]) -> int:

@@ -73,7 +73,8 @@ class ServiceUnderTest:
         self._access_tokens = AccessTokens(self._connection)
         self._revocations = Revocations(self._connection)
         self._registry = RegistryStore(self._connection)
-        self._run(self._registry.put_users(list(USERS.values())))
+        for user in USERS.values():
+            self._run(self._registry.put_user(user))
         self._users = {name: self._run(self._registry.find_user(user.identity)) for name, user in USERS.items()}
         self.family_names: dict[int, RefreshToken] = {}
         self.code_names: dict[int, RandomToken] = {}

@@ -228,7 +228,7 @@ async def remove_user(comparing: ComparingClient) -> None:
 
 async def replace_password_hash(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_users([USER])
+    await registry.put_user(USER)
     user = await registry.find_user(USER.identity)
     assert user is not None
     await registry.replace_password_hash(msgspec.structs.replace(user, password_hash="stronger"))

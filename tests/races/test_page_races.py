@@ -291,7 +291,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
         for kind in ("access", "family", "code", "browser", "consent"):
             assert not list(instances.store.scan_iter(f"{kind}:*")), kind
     finally:
-        await worker.registry.put_users([known])
+        await worker.registry.put_user(known)
         await await_invalidations(worker)
     assert await Browser(http).get_code()
 

@@ -27,7 +27,7 @@ async def bob(instances: InstancePair, worker: Worker) -> AsyncIterator[UserCred
     before = await worker.registry.find_user(IDENTITY)
     assert before is not None
     yield BOB
-    await worker.registry.put_users([before])
+    await worker.registry.put_user(before)
     await await_invalidations(worker)
 
 

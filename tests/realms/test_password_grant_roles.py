@@ -53,7 +53,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_prov
     http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     wrong = await guess(http)
-    await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+    await worker.registry.put_user(User(realm="cep", username=SUB, roles=("enduser",), disabled=True))
     await await_invalidations(worker)
 
     disabled = await log_in(http)
@@ -119,7 +119,7 @@ async def test_a_user_who_is_disabled_while_the_provider_thinks_gets_no_tokens(
 ) -> None:
     login = asyncio.create_task(log_in(http))
     async with held_login(provider, login):
-        await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+        await worker.registry.put_user(User(realm="cep", username=SUB, roles=("enduser",), disabled=True))
         await await_invalidations(worker)
 
     assert_error(await login, 400, "invalid_grant")

@@ -65,7 +65,7 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
     cep = IdentityProvider(issuer="https://cep.example", client_id="us")
     await worker.registry.put_client(client)
     await worker.registry.put_realm("cep", cep)
-    await worker.registry.put_users([CAROL])
+    await worker.registry.put_user(CAROL)
 
     async def find_all() -> list[object]:
         user = await worker.users.find(CAROL.identity)
@@ -83,7 +83,7 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
     assert count_reads(commands) == 0
 
     await worker.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
-    await worker.registry.put_users([msgspec.structs.replace(CAROL, disabled=True)])
+    await worker.registry.put_user(msgspec.structs.replace(CAROL, disabled=True))
     await worker.registry.delete_client(client)
     await await_invalidations(worker)
 
@@ -124,7 +124,7 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
 async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None:
     """Most users of a provider have no record. The record of one who gets one, and is disabled, counts at once."""
     assert await worker.users.find(CAROL.identity) is None
-    await worker.registry.put_users([CAROL])
+    await worker.registry.put_user(CAROL)
 
     assert await worker.users.find(CAROL.identity) is not None
 

@@ -82,7 +82,7 @@ async def begin(sessions: Sessions, seeding: Seeding) -> None:
     await seeding.apply(FIRST)
     bob = await sessions.worker.registry.find_user(identify_user("main", BOB.username))
     assert bob is not None
-    await sessions.worker.registry.put_users([msgspec.structs.replace(bob, name="By the console")])
+    await sessions.worker.registry.put_user(msgspec.structs.replace(bob, name="By the console"))
 
 
 async def registry_of(worker: Worker) -> list[object]:

@@ -63,7 +63,7 @@ async def test_a_dropped_key_leaves_secrets_of_the_console_alone(sessions: Sessi
     worker = sessions.worker
     await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
     changed = msgspec.structs.replace(await sessions.find_user(), disabled=True, password_hash=OTHER_HASH)
-    await worker.registry.put_users([changed])
+    await worker.registry.put_user(changed)
     second = make_seeding(worker.redis, KEY_TWO)
 
     assert not await second.is_key_known()
@@ -84,7 +84,7 @@ async def test_a_dropped_key_leaves_secrets_of_the_console_alone(sessions: Sessi
 async def test_under_another_key_force_applies_everything(sessions: Sessions) -> None:
     worker = sessions.worker
     await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
-    await worker.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+    await worker.registry.put_user(msgspec.structs.replace(await sessions.find_user(), disabled=True))
 
     outcome = await make_seeding(worker.redis, KEY_TWO).apply(SeedText().but(name="Alicia").seed, force=True)
 

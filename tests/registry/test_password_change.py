@@ -71,7 +71,7 @@ async def test_a_record_that_changed_since_the_check_is_left_alone(
 ) -> None:
     worker = sessions.worker
     checked = await get_alice(worker)
-    await worker.registry.put_users([msgspec.structs.replace(checked, **changes)])
+    await worker.registry.put_user(msgspec.structs.replace(checked, **changes))
     present = await get_alice(worker)
 
     assert await worker.password_change.make(checked, hash_password(NEW), address=ADDRESS) is None
@@ -98,7 +98,7 @@ async def test_a_change_that_breaks_off_is_not_made_or_is_finished_by_a_worker(
     worker = sessions.worker
     original, calls, is_broken = await get_alice(worker), 0, True
     while is_broken:
-        await worker.registry.put_users([original])
+        await worker.registry.put_user(original)
         before, family = await get_alice(worker), await sessions.start(ALICE)
         is_broken = await break_off(worker, make_settings, calls)
         is_changed = await get_alice(worker) != before

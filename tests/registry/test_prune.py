@@ -42,7 +42,8 @@ async def make_at_the_console(worker: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
     await worker.registry.put_client(client)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
-    await worker.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
+    for realm, name in names:
+        await worker.registry.put_user(User(realm=realm, username=name, roles=("enduser",)))
 
 
 async def start_sessions(sessions: Sessions) -> dict[str, Session]:
@@ -119,17 +120,3 @@ async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
     outcome = await seeding.apply(FIRST)
 
     assert (outcome.realms.added, outcome.clients.added, outcome.users.added) == (1, 1, 2)
-
-
-@pytest.mark.clause("decided-seed-prune", "decided-seed-deleted-stays-deleted")
-async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(worker: Worker, seeding: Seeding) -> None:
-    await seeding.apply(FIRST)
-    await worker.registry.delete_users([identify_user("main", BOB.username)])
-    shop = await worker.registry.find_client("web-shop")
-    assert shop is not None
-    await worker.registry.delete_client(shop)
-    outcome = await seeding.apply(LEFT, prune=True)
-
-    assert (outcome.clients.removed, outcome.users.removed) == (1, 2)
-    assert await worker.registry.find_user(identify_user("main", BOB.username)) is None
-    assert await worker.registry.find_client("web-shop") is None

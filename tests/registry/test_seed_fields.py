@@ -40,7 +40,7 @@ async def change_at_the_console(worker: Worker) -> None:
     )
     await worker.registry.put_client(rotated)
     changed = msgspec.structs.replace(alice, disabled=True, password_hash=OTHER_HASH, roles=("partner",))
-    await worker.registry.put_users([changed])
+    await worker.registry.put_user(changed)
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ async def test_edits_that_were_made_while_a_record_was_deleted_count_as_applied(
 ) -> None:
     """The console makes the user again later, and the file does not change that user."""
     await seeding.apply(FIRST.seed)
-    await worker.registry.delete_users([IDENTITY])
+    await worker.registry.delete_user(IDENTITY)
     await seeding.apply(FIRST.but(name="Another").seed)
     again = User(realm="main", username="alice@example.com", name="By the console")
-    await worker.registry.put_users([again])
+    await worker.registry.put_user(again)
 
     assert (await seeding.apply(FIRST.but(name="Another").seed, force=False)).changes == 0
     assert (await find_alice(worker)).name == "By the console"
@@ -183,7 +183,7 @@ async def test_pruning_does_not_lift_the_block_of_a_user_of_an_identity_provider
     carol = User(realm="cep", username="carol", roles=("enduser",))
     listed = f"{FIRST.text}  - {{username: carol, realm: cep, roles: [enduser]}}\n"
     await seeding.apply(parse_seed(listed.encode()))
-    await worker.registry.put_users([msgspec.structs.replace(carol, disabled=True)])
+    await worker.registry.put_user(msgspec.structs.replace(carol, disabled=True))
     outcome = await seeding.apply(FIRST.seed, prune=True)
     found = await worker.registry.find_user(carol.identity)
 

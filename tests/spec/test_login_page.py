@@ -130,7 +130,7 @@ async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browse
 @pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
 @pytest.mark.usefixtures("real_hashes")
 async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
-    await worker.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
+    await worker.registry.put_user(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
     page = await browser.open(authorization_url())
     for credentials in (wrong(ALICE), UNKNOWN_USER):
         with recording_hashes() as costs:

@@ -102,7 +102,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.As
     wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
     alice = await worker.registry.find_user(identify_user("main", ALICE.username))
     assert alice is not None
-    await worker.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
+    await worker.registry.put_user(msgspec.structs.replace(alice, disabled=True))
     await await_invalidations(worker)
 
     disabled = await PHONE_APP.log_in(http, ALICE)

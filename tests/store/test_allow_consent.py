@@ -209,7 +209,7 @@ async def test_a_user_who_changed_since_the_page_was_judged_gets_no_code(
     sessions: Sessions, pages: Pages, changes: dict[str, object]
 ) -> None:
     page = await pages.open()
-    await sessions.worker.registry.put_users([msgspec.structs.replace(page.user, **changes)])
+    await sessions.worker.registry.put_user(msgspec.structs.replace(page.user, **changes))
     before = pages.dump_all()
 
     assert await pages.allow(page) == "changed"

@@ -78,6 +78,6 @@ async def test_a_mark_covers_what_was_held_up_to_it(pages: Pages, later_ms: int,
 async def test_a_user_who_changed_may_still_deny(sessions: Sessions, pages: Pages) -> None:
     """Denying needs no right."""
     page = await pages.open()
-    await sessions.worker.registry.put_users([msgspec.structs.replace(page.user, roles=())])
+    await sessions.worker.registry.put_user(msgspec.structs.replace(page.user, roles=()))
 
     assert await pages.deny(page) == "denied"

@@ -24,7 +24,7 @@ async def test_a_login_under_way_survives_the_new_hash(sessions: Sessions) -> No
 
 async def test_a_record_that_changed_meanwhile_is_left_alone(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    await sessions.worker.registry.put_users([msgspec.structs.replace(user, password_hash="$argon2id$other")])
+    await sessions.worker.registry.put_user(msgspec.structs.replace(user, password_hash="$argon2id$other"))
     await sessions.worker.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
 
     assert (await sessions.find_user()).password_hash == "$argon2id$other"

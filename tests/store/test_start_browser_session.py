@@ -53,7 +53,7 @@ async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(
     sessions: Sessions, pages: Pages, changes: dict[str, object]
 ) -> None:
     user = await sessions.find_user()
-    await sessions.worker.registry.put_users([msgspec.structs.replace(user, **changes)])
+    await sessions.worker.registry.put_user(msgspec.structs.replace(user, **changes))
     before = pages.dump_all()
 
     assert not await pages.browser_sessions.start(

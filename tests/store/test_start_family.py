@@ -87,7 +87,7 @@ async def test_family_access_token_and_index_end_by_themselves(
 
 async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    await sessions.worker.registry.put_users([msgspec.structs.replace(user, disabled=True)])
+    await sessions.worker.registry.put_user(msgspec.structs.replace(user, disabled=True))
     before = set(sessions.store.scan_iter())
 
     assert await try_to_start(sessions, user) is None

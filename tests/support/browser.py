@@ -134,7 +134,7 @@ async def change_user(worker: Worker, credentials: UserCredentials, **changes: A
     """Change a user's record as a seed or the console does, without the revocations that follow from it."""
     user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
-    await worker.registry.put_users([msgspec.structs.replace(user, **changes)])
+    await worker.registry.put_user(msgspec.structs.replace(user, **changes))
     await await_invalidations(worker)
 
 

@@ -80,13 +80,10 @@ def _ask(output: Output, difference: Outcome) -> None:
 
 
 def _show_difference(output: Output, difference: Outcome) -> None:
-    staying = {"clients": difference.staying_clients, "users": difference.staying_users}
-    changes = {"changes": difference.first, "unnamed": difference.unnamed, "staying": staying}
+    changes = {"changes": difference.first, "unnamed": difference.unnamed}
     output.show(_counts(difference) | changes, _list_lines(difference))
     if output.as_json:
         return
-    if any(staying.values()):
-        output.note("No seed brought {clients} clients and {users} users. Pruning leaves them.".format(**staying))
     output.warn(difference.warnings)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -47,27 +48,17 @@ def ignore_progress(_done: int, _total: int) -> None:
     """Ignore the progress."""
 
 
+@dataclass(slots=True)
 class Seeding:
     """The application of seeds, and its dry run. Pruning looks for users in `shards`, which are all that exist."""
 
-    def __init__(
-        self,
-        registry: RegistryStore,
-        keyring: Keyring,
-        pending_revocations: PendingRevocations,
-        hashing_threads: int,
-        *,
-        entries_per_batch: int = ENTRIES_PER_BATCH,
-        batch_pause_seconds: float = BATCH_PAUSE_SECONDS,
-        shards: Sequence[str] = SHARDS,
-    ) -> None:
-        self.entries_per_batch = entries_per_batch
-        self.shards = shards
-        self._batch_pause_seconds = batch_pause_seconds
-        self._registry = registry
-        self._keyring = keyring
-        self._pending_revocations = pending_revocations
-        self._hashing_threads = hashing_threads
+    _registry: RegistryStore
+    _keyring: Keyring
+    _pending_revocations: PendingRevocations
+    hashing_threads: int
+    entries_per_batch: int = ENTRIES_PER_BATCH
+    batch_pause_seconds: float = BATCH_PAUSE_SECONDS
+    shards: Sequence[str] = SHARDS
 
     async def apply(
         self,
@@ -118,9 +109,6 @@ class Seeding:
         async for _, batch in self._run(seed, force, prune, is_dry=True):
             for planned in batch:
                 outcome.add(planned)
-        if prune:
-            outcome.staying_clients = await self._registry.count_unseeded_clients()
-            outcome.staying_users = await self._registry.count_unseeded_users()
         return outcome
 
     async def is_key_known(self) -> bool:
@@ -166,7 +154,7 @@ class Seeding:
         """
         items = list(_list_items(seed))
         pause = 0.0
-        with ThreadPoolExecutor(self._hashing_threads, "seed", initializer=lower_thread_priority) as threads:
+        with ThreadPoolExecutor(self.hashing_threads, "seed", initializer=lower_thread_priority) as threads:
             async for batch in self._list_batches(items, prune):
                 plan = partial(self._plan, batch, force, dict[str | UserIdentity, str](), threads)
                 await asyncio.sleep(pause)
@@ -175,7 +163,7 @@ class Seeding:
                     async with self._registry.make_lock() as lock:
                         planned = await plan()
                         await self._write(planned, lock)
-                    pause = self._batch_pause_seconds
+                    pause = self.batch_pause_seconds
                 yield sum(item.entry is not None for item in batch), planned
 
     async def _list_batches(self, items: Sequence[Item], prune: bool) -> AsyncIterator[Sequence[Item]]:

@@ -81,8 +81,7 @@ class Outcome:
     """The result of applying a seed, or of a dry run, to which each planned change is added.
 
     `first` holds the first changes, at most `most_named`; further changes are only counted. `ending` is the number of
-    changes that end sessions, `made_public` that of clients which lose their secret. `staying_clients` and
-    `staying_users` are the numbers of clients and users that were never in a seed. Pruning leaves them alone.
+    changes that end sessions, `made_public` that of clients which lose their secret.
     """
 
     def __init__(self, seed: Seed = _EMPTY, *, most_named: int = 0, is_key_strange: bool = False) -> None:
@@ -90,7 +89,7 @@ class Outcome:
         self.clients = Counts(unchanged=len(seed.clients))
         self.users = Counts(unchanged=len(seed.users))
         self.first: list[Change] = []
-        self.ending = self.made_public = self.staying_clients = self.staying_users = 0
+        self.ending = self.made_public = 0
         self.unclear: list[str] = []
         """Entries whose secrets were left alone, because it is unknown whether the file changed them."""
 
