@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -18,6 +19,7 @@ from service.admin.command import console
 from service.admin.context import AdminContext, open_context
 from service.config.settings import load_settings
 from tests.conftest import Clock, environment_of
+from tests.support.clients_and_users import GATEWAY
 from tests.support.servers import RedisServer
 
 
@@ -92,3 +94,8 @@ def admin(environment: dict[str, str], clock: Clock, registry: None) -> Admin:
         return await asyncio.to_thread(type_in, *words, typed=typed, environment=environment, make_context=make_context)
 
     return run
+
+
+async def is_live(http: httpx2.AsyncClient, token: str) -> bool:
+    active: bool = (await GATEWAY.introspect(http, token)).json()["active"]
+    return active

@@ -51,6 +51,12 @@ async def test_a_public_client_has_no_secret(admin: Admin, http: httpx2.AsyncCli
     assert (await OAuthClient("kiosk").log_in(http, ALICE)).status_code == 200
 
 
+async def test_a_redirect_uri_brings_the_grants_of_the_code_flow(admin: Admin) -> None:
+    created = await admin("client", "create", "spa", "--redirect-uri", "https://spa.example/cb", "--json")
+
+    assert created.json["grant_types"] == ["authorization_code", "refresh_token"]
+
+
 async def test_a_gateway_that_was_created_may_introspect(admin: Admin, http: httpx2.AsyncClient) -> None:
     created = await admin("client", "create", "edge", "--introspect", "--json")
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
@@ -86,6 +92,9 @@ async def test_the_old_secret_stays_good_for_the_overlap_and_no_longer(
     # A second more, because the tests let time pass slowly between two readings of Redis's clock.
     clock.advance(24 * 3600 + 1)
     assert [(await each.log_in(http, ALICE)).status_code for each in (client, new)] == [401, 200]
+
+    await admin("client", "rotate-secret", client.client_id, "--yes")
+    assert (await new.log_in(http, ALICE)).status_code == 401
 
 
 @pytest.mark.clause("decided-client-deleted")

@@ -11,8 +11,7 @@ import redis
 from service.protocol.user import identify_user
 from service.store.keys import registry_key
 from service.worker import PENDING_REVOCATIONS_SECONDS, Worker
-from tests.admin.conftest import Admin
-from tests.admin.lookups import is_live
+from tests.admin.conftest import Admin, is_live
 from tests.conftest import SEED, Clock, MakeSettings, serving
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
 from tests.support.loop_time import LoopTime

@@ -5,8 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from tests.admin.conftest import Admin
-from tests.admin.lookups import is_live
+from tests.admin.conftest import Admin, is_live
 from tests.conftest import Clock
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP
 
@@ -31,6 +30,8 @@ async def test_what_is_named_ends_and_nothing_else(
     done = await admin("revoke-all", *words, "--yes", "--json")
 
     assert done.status == 0
+    event = (await admin("events", "--json")).lines[-1]
+    assert (event["event"], event["reason"]) == ("revoke_all_by_console", words[0].removeprefix("--"))
     assert {whose for whose, each in tokens.items() if not await is_live(http, each["access_token"])} == ended
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 

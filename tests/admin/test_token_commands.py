@@ -9,8 +9,7 @@ import pytest
 import redis
 
 from service.worker import Worker
-from tests.admin.conftest import Admin
-from tests.admin.lookups import is_live
+from tests.admin.conftest import Admin, is_live
 from tests.conftest import Clock, make_code
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 import redis
 
-from tests.admin.conftest import Admin, Answer
-from tests.admin.lookups import is_live
+from tests.admin.conftest import Admin, Answer, is_live
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 
 EVE = UserCredentials("eve@example.com", "eve's own password")

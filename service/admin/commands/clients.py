@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import click
@@ -21,6 +22,10 @@ from service.registry.warnings import list_client_warnings
 
 Decorator = Callable[[Work], Work]
 
+_CHANGEABLE: Final = (
+    *("client_name", "redirect_uris", "grant_types", "scope"),
+    *("default_scope", "require_pkce", "introspect"),
+)
 _KEPT_WITH_SECRET: Final = ("has_short_secret", "previous_secret_hash", "previous_secret_until_ms")
 
 
@@ -43,29 +48,27 @@ async def show_client(context: AdminContext, output: Output, client_id: str) -> 
     output.facts(_describe(await _get_client(context, client_id)))
 
 
-def _grant_types(option: str, name: str, text: str) -> Decorator:
-    return click.option(option, name, multiple=True, type=click.Choice(GRANT_TYPES), help=text)
+def _options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds these options to a command, in their order."""
+    return lambda work: reduce(lambda made, option: option(made), reversed(options), work)
 
 
-def _fields(work: Work) -> Work:
-    """Add the options of all fields that a client can have."""
-    options = (
-        click.option("--name", help="The name that the consent page shows."),
-        click.option("--redirect-uri", "redirect_uris", multiple=True, help="All redirect URIs. May be repeated."),
-        _grant_types(
-            "--grant-type",
-            "grant_types",
-            "All grant types. May be repeated. A new client with a redirect URI has authorization_code and "
-            "refresh_token, others none.",
-        ),
-        click.option("--scope", help='The scope that the client may request, such as "realm:main role:enduser".'),
-        click.option("--default-scope", help="The scope of authorization requests without one."),
-        click.option("--public", is_flag=True, help="A public client has no secret."),
-        click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens."),
-    )
-    for option in reversed(options):
-        work = option(work)
-    return work
+def _list_option(option: str, name: str, text: str = "", **settings: Any) -> Decorator:
+    return click.option(option, name, multiple=True, help=f"{text} May be repeated.".strip(), **settings)
+
+
+_GRANT_TYPE: Final = click.Choice(GRANT_TYPES)
+_FIELDS: Final = _options(
+    click.option("--name", "client_name", help="The name that the consent page shows."),
+    _list_option("--redirect-uri", "redirect_uris", "All redirect URIs."),
+    _list_option("--grant-type", "grant_types", "All grant types.", type=_GRANT_TYPE),
+    click.option("--scope", help='The scope that the client may request, such as "realm:main role:enduser".'),
+    click.option("--default-scope", help="The scope of authorization requests without one."),
+    click.option("--public", is_flag=True, help="A public client has no secret."),
+    click.option("--require-pkce/--no-require-pkce", default=None, help="Refuse authorization requests without PKCE."),
+    click.option("--introspect/--no-introspect", default=None, help="Let the client introspect access tokens."),
+    click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens."),
+)
 
 
 @command(
@@ -77,27 +80,20 @@ def _fields(work: Work) -> Work:
     ),
 )
 @click.argument("client_id", metavar="ID")
-@_fields
-@click.option("--require-pkce", is_flag=True, help="Refuse authorization requests without PKCE.")
-@click.option("--introspect", is_flag=True, help="Let the client introspect access tokens.")
+@_FIELDS
 async def create_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
     """Register a client.
 
-    Unless it is public, a secret is generated, shown once, and stored only as a hash.
+    With a redirect URI and no grant type it gets authorization_code and refresh_token. Unless it is public, a secret
+    is generated, shown once, and stored only as a hash.
     """
     secret = None if options["public"] else _make_secret()
-    grants = (AUTHORIZATION_CODE, REFRESH_TOKEN) if options["redirect_uris"] else ()
-    client = validate_client(
+    blank = Client(
         client_id=client_id,
         client_secret_hash=hash_generated_secret(secret) if secret else None,
-        client_name=options["name"],
-        redirect_uris=options["redirect_uris"],
-        grant_types=options["grant_types"] or grants,
-        scope=options["scope"],
-        default_scope=options["default_scope"],
-        require_pkce=options["require_pkce"],
-        introspect="all" if options["introspect_all"] else options["introspect"],
+        grant_types=(AUTHORIZATION_CODE, REFRESH_TOKEN) if options["redirect_uris"] else (),
     )
+    client = _change(blank, options)
 
     def show() -> None:
         _show_secret(output, f"The client {client_id} is registered.", client, secret)
@@ -115,15 +111,15 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
     ),
 )
 @click.argument("client_id", metavar="ID")
-@_fields
-@click.option("--add-redirect-uri", "added_uris", multiple=True, help="May be repeated.")
-@click.option("--remove-redirect-uri", "removed_uris", multiple=True, help="May be repeated.")
-@_grant_types("--add-grant-type", "added_grants", "May be repeated.")
-@_grant_types("--remove-grant-type", "removed_grants", "May be repeated.")
-@click.option("--add-scope", "added_scope", multiple=True, help='Such as "role:partner". May be repeated.')
-@click.option("--remove-scope", "removed_scope", multiple=True, help="May be repeated.")
-@click.option("--require-pkce/--no-require-pkce", default=None, help="Refuse authorization requests without PKCE.")
-@click.option("--introspect/--no-introspect", default=None, help="Let the client introspect access tokens.")
+@_FIELDS
+@_options(
+    _list_option("--add-redirect-uri", "add_redirect_uris"),
+    _list_option("--remove-redirect-uri", "remove_redirect_uris"),
+    _list_option("--add-grant-type", "add_grant_types", type=_GRANT_TYPE),
+    _list_option("--remove-grant-type", "remove_grant_types", type=_GRANT_TYPE),
+    _list_option("--add-scope", "add_scope", 'Such as "role:partner".'),
+    _list_option("--remove-scope", "remove_scope"),
+)
 async def update_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
     """Change what is named, and nothing else.
 
@@ -218,43 +214,27 @@ async def _get_client(context: AdminContext, client_id: str) -> Client:
 
 
 def _change(old: Client, options: Mapping[str, Any]) -> Client:
-    """Return the client with the options of `client update`. Raises WrongInput with every mistake."""
-    introspect = "all" if options["introspect_all"] else options["introspect"]
-    new = validate_client(
-        client_id=old.client_id,
-        client_secret_hash=None if options["public"] else old.client_secret_hash,
-        client_name=_choose(options["name"], old.client_name),
-        redirect_uris=_change_list(
-            options["redirect_uris"] or old.redirect_uris, options["added_uris"], options["removed_uris"]
-        ),
-        grant_types=_change_list(
-            options["grant_types"] or old.grant_types, options["added_grants"], options["removed_grants"]
-        ),
-        scope=" ".join(
-            _change_list(
-                _choose(options["scope"], old.scope).split(),
-                " ".join(options["added_scope"]).split(),
-                " ".join(options["removed_scope"]).split(),
-            )
-        ),
-        default_scope=_choose(options["default_scope"], old.default_scope),
-        require_pkce=_choose(options["require_pkce"], old.require_pkce),
-        introspect=_choose(introspect, old.introspect),
-    )
+    """Return the client with the options of `client create` or `update`. Raises WrongInput with every mistake."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    fields = {name: given.get(name, getattr(old, name)) for name in _CHANGEABLE}
+    for name in ("redirect_uris", "grant_types"):
+        fields[name] = _change_list(fields[name], given.get(f"add_{name}", ()), given.get(f"remove_{name}", ()))
+    added, removed = (" ".join(given.get(f"{verb}_scope", ())).split() for verb in ("add", "remove"))
+    fields["scope"] = " ".join(_change_list(fields["scope"].split(), added, removed))
+    if options["introspect_all"]:
+        fields["introspect"] = "all"
+    secret_hash = None if options["public"] else old.client_secret_hash
+    new = validate_client(client_id=old.client_id, client_secret_hash=secret_hash, **fields)
     kept = ("disabled", *(() if options["public"] else _KEPT_WITH_SECRET))
     return msgspec.structs.replace(new, **{name: getattr(old, name) for name in kept})
 
 
-def _choose(given: Any, old: Any) -> Any:
-    return old if given is None else given
-
-
-def _change_list(items: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[str]:
+def _change_list(items: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> tuple[str, ...]:
     """Return the items with additions at the end. Raises WrongInput if a removed item is not there."""
     for item in removed:
         if item not in items:
             raise WrongInput(f"{item}: cannot be removed, because the client does not have it")
-    return [item for item in dict.fromkeys((*items, *added)) if item not in removed]
+    return tuple(item for item in dict.fromkeys((*items, *added)) if item not in removed)
 
 
 def _make_secret() -> str:

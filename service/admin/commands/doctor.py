@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 async def doctor(context: AdminContext, output: Output) -> None:
     """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
     with output.progress("Looking through all keys") as advance:
-        findings = [finding async for finding in _look(context, advance)]
+        findings = await _look(context, advance)
     lines = ((f"{_MARKS[found.level][0]} {found.subject}: {found.says}", _MARKS[found.level][1]) for found in findings)
     output.show([finding._asdict() for finding in findings], lines)
     troubles = sum(finding.level == "trouble" for finding in findings)
@@ -67,39 +67,31 @@ async def doctor(context: AdminContext, output: Output) -> None:
         raise click.exceptions.Exit(1)
 
 
-async def _look(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
-    """Yield the findings in the order in which problems should be fixed."""
-    settings = context.settings
-    obstacle = await find_obstacle(context.redis)
-    yield (
-        Finding("trouble", "Redis", obstacle)
-        if obstacle
-        else Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
-    )
-    memory, persistence, statistics = [
-        await context.redis.read_info(section) for section in ("memory", "persistence", "stats")
-    ]
-    if not (memory and persistence and statistics):
-        yield Finding("note", "Redis", "this user may not call INFO, so memory and persistence were not checked")
-    for finding in _or_good(
-        "Redis", "noeviction, append-only file, memory limit", look_at_servers(memory, persistence, statistics)
-    ):
-        yield finding
-    durability = choose_durability(settings)
+async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
+    """Return the findings in the order in which problems should be fixed."""
+    findings = [await _look_at_service(context)]
+    sections = [await context.redis.read_info(section) for section in ("memory", "persistence", "stats")]
+    if not all(sections):
+        findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))
+    findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(*sections))
+    durability = choose_durability(context.settings)
     if durability.level != "memory":
-        yield await _look_at_durability(context, durability)
-    async for finding in _look_at_slots(context):
-        yield finding
-    async for finding in _look_at_keys(context, advance):
-        yield finding
-    for finding in _or_good("settings", "nothing unsafe", _look_at_settings(settings, os.environ)):
-        yield finding
+        findings.append(await _look_at_durability(context, durability))
+    findings += await _look_at_slots(context)
+    findings += await _look_at_keys(context, advance)
+    findings += _or_good("settings", "nothing unsafe", _look_at_settings(context.settings, os.environ))
     clients = await context.registry.list_clients()
-    for finding in _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients)):
-        yield finding
+    findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients))
     for name, provider in (await context.registry.list_realms()).items():
-        async for finding in _look_at_realm(context, name, provider):
-            yield finding
+        findings += [finding async for finding in _look_at_realm(context, name, provider)]
+    return findings
+
+
+async def _look_at_service(context: AdminContext) -> Finding:
+    obstacle = await find_obstacle(context.redis)
+    if obstacle:
+        return Finding("trouble", "Redis", obstacle)
+    return Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
 
 
 def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Sequence[Finding]:
@@ -148,35 +140,27 @@ async def _look_at_durability(context: AdminContext, durability: Durability) -> 
     return Finding("good", subject, "changes are confirmed")
 
 
-async def _look_at_slots(context: AdminContext) -> AsyncIterator[Finding]:
+async def _look_at_slots(context: AdminContext) -> list[Finding]:
     """Report slots that are moving key by key. Changes of their users fail until the slots have moved."""
     nodes = await context.redis.list_slots()
     leaving = {slot for node in nodes for slot in node.leaving}
     forgotten = {slot for node in nodes for slot in node.arriving} - leaving
-    for slots, says in (
-        (
-            leaving,
-            "slots that are moving or half moved: {}. Changes of their users wait, and are 503 after 1.8 seconds",
-        ),
-        (
-            forgotten,
-            "slots whose owner has forgotten that they are moving: {}. No logout reaches keys on another master",
-        ),
-    ):
-        if slots:
-            told = says.format(", ".join(map(str, sorted(slots))))
-            yield Finding("trouble", "Redis Cluster", f"{told}. See docs/operations/incidents.md")
+    kinds = (
+        (leaving, "that are moving or half moved: {}. Changes of their users wait, and are 503 after 1.8 seconds"),
+        (forgotten, "whose owner has forgotten that they are moving: {}. No logout reaches keys on another master"),
+    )
+    told = [says.format(", ".join(map(str, sorted(slots)))) for slots, says in kinds if slots]
+    return [Finding("trouble", "Redis Cluster", f"slots {says}. See docs/operations/incidents.md") for says in told]
 
 
-async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
+async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding]:
     endless = await Statistics(context.redis).list_keys_without_ttl(advance)
-    for kind, examples in sorted(endless.items()):
-        yield Finding("trouble", "keys", f"without a time to live, which {kind} should have: {', '.join(examples)}")
-    if not endless:
-        yield Finding("good", "keys", "all that should expire will")
+    says = "without a time to live, which {} should have: {}"
+    found = [Finding("trouble", "keys", says.format(kind, ", ".join(keys))) for kind, keys in sorted(endless.items())]
     if await context.registry.has_pending():
-        says = "an interrupted change left sessions to end; a worker or the next change ends them"
-        yield Finding("warning", "pending revocations", says)
+        late = "an interrupted change left sessions to end; a worker or the next change ends them"
+        found.append(Finding("warning", "pending revocations", late))
+    return found or [Finding("good", "keys", "all that should expire will")]
 
 
 def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
