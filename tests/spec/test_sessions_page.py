@@ -21,6 +21,7 @@ from tests.support.browser import (
     is_consent_page,
     is_login_page,
     page_text,
+    register_neighbour,
 )
 from tests.support.clients_and_users import (
     ALICE,
@@ -132,12 +133,14 @@ async def test_ending_a_session_twice_is_no_mistake(browser: Browser, http: http
         assert session_forms_of(await browser.send(form.action, form.fields)) == []
 
 
-async def test_nobody_ends_the_session_of_somebody_else(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_nobody_ends_the_session_of_somebody_else(
+    browser: Browser, http: httpx2.AsyncClient, worker: Worker
+) -> None:
     """The session's name alone is not enough, even with a valid form of the attacker."""
-    bobs = Browser(http)
-    await bobs.sign_in(BOB)
-    tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
-    [theirs] = session_forms_of(await bobs.open(SESSIONS))
+    neighbour, other = await register_neighbour(worker), Browser(http)
+    await other.sign_in(neighbour)
+    tokens = tokens_of(await PHONE_APP.log_in(http, neighbour))
+    [theirs] = session_forms_of(await other.open(SESSIONS))
     await browser.sign_in()
     await PHONE_APP.log_in(http, ALICE)
     [ours] = session_forms_of(await browser.open(SESSIONS))
