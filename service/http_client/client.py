@@ -11,7 +11,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,6 @@ import httpcore2
 from service.protocol.provider_responses import InvalidProviderResponse
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
-MAX_WIRE_BYTES: Final = 2 * MAX_ANSWER_BYTES
 """The limit of a response as received, with its headers and the framing of its chunks."""
 READ_BYTES: Final = 4096
 CONNECT_SECONDS: Final = 2.0
@@ -48,25 +47,10 @@ class HttpResponse(NamedTuple):
     body: bytes
 
 
-LookUp = Callable[[str, int], list[str]]
-
-
-def look_up_addresses(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:  # for example an empty label, or a label of more than 63 characters
-        raise OSError(f"{host} is no name of a host") from None
-    return [str(entry[4][0]) for entry in found]
-
-
 class HttpClient:
-    """The connection pool for all identity providers. Their circuit breakers limit the number of concurrent calls.
+    """The connection pool for all identity providers. Their circuit breakers limit the number of concurrent calls."""
 
-    `look_up` returns the addresses of a host name, and is called in threads.
-    """
-
-    def __init__(self, *, look_up: LookUp = look_up_addresses) -> None:
-        self._look_up = look_up
+    def __init__(self) -> None:
         self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="provider-names")
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
@@ -93,7 +77,7 @@ class HttpClient:
                 ssl_context=certificates,
                 max_connections=None,
                 keepalive_expiry=IDLE_SECONDS,
-                network_backend=_Network(self._lookups, self._look_up),
+                network_backend=_Network(self._lookups),
             )
         return self._pool
 
@@ -129,8 +113,7 @@ def _prepare() -> ssl.SSLContext:
 class _Network(httpcore2.AsyncNetworkBackend):
     """The library's own backend, except that host names are resolved in our threads."""
 
-    def __init__(self, lookups: ThreadPoolExecutor, look_up: LookUp) -> None:
-        self._look_up = look_up
+    def __init__(self, lookups: ThreadPoolExecutor) -> None:
         self._lookups = lookups
         self._network = httpcore2.AnyIOBackend()
 
@@ -157,9 +140,15 @@ class _Network(httpcore2.AsyncNetworkBackend):
             return [str(ipaddress.ip_address(host))]
         except ValueError:
             pass
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._lookups, self._look_up, host, port)
-        return list(dict.fromkeys(found))
+        return await asyncio.get_running_loop().run_in_executor(self._lookups, _look_up_addresses, host, port)
+
+
+def _look_up_addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # for example an empty label, or a label of more than 63 characters
+        raise OSError(f"{host} is no name of a host") from None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
@@ -176,10 +165,8 @@ class _Stream(httpcore2.AsyncNetworkStream):
         await asyncio.sleep(0)
         data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
         self._read_bytes += len(data)
-        if self._read_bytes > MAX_WIRE_BYTES:
-            raise InvalidProviderResponse(
-                f"its answer takes more than {MAX_WIRE_BYTES // 1024} KiB with all that it is wrapped in"
-            )
+        if self._read_bytes > MAX_ANSWER_BYTES:
+            raise InvalidProviderResponse(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - library's signature
@@ -205,12 +192,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 async def _read_body(response: httpcore2.Response) -> bytes:
     if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in response.headers):
         raise InvalidProviderResponse("it packs its answer, which it was not asked for")
-    body = bytearray()
-    async for chunk in response.aiter_stream():
-        body += chunk
-        if len(body) > MAX_ANSWER_BYTES:
-            raise InvalidProviderResponse(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
-    return bytes(body)
+    return await response.aread()
 
 
 def _describe(error: Exception) -> str:

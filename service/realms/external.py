@@ -121,7 +121,12 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
-        code = self._read_callback(answer, await self._get_endpoints())
+        server = await self._get_endpoints()
+        try:
+            code = provider_responses.read_callback(answer, server)
+        except InvalidProviderResponse as problem:
+            # A response that a browser brings says nothing about the state of the identity provider.
+            raise self._report_problem(problem) from None
         async with self._calling():
             try:
                 tokens = await self._provider_client.exchange_code(
@@ -155,17 +160,6 @@ class ExternalRealm:
         if await self._realms.find(self.name) is not self:
             raise provider_responses.make_unavailable()
         return await self.find_user(identity.username)
-
-    def _read_callback(self, answer: Query, server: ProviderEndpoints) -> str:
-        """Return the code of the authorization response.
-
-        The circuit breaker is not involved, because the response comes from a browser and says nothing about the state
-        of the identity provider.
-        """
-        try:
-            return provider_responses.read_callback(answer, server)
-        except InvalidProviderResponse as problem:
-            raise self._report_problem(problem) from None
 
     async def _get_endpoints(self) -> ProviderEndpoints:
         """Return the endpoints of the identity provider.

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import httpx2
 import pytest
 
-from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback
+from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep
 from tests.support.browser import ISSUER, Browser, assert_sent_back, authorization_url, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,
@@ -57,7 +57,7 @@ async def try_to_log_in(browser: Browser, provider: FakeProvider) -> httpx2.Resp
     response = await browser.open(ASK)
     if not response.headers["location"].startswith(provider.url):
         return response
-    return await open_callback(browser, await log_in_at_provider(response.headers["location"]))
+    return await browser.open(await log_in_at_provider(response.headers["location"]))
 
 
 def assert_login_failed(response: httpx2.Response, browser: Browser, error: str) -> None:

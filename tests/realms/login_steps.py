@@ -42,13 +42,9 @@ async def log_in_at_provider(place: str) -> str:
     return path_of(response.headers["location"])
 
 
-async def open_callback(browser: Browser, path: str) -> httpx2.Response:
-    return await browser.open(path)
-
-
 async def log_in_through_cep(browser: Browser, address: str = ASK_CEP) -> httpx2.Response:
     """Log in at the provider. Returns the page or redirect at the end."""
-    return await open_callback(browser, await log_in_at_provider(await start_login(browser, address)))
+    return await browser.open(await log_in_at_provider(await start_login(browser, address)))
 
 
 def path_of(address: str) -> str:

@@ -25,7 +25,6 @@ from tests.realms.login_steps import (
     RegisterRealm,
     log_in_at_provider,
     log_in_through_cep,
-    open_callback,
     query_of,
     start_login,
     with_query,
@@ -95,10 +94,10 @@ async def test_a_state_that_is_not_known_leads_nowhere(
     provider: FakeProvider, browser: Browser, cep: None, state: str | None
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
-    assert_refused(await open_callback(browser, with_query(path, state=state)), *EXPIRED)
+    assert_refused(await browser.open(with_query(path, state=state)), *EXPIRED)
 
     assert provider.calls(TOKEN) == []
-    assert is_consent_page(await open_callback(browser, path))
+    assert is_consent_page(await browser.open(path))
 
 
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.12-csrf-as-a-client", "decided-external-state")
@@ -110,11 +109,11 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
     if has_cookie:
         await start_login(other, ASK)
     path = await log_in_at_provider(await start_login(browser, ASK))
-    assert_refused(await open_callback(other, path), *OTHER_BROWSER)
+    assert_refused(await other.open(path), *OTHER_BROWSER)
 
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in other.cookie_values
-    assert is_consent_page(await open_callback(browser, path))
+    assert is_consent_page(await browser.open(path))
 
 
 @pytest.mark.clause("6749-10.12-csrf")
@@ -126,7 +125,7 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
     code = query_of(await log_in_at_provider(await start_login(stranger, ASK)))["code"]
     path = await log_in_at_provider(await start_login(browser, ASK))
 
-    assert_login_failed(await open_callback(browser, with_query(path, code=code)), browser, "access_denied")
+    assert_login_failed(await browser.open(with_query(path, code=code)), browser, "access_denied")
 
 
 async def test_a_callback_as_an_image_uses_nothing_up(provider: FakeProvider, browser: Browser, cep: None) -> None:
@@ -141,7 +140,7 @@ async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser
     path = await log_in_at_provider(await start_login(browser, ASK))
     assert (await browser.open(path, method="HEAD")).status_code == 403
 
-    assert is_consent_page(await open_callback(browser, path))
+    assert is_consent_page(await browser.open(path))
 
 
 @pytest.mark.clause("decided-external-limits")
@@ -153,7 +152,7 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
         errors = []
         for _ in range(5):
             path = with_query(await log_in_at_provider(await start_login(browser, ASK)), code="made-up")
-            errors.append(authorization_response(await open_callback(browser, path))["error"])
+            errors.append(authorization_response(await browser.open(path))["error"])
 
         assert errors == 3 * ["access_denied"] + 2 * ["temporarily_unavailable"]
         assert len(provider.calls(TOKEN)) == 3
@@ -195,11 +194,11 @@ async def test_a_callback_works_once(provider: FakeProvider, browser: Browser, c
     """A callback also works only once after a failure, so a state serves for one code."""
     provider.token_response = {} if is_right else {"token_type": "mac"}
     path = await log_in_at_provider(await start_login(browser, ASK))
-    response = await open_callback(browser, path)
+    response = await browser.open(path)
 
     assert is_consent_page(response) is is_right
     for again in (path, with_query(path, code="another"), with_query(path, code=None, error="access_denied")):
-        assert_refused(await open_callback(browser, again), *EXPIRED)
+        assert_refused(await browser.open(again), *EXPIRED)
     assert len(provider.calls(TOKEN)) == 1
 
 
@@ -208,7 +207,7 @@ async def test_of_many_callbacks_with_one_state_one_gets_through(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
-    responses = await asyncio.gather(*(open_callback(browser, path) for _ in range(CONTENDERS)))
+    responses = await asyncio.gather(*(browser.open(path) for _ in range(CONTENDERS)))
 
     assert sorted(response.status_code for response in responses) == [200] + [400] * (CONTENDERS - 1)
     assert [is_consent_page(response) for response in responses].count(True) == 1
@@ -226,12 +225,12 @@ async def test_a_login_that_takes_longer_than_ten_minutes_starts_again(
     path = await log_in_at_provider(await start_login(browser, ASK))
     late = await log_in_at_provider(await start_login(browser, ASK))
     clock.advance(TEN_MINUTES - 10)
-    assert is_consent_page(await open_callback(browser, path))
+    assert is_consent_page(await browser.open(path))
     assert [int(store.pttl(key)) <= 10_000 for key in store.scan_iter("external:*")] == [True]
     calls_before = len(provider.calls(TOKEN))
     clock.advance(11)
 
     assert list(store.scan_iter("external:*")) == []
     for gone in (path, late):
-        assert_refused(await open_callback(browser, gone), *EXPIRED)
+        assert_refused(await browser.open(gone), *EXPIRED)
     assert len(provider.calls(TOKEN)) == calls_before

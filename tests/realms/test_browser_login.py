@@ -21,7 +21,6 @@ from tests.realms.login_steps import (
     location_of,
     log_in_at_provider,
     log_in_through_cep,
-    open_callback,
     query_of,
     start_login,
 )
@@ -99,7 +98,7 @@ async def test_a_query_in_the_providers_address_is_kept(browser: Browser, cep: N
     place = await start_login(browser)
 
     assert place.startswith(f"{provider.url}{AUTHORIZE}?tenant=7&response_type=code&")
-    assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
+    assert is_consent_page(await browser.open(await log_in_at_provider(place)))
 
 
 async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
@@ -112,7 +111,7 @@ async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
         place = await start_login(browser, f"/idp{ASK_CEP}")
 
         assert query_of(place)["redirect_uri"] == "https://login.example/idp/authorization/callback"
-        assert is_consent_page(await open_callback(browser, await log_in_at_provider(place)))
+        assert is_consent_page(await browser.open(await log_in_at_provider(place)))
         assert "__Host-ts_session" in browser.cookie_values
 
 
@@ -121,7 +120,7 @@ async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_ver
 ) -> None:
     place = await start_login(browser)
     path = await log_in_at_provider(place)
-    await open_callback(browser, path)
+    await browser.open(path)
     (request,) = provider.calls(TOKEN)
     verifier = request.form["code_verifier"]
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -145,7 +144,7 @@ async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in
     await register_realm(client_id="token service:1", client_secret=secret)
     place = await start_login(browser)
     state = query_of(place)["state"]
-    await open_callback(browser, f"{CALLBACK}?state={state}&code=x&iss={provider.url}")
+    await browser.open(f"{CALLBACK}?state={state}&code=x&iss={provider.url}")
     (request,) = provider.calls(TOKEN)
     scheme, _, credentials = request.headers["authorization"].partition(" ")
 

@@ -19,7 +19,7 @@ from tests.realms.failing_logins import (
     assert_login_failed,
     claims,
 )
-from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, open_callback, start_login
+from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, start_login
 from tests.support.browser import (
     Browser,
     Page,
@@ -52,7 +52,7 @@ async def test_a_realm_that_another_provider_has_now(
     async with running_provider() as elsewhere:
         elsewhere.metadata = {"authorization_response_iss_parameter_supported": names_itself}
         await register_realm(issuer=elsewhere.url)
-        assert_login_failed(await open_callback(browser, path), browser, "temporarily_unavailable")
+        assert_login_failed(await browser.open(path), browser, "temporarily_unavailable")
         assert elsewhere.calls(TOKEN) == []
 
     provider.redirect = {}
@@ -71,7 +71,7 @@ async def test_a_realm_that_was_removed(
     path = await log_in_at_provider(await start_login(browser, ASK))
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
     await await_invalidations(worker)
-    assert_login_failed(await open_callback(browser, path), browser, "invalid_scope")
+    assert_login_failed(await browser.open(path), browser, "invalid_scope")
     assert provider.calls(TOKEN) == []
     assert_login_failed(await browser.open(ASK), browser, "invalid_scope")
 
@@ -99,7 +99,7 @@ async def test_a_client_whose_address_was_taken_away(
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
     path = await log_in_at_provider(await start_login(browser, authorization_url(app)))
     await register(worker, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
-    assert_refused_without_redirect(await open_callback(browser, path))
+    assert_refused_without_redirect(await browser.open(path))
 
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values

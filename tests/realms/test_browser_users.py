@@ -18,7 +18,6 @@ from tests.realms.login_steps import (
     location_of,
     log_in_at_provider,
     log_in_through_cep,
-    open_callback,
     query_of,
     start_login,
 )
@@ -180,7 +179,7 @@ async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     place = await start_login(browser)
-    page = await open_callback(browser, await log_in_at_provider(place))
+    page = await browser.open(await log_in_at_provider(place))
     session = browser.cookie_values["ts_session"]
     again = location_of(await browser.submit(page, SWITCH, {}))
 
@@ -191,7 +190,7 @@ async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
     assert_refused(await browser.allow(page), 403, "signed_out")
 
     provider.claims["sub"] = "somebody else"
-    page = await open_callback(browser, await log_in_at_provider(again))
+    page = await browser.open(await log_in_at_provider(again))
     assert (await describe(http, page, browser))["username"] == "somebody else"
 
 
@@ -224,7 +223,7 @@ async def test_the_providers_button_leads_to_ones_own_sessions(
     policy = page.headers["content-security-policy"]
     form_action = next(part for part in policy.split("; ") if part.startswith("form-action "))
     place = await choose_cep(browser, page)
-    page = await open_callback(browser, await log_in_at_provider(place))
+    page = await browser.open(await log_in_at_provider(place))
 
     assert "https:" in form_action.split()
     assert place.startswith(provider.url)
@@ -241,9 +240,7 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     browser: Browser, cep: None, provider: FakeProvider, error: str, notice: str
 ) -> None:
     provider.redirect = {"code": None, "error": error}
-    page = await open_callback(
-        browser, await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS)))
-    )
+    page = await browser.open(await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS))))
 
     assert (page.status_code, page.url.path) == (200, SESSIONS)
     assert page_text(f"login.{notice}") in Page(page).text
@@ -251,7 +248,7 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     assert "ts_session" not in browser.cookie_values
 
     provider.redirect = {}
-    page = await open_callback(browser, await log_in_at_provider(await choose_cep(browser, page)))
+    page = await browser.open(await log_in_at_provider(await choose_cep(browser, page)))
     assert page_text("sessions.sign_out_heading") in Page(page).text
 
 
@@ -260,9 +257,7 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
 async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_else(
     browser: Browser, cep: None, leave: str
 ) -> None:
-    page = await open_callback(
-        browser, await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS)))
-    )
+    page = await browser.open(await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS))))
     page = await browser.submit(page, leave, {})
 
     assert is_login_page(page)
@@ -272,9 +267,7 @@ async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_e
 
 async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, worker: Worker) -> None:
     await change_user(worker, ZOE, disabled=True)
-    page = await open_callback(
-        browser, await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS)))
-    )
+    page = await browser.open(await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS))))
 
     assert page_text("login.notice_login_not_admitted") in Page(page).text
     assert query_of(await choose_cep(browser, page))["prompt"] == "login"

@@ -10,7 +10,6 @@ from tests.realms.login_steps import (
     choose_cep,
     location_of,
     log_in_at_provider,
-    open_callback,
     query_of,
 )
 from tests.support.browser import (
@@ -88,7 +87,7 @@ async def test_a_password_chooses_realm_main(
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 async def test_the_button_chooses_realm_cep(browser: Browser, http: httpx2.AsyncClient, cep: None) -> None:
     place = await choose_cep(browser, await browser.open(ASK_EITHER))
-    page = await open_callback(browser, await log_in_at_provider(place))
+    page = await browser.open(await log_in_at_provider(place))
 
     assert "prompt" not in query_of(place)
     assert "Example Energy Cooperative" in Page(page).text
@@ -101,7 +100,7 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
 ) -> None:
     page = await browser.open(ASK_EITHER)
     place = location_of(await browser.log_in(page, ALICE, realm="cep"))
-    await open_callback(browser, await log_in_at_provider(place))
+    await browser.open(await log_in_at_provider(place))
 
     for request in provider.requests:
         sent_texts = [*request.query.values(), *request.form.values(), *request.headers.values()]

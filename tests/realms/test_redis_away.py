@@ -12,7 +12,7 @@ import yaml
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.login_steps import log_in_at_provider, log_in_with_password, open_callback, start_login
+from tests.realms.login_steps import log_in_at_provider, log_in_with_password, start_login
 from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
 from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
@@ -41,13 +41,13 @@ async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
     browser = Browser(http_on_own_redis)
     path = await log_in_at_provider(await start_login(browser))
     own_redis.process.send_signal(signal.SIGSTOP)
-    assert_refused_for_now(await held_time.advance_until_done(open_callback(browser, path)))
+    assert_refused_for_now(await held_time.advance_until_done(browser.open(path)))
     assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
 
     own_redis.process.send_signal(signal.SIGCONT)
     await until_status(lambda: held_time.advance_until_done(http_on_own_redis.get("/readyz")), 200)
-    assert is_consent_page(await open_callback(browser, path))
+    assert is_consent_page(await browser.open(path))
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")

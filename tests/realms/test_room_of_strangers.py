@@ -16,7 +16,7 @@ import redis
 from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.login_steps import ASK_CEP, log_in_at_provider, log_in_with_password, open_callback, start_login
+from tests.realms.login_steps import ASK_CEP, log_in_at_provider, log_in_with_password, start_login
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, OAuthClient, UserCredentials, basic
 
@@ -43,7 +43,7 @@ async def leave_for_provider(browser: Browser) -> None:
 async def come_back_from_provider(browser: Browser) -> None:
     """Open the callback with a code that the provider never issued."""
     path = await log_in_at_provider(await start_login(browser))
-    await open_callback(browser, path.replace("code=", "code=x"))
+    await browser.open(path.replace("code=", "code=x"))
 
 
 async def guess_password(browser: Browser) -> None:

@@ -24,6 +24,7 @@ from tests.support.browser import (
     is_consent_page,
     is_login_page,
     page_text,
+    register_neighbour,
 )
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
 from tests.support.codes import SESSION_MS
@@ -90,19 +91,19 @@ async def test_of_many_clicks_one_signs_the_browser_out_and_none_is_a_mistake(
     assert [event for event, _ in events_of(json_logs)] == ["signed_out"]
 
 
-async def test_nobody_signs_somebody_else_out(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_nobody_signs_somebody_else_out(browser: Browser, http: httpx2.AsyncClient, worker: Worker) -> None:
     """The name of the login alone is not enough, even with a valid form of the attacker."""
-    bobs = Browser(http)
-    await bobs.sign_in(BOB)
-    await Browser(http).sign_in(BOB)
-    [theirs] = browser_forms_of(await bobs.open(SESSIONS))
+    neighbour, other = await register_neighbour(worker), Browser(http)
+    await other.sign_in(neighbour)
+    await Browser(http).sign_in(neighbour)
+    [theirs] = browser_forms_of(await other.open(SESSIONS))
     await browser.sign_in()
     await Browser(http).sign_in()
     [ours] = browser_forms_of(await browser.open(SESSIONS))
 
     for name in (theirs.fields["browser"], "", "x", "a}:b", "\n", "*"):
         assert count_browsers(await browser.send(END_BROWSER, ours.fields | {"browser": name})) == (1, 1)
-    assert count_browsers(await bobs.open(SESSIONS)) == (1, 1)
+    assert count_browsers(await other.open(SESSIONS)) == (1, 1)
 
 
 async def test_who_names_this_browser_is_signed_out_here(browser: Browser, http: httpx2.AsyncClient) -> None:

@@ -8,7 +8,6 @@ import httpx2
 import pytest
 import redis
 
-from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.browser import (
@@ -18,10 +17,10 @@ from tests.support.browser import (
     Page,
     assert_refused,
     authorization_url,
-    change_user,
     is_consent_page,
     is_login_page,
     page_text,
+    register_neighbour,
 )
 from tests.support.clients_and_users import (
     ALICE,
@@ -29,7 +28,6 @@ from tests.support.clients_and_users import (
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
-    UserCredentials,
     assert_error,
     is_live,
     tokens_of,
@@ -119,14 +117,11 @@ async def test_one_session_ends_with_its_tokens_and_the_others_live(
 async def test_nobody_ends_the_session_of_somebody_else(
     browser: Browser, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    """The session's name alone is not enough, even with a valid form of a user whose keys have the same shard."""
-    neighbour = UserCredentials("neighbour13844@example.com", BOB.password)
-    await change_user(worker, BOB, username=neighbour.username)
-    assert identify_user("main", neighbour.username).shard == identify_user("main", ALICE.username).shard
-    bobs = Browser(http)
-    await bobs.sign_in(neighbour)
+    """The session's name alone is not enough, even with a valid form of the attacker."""
+    neighbour, other = await register_neighbour(worker), Browser(http)
+    await other.sign_in(neighbour)
     tokens = tokens_of(await PHONE_APP.log_in(http, neighbour))
-    [theirs] = session_forms_of(await bobs.open(SESSIONS))
+    [theirs] = session_forms_of(await other.open(SESSIONS))
     await browser.sign_in()
     await PHONE_APP.log_in(http, ALICE)
     [ours] = session_forms_of(await browser.open(SESSIONS))

@@ -5,6 +5,7 @@ It stops at a redirect to an address outside the service, which is how an author
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ import httpx2
 import msgspec
 
 from service.protocol.client import Client
+from service.protocol.user import identify_user
 from service.web.pages.languages import load_languages
 from service.worker import Worker
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials
@@ -128,6 +130,16 @@ async def register(worker: Worker, client_id: str, *redirect_uris: str, **change
     await worker.registry.put_client(client)
     await await_invalidations(worker)
     return OAuthClient(client_id)
+
+
+async def register_neighbour(worker: Worker) -> UserCredentials:
+    """Register another user with Alice's password, whose keys lie in the same shard as hers."""
+    alice = await worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+    assert alice is not None
+    names = (f"neighbour{number}" for number in itertools.count())
+    name = next(name for name in names if identify_user(ALICE.realm, name).shard == alice.identity.shard)
+    await worker.registry.put_users([msgspec.structs.replace(alice, username=name)])
+    return UserCredentials(name, ALICE.password)
 
 
 async def change_user(worker: Worker, credentials: UserCredentials, **changes: Any) -> None:

@@ -96,7 +96,15 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     """
     try:
         claims = jwt.decode(text, keys, registry=_SIGNATURES).claims
-        _make_registry(expected).validate(claims)
+        jwt.JWTClaimsRegistry(
+            now=expected.now_seconds,
+            leeway=LEEWAY_SECONDS,
+            iss={"essential": True, "value": expected.issuer},
+            sub={"essential": True},
+            aud={"essential": True, "value": expected.client_id},
+            exp={"essential": True},
+            iat={"essential": True},
+        ).validate(claims)
     except InvalidKeyIdError:
         raise UnknownKey from None
     except JoseError as error:
@@ -115,18 +123,6 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
 def _quote(text: str) -> str:
     """Return the library's message shortened and without control characters, because it may quote the token."""
     return "".join(filter(str.isprintable, text[:200]))
-
-
-def _make_registry(expected: Expectation) -> jwt.JWTClaimsRegistry:
-    return jwt.JWTClaimsRegistry(
-        now=expected.now_seconds,
-        leeway=LEEWAY_SECONDS,
-        iss={"essential": True, "value": expected.issuer},
-        sub={"essential": True},
-        aud={"essential": True, "value": expected.client_id},
-        exp={"essential": True},
-        iat={"essential": True},
-    )
 
 
 def _check_audience(claims: Claims, client_id: str) -> None:
