@@ -138,7 +138,7 @@ async def register_neighbour(worker: Worker) -> UserCredentials:
     assert alice is not None
     names = (f"neighbour{number}" for number in itertools.count())
     name = next(name for name in names if identify_user(ALICE.realm, name).shard == alice.identity.shard)
-    await worker.registry.put_users([msgspec.structs.replace(alice, username=name)])
+    await worker.registry.put_user(msgspec.structs.replace(alice, username=name))
     return UserCredentials(name, ALICE.password)
 
 
