@@ -13,7 +13,7 @@ from tests.support.servers import CHECKOUT, RedisServer
 
 HEAVY = {
     *("argon2", "cryptography", "http.client", "httpcore2", "jinja2", "joserfc", "passlib", "prometheus_client"),
-    *("redis", "rich", "starlette", "uvicorn", "uvloop", "yaml"),
+    *("redis", "starlette", "uvicorn", "uvloop", "yaml"),
 }
 """Libraries that no command imports to print its list without a terminal."""
 

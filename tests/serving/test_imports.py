@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import SECRET_KEY
 from tests.support.servers import CHECKOUT
 
-HEAVY = {"cryptography", "httpcore2", "joserfc", "redis", "rich"}
+HEAVY = {"cryptography", "httpcore2", "joserfc", "redis"}
 """Libraries for sealed texts, identity providers, Sentinels and the console. Together they take 25 MiB."""
 
 VARIABLES = {"REDIS_URL": "redis://127.0.0.1:1", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
