@@ -115,7 +115,7 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _announce_end(self) -> None:
-        ENDING.set(self.lifespan.state, True)
+        self.lifespan.state[ENDING] = True
         self._connections.announce_end()
 
     async def _stop_listening(self) -> None:

@@ -19,7 +19,7 @@ from service.protocol.http_errors import HeadTooLarge, RequestTooLarge, RequestT
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.connections import Connections
 from service.web.request.headers import LOCAL_PEER
-from service.web.request.state import BODY_IS_COMPLETE, HEAD_BYTES
+from service.web.request.state import BODY_IS_COMPLETE
 
 MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024
 """Limit for an incomplete request head. A complete head is limited by HeadLimit, which knows the client's address.
@@ -228,7 +228,6 @@ class HttpConnection(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self.cycle.__class__ = JoiningCycle
-        self.scope[HEAD_BYTES] = self._other_bytes  # type: ignore[literal-required]
         # A new list for the trailers of a chunked body, which the parser also reports. They must not be added to the
         # headers, which were judged already.
         self.headers = []
@@ -268,7 +267,7 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.keep_alive = self._keeps_alive and not self._all.is_ending
         super().on_message_complete()
         # Usually set before the application runs, since a short body arrives with its head.
-        self.scope[BODY_IS_COMPLETE] = True  # type: ignore[literal-required]
+        self.scope[BODY_IS_COMPLETE] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
         """Start the next request that has arrived already, or wait for one. uvicorn would start a timer each time."""

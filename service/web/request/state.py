@@ -6,19 +6,7 @@ stream in observability/audit.py, and the trace id in observability/logs.py.
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-
-class _ServerKey(str):
-    """A name that the HTTP server sets."""
-
-    @property
-    def name(self) -> str:
-        return str(self)
-
-    def set(self, scope: Any, value: object) -> None:
-        scope[str(self)] = value
-
+from typing import Final
 
 REASON: Final = "token_service.reason"
 """The fixed word of a refusal, for the access log and the metrics."""
@@ -35,11 +23,8 @@ CLIENT_ID: Final = "token_service.client_id"
 PEER_IS_TRUSTED: Final = "token_service.peer_is_trusted"
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
 
-BODY_IS_COMPLETE: Final = _ServerKey("token_service.body_is_complete")
+BODY_IS_COMPLETE: Final = "token_service.body_is_complete"
 """True if our server has read the whole body, so that reading it needs no time limit."""
-
-HEAD_BYTES: Final = _ServerKey("token_service.head_bytes")
-"""An upper bound of the bytes of the request head, set by our server."""
 
 COOKIES: Final = "token_service.cookies"
 """Our own cookies of a request by their names, so that they are parsed once."""
@@ -47,5 +32,5 @@ COOKIES: Final = "token_service.cookies"
 LANGUAGE: Final = "token_service.language"
 """The tag of the language in which a page answers, once it is chosen."""
 
-ENDING: Final = _ServerKey("token_service.ending")
+ENDING: Final = "token_service.ending"
 """True in the state of each request after the process has begun to shut down."""
