@@ -18,11 +18,8 @@ from tests.conftest import make_code
 from tests.faults.deployment import LATEST_SECONDS
 from tests.support.clients_and_users import (
     ALICE,
-    BOB,
-    MADE_SECRET,
     PHONE_APP,
     PHONE_CALLBACK,
-    WEB_SHOP,
     UserCredentials,
     assert_error,
     revoke_all,
@@ -38,16 +35,6 @@ async def register(worker: Worker, people: Sequence[UserCredentials]) -> None:
     assert alice is not None
     for credentials in people:
         await worker.registry.put_user(replace(alice, username=credentials.username))
-
-
-@pytest.mark.clause("decided-redis-cluster", "decided-readyz")
-async def test_a_service_on_a_cluster_is_seeded_and_ready(cluster_http: httpx2.AsyncClient) -> None:
-    ready = await cluster_http.get("/readyz")
-
-    assert ready.status_code == 200
-    for client in (PHONE_APP, WEB_SHOP, MADE_SECRET):
-        for credentials in (ALICE, BOB):
-            assert (await client.log_in(cluster_http, credentials)).status_code == 200
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-redis-cluster")
@@ -88,18 +75,6 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
         assert is_known(cluster, await start_session(cluster_worker, credentials)) == (True, True)
 
     await asyncio.gather(*(live(credentials) for credentials in PEOPLE))
-
-
-@pytest.mark.clause("decided-i4-three-masters", "decided-login-limit", "decided-limit-stops-checking")
-async def test_throttles_count_on_a_cluster_though_address_and_user_lie_on_different_nodes(
-    cluster_http: httpx2.AsyncClient,
-) -> None:
-    wrong = UserCredentials(ALICE.username, "wrong")
-    statuses = [(await PHONE_APP.log_in(cluster_http, wrong)).status_code for _ in range(11)]
-
-    assert statuses == [400] * 10 + [429]
-    assert_error(await PHONE_APP.log_in(cluster_http, ALICE), 429, "invalid_grant")
-    assert (await PHONE_APP.log_in(cluster_http, BOB)).status_code == 200
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")

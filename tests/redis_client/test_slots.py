@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable, start_budget
+from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import DISK, MEMORY, Durability
 from service.redis_client.durable_writes import MAX_LEASED
-from service.redis_client.slots import RETRY_DELAY_SECONDS, SlotIsMoving, get_slot, list_unsettled, parse_own_slots
+from service.redis_client.slots import SlotIsMoving, get_slot, list_unsettled, parse_own_slots
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.scripts import load_script
 from tests.redis_client.scripted_cluster import ScriptedCluster, array, key_of, moved, scripted_cluster
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk
-from tests.support.loop_time import STEP_SECONDS, LoopTime
+from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
 TRY_AGAIN = b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
@@ -86,19 +86,6 @@ async def moving() -> AsyncIterator[MovingCluster]:
         yield MovingCluster(cluster)
 
 
-async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(
-    moving: MovingCluster, held_time: LoopTime
-) -> None:
-    moving.say = [TRY_AGAIN] * 4 + [ENDED]
-
-    async with moving.connect() as connection:
-        assert await held_time.advance_until_done(connection.run(DERIVES, [moving.key], ARGUMENTS)) == ["ended"]
-
-    pauses = [later - earlier for earlier, later in zip(moving.asked_at, moving.asked_at[1:], strict=False)]
-    assert len(pauses) == moving.refusals == 4
-    assert min(pauses) >= RETRY_DELAY_SECONDS / 2
-
-
 async def test_a_script_that_derives_keys_waits_until_its_slot_has_moved(moving: MovingCluster) -> None:
     """The node that the slot moves to would have only some of the keys."""
     moving.say = [moving.ask(), TRY_AGAIN, moving.ask(), moving.ask(is_over=True)]
@@ -116,23 +103,6 @@ async def test_a_script_that_names_all_its_keys_goes_where_they_go(moving: Movin
         assert await connection.run(DERIVES_NOTHING, [moving.key], []) == ["ended"]
 
     assert (moving.refusals, moving.target.count("ASKING")) == (0, 1)
-
-
-@pytest.mark.parametrize("refusal", ["TRYAGAIN", "ASK"])
-async def test_a_slot_that_stays_half_moved_is_an_outage_within_the_time_for_redis(
-    moving: MovingCluster, refusal: str, held_time: LoopTime
-) -> None:
-    moving.say = [TRY_AGAIN if refusal == "TRYAGAIN" else moving.ask()]
-    start_budget()
-
-    async with moving.connect() as connection:
-        started = held_time.read()
-        with pytest.raises(SlotIsMoving, match=refusal):
-            await held_time.advance_until_done(connection.run(DERIVES, [moving.key], ARGUMENTS))
-
-    assert held_time.read() - started < DEADLINE_SECONDS
-    # Two steps of the time are the longest pause.
-    assert moving.refusals == len(moving.asked_at) > (DEADLINE_SECONDS - 0.2) / STEP_SECONDS / 2
 
 
 async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(
