@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -75,6 +75,9 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
     async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
         heard.set()
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
 
     async with scripted_redis() as scripted, await asyncio.start_server(stay_silent, "127.0.0.3", scripted.port):
         resolve(monkeypatch, "redis.example", "127.0.0.3", "127.0.0.1")
