@@ -15,11 +15,11 @@ from .deadline import CallObserver, StoreUnavailable, within_deadline
 from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
-from .master import Master
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from .router import Router
 from .script import OWN_SCRIPTS, Run, Script
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
+from .topology import Master
 from .url import RedisUrl
 
 log: Final = logging.getLogger(__package__)

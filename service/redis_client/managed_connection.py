@@ -14,12 +14,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability, Backoff
-from .connection import Command, Connection, decode_raw, gather_answers, make_failed, open_connection
+from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import CONNECT_SECONDS, UNREAD_REPLY_SECONDS, end_task, finish_within, read_clock, translate
 from .errors import ResponseError
 from .options import ConnectionOptions
@@ -64,10 +63,6 @@ class Check(NamedTuple):
 NO_CHECK: Final = Check(lambda: None, lambda _: None)
 
 
-class TooManyPending(ResponseError):
-    """The command was not sent, because too many are pending. Sending it again at once would not help."""
-
-
 _TIME: Final = ("TIME",)
 _TRACK: Final = ("CLIENT", "TRACKING", "ON", "OPTIN")
 _TRACK_NEXT: Final = ("CLIENT", "CACHING", "YES")
@@ -108,10 +103,8 @@ class ManagedConnection:
         self._clock_seconds = CLOCK_SECONDS if is_for_reads else math.inf
         self._is_tracked = False
         self._refusal: str | None = None
-        self._max_pending = options.limits.max_pending
         self._backoff = Backoff(stable_seconds=options.limits.stable_seconds)
         self._lost_at: float | None = None
-        self._is_pause_skipped = asyncio.Event()
         self._connection: Availability[Connection] = Availability()
         # An empty context, so that the task does not inherit the budget of the request that created it.
         self._task = asyncio.create_task(self._run(), context=Context())
@@ -129,8 +122,6 @@ class ManagedConnection:
         """
         connection = self._connection.value
         assert connection is not None
-        if len(connection.pending) >= self._max_pending:
-            return make_failed(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
         if is_tracked and self._is_tracked:
             connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
         return connection.send(command, decode)
@@ -176,17 +167,9 @@ class ManagedConnection:
         self.trust = Trust()
 
     def disconnect(self, why: str) -> None:
-        """Close the connection, or end the pause before the next attempt.
-
-        The next attempt looks up again where the server is.
-        """
-        self.skip_pause()
+        """Close the connection, if there is one. The next attempt looks up again where the server is."""
         if self._connection.value is not None:
             self._connection.value.close(why)
-
-    def skip_pause(self) -> None:
-        """End the pause before the next attempt to connect, if there is one."""
-        self._is_pause_skipped.set()
 
     async def drain(self) -> None:
         """Wait until all commands sent before are answered. Raises ConnectionLost if the connection ends first."""
@@ -222,9 +205,7 @@ class ManagedConnection:
                 log.exception("the connection for %s to %s ended by a mistake", self._options.name, self._address)
                 pause = self._backoff.fail(0)
                 self._connection.fail(_describe(error, CONNECT_SECONDS))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._is_pause_skipped.wait()
+            await asyncio.sleep(pause)
 
     async def _run_once(self) -> float:
         """Connect, and wait for the end of the connection. Returns the seconds to wait before the next attempt.
@@ -232,7 +213,6 @@ class ManagedConnection:
         Each change of state is logged once. A loss and a recovery are both logged at WARNING.
         """
         began = read_clock()
-        self._is_pause_skipped.clear()
         try:
             connection = await self._connect()
         except Exception as error:

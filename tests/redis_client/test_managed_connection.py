@@ -21,7 +21,6 @@ from service.redis_client.managed_connection import (
     TRUSTED_SECONDS,
     Check,
     ManagedConnection,
-    TooManyPending,
 )
 from service.redis_client.options import (
     DEFAULT_LIMITS,
@@ -187,21 +186,3 @@ async def test_a_server_that_ends_every_connection_sees_few(
             await settled_time.let_pass(0.001)
         await until(lambda: scripted.accepted == len(pauses) + 1)
         await master.close()
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on(held_time: LoopTime) -> None:
-    async with scripted_redis() as scripted, link_to(scripted, limits=ConnectionLimits(max_pending=20)) as master:
-        may_answer = asyncio.Event()
-        scripted.waits_for = lambda _: may_answer
-        first = master.send_if_connected(("GET", "first"), decode_raw, is_tracked=False)
-        await until(lambda: scripted.count("GET") == 1)
-        asked = [master.send_if_connected(("GET", "key"), decode_raw, is_tracked=False) for _ in range(40)]
-        may_answer.set()
-        answers = await asyncio.gather(first, *asked, return_exceptions=True)
-
-        refused = [answer for answer in answers if isinstance(answer, TooManyPending)]
-        assert len(refused) == 21
-        assert set(answers) - set(refused) == {None}
-        assert await master.send(("GET", "key"), decode_raw, is_tracked=False) is None
-        assert scripted.accepted == 1
