@@ -74,11 +74,9 @@ class RedisClient:
         watch: CallObserver = lambda *_: None,
         on_moving_slot: Callable[[], None] = lambda: None,
         limits: ConnectionLimits = DEFAULT_LIMITS,
-        max_looks: int = MAX_LOOKS,
-        scan_retry_delay_seconds: float = SCAN_RETRY_DELAY_SECONDS,
     ) -> None:
-        self.max_looks = max_looks
-        self.scan_retry_delay_seconds = scan_retry_delay_seconds
+        self.max_looks = MAX_LOOKS
+        self.scan_retry_delay_seconds = SCAN_RETRY_DELAY_SECONDS
         self._url = url
         self._durability = durability
         self._watch = watch

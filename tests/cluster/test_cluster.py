@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from service.protocol.user import identify_user
 from service.worker import Worker
+from tests.admin.conftest import type_in
 from tests.cluster.nodes import Cluster
 from tests.cluster.sessions import PEOPLE, Tokens, is_known, start_session
-from tests.conftest import make_code
+from tests.conftest import SECRET_KEY, make_code
 from tests.faults.deployment import LATEST_SECONDS
 from tests.support.clients_and_users import (
     ALICE,
@@ -105,6 +106,20 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
     with held_time.running_at(1):
         for _, tokens in sessions:
             await until_status(partial(PHONE_APP.refresh, cluster_http, tokens["refresh_token"]), 200)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_the_console_counts_on_all_masters(
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
+) -> None:
+    for credentials in PEOPLE:
+        await start_session(cluster_worker, credentials)
+    environment = {"REDIS_URL": cluster.url_of("console"), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+
+    told = (await asyncio.to_thread(type_in, "stats", "--json", environment=environment)).json
+
+    assert (told["sessions"], told["access_tokens"], told["masters"]) == (len(PEOPLE), len(PEOPLE), 3)
+    assert told["bytes_per_session"] > 0
 
 
 def node_key(credentials: UserCredentials) -> str:

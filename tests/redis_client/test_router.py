@@ -9,7 +9,7 @@ import redis
 
 from service.gateway.access_record import PROBE_KEYS
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.managed_connection import CLOCK_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
@@ -116,7 +116,7 @@ async def test_each_connection_leaves_a_demoted_master(settled_time: SettledTime
         await router.ask("access:one", ("GET", "access:one"), is_read=is_read)
         scripted.hello = b"%1\r\n+role\r\n+slave\r\n"
         await settled_time.let_pass_until(
-            lambda: router.topology.find_connected("access:one", is_read=is_read) is None, CLOCK_SECONDS
+            lambda: router.topology.find_connected("access:one", is_read=is_read) is None, 2 * HEARTBEAT_SECONDS
         )
         await router.close()
 

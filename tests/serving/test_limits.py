@@ -144,18 +144,6 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def test_a_form_in_some_chunks_arrives_as_it_was_sent() -> None:
-    body = bytes(range(256)) * 256
-    chunks = b"".join(b"%x;a=b\r\n%b\r\n" % (1024, body[at : at + 1024]) for at in range(0, len(body), 1024))
-    with running_server(echo) as server:
-        peer = server.connect()
-        for _ in range(3):
-            peer.send(CHUNKED + chunks + b"0\r\n\r\n")
-            answer = b""
-            while not answer.endswith(body):
-                answer += peer.read() or pytest.fail("the connection ended")
-
-
 UPGRADE = b"Connection: Upgrade\r\nUpgrade: %b\r\n"
 INNER = GET.replace(b"/ ", b"/long ", 1)
 BODIES = {
