@@ -15,11 +15,11 @@ from .deadline import CallObserver, StoreUnavailable, within_deadline
 from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
-from .master import Master
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from .router import Router
 from .script import OWN_SCRIPTS, Run, Script
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
+from .topology import Master
 from .url import RedisUrl
 
 log: Final = logging.getLogger(__package__)
@@ -74,11 +74,9 @@ class RedisClient:
         watch: CallObserver = lambda *_: None,
         on_moving_slot: Callable[[], None] = lambda: None,
         limits: ConnectionLimits = DEFAULT_LIMITS,
-        max_looks: int = MAX_LOOKS,
-        scan_retry_delay_seconds: float = SCAN_RETRY_DELAY_SECONDS,
     ) -> None:
-        self.max_looks = max_looks
-        self.scan_retry_delay_seconds = scan_retry_delay_seconds
+        self.max_looks = MAX_LOOKS
+        self.scan_retry_delay_seconds = SCAN_RETRY_DELAY_SECONDS
         self._url = url
         self._durability = durability
         self._watch = watch

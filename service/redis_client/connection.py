@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 import hiredis
 
-from .errors import ConnectionLost, InvalidResponse, NoScriptError, NotSent, ResponseError
+from .errors import ConnectionLost, NoScriptError, NotSent, RedisError, ResponseError
 from .url import Node, RedisUrl
 
 ADDRESS_PAUSE_SECONDS: Final = 0.25
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
 
     def _settle(self, reply: Any) -> None:
         if not self.pending:
-            raise InvalidResponse("an answer without a command")
+            raise RedisError("an answer without a command")
         future, decode = self.pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():

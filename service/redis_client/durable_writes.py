@@ -27,16 +27,12 @@ from .deadline import StoreUnavailable, read_clock, remaining_seconds, within_de
 from .durability import Durability
 from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED
-from .master import Master
 from .router import send_until_answered
-from .topology import Topology
+from .topology import Master, Topology
 from .url import Node, RedisUrl
 
 RESERVE_SECONDS: Final = 0.3
 """The part of the request's budget that is kept for answering that nothing was confirmed."""
-
-MAX_IDLE: Final = 64
-"""The number of idle connections that are kept. More are opened when they are needed."""
 
 MAX_IDLE_SECONDS: Final = 30.0
 """An idle connection is not used after this time. Firewalls drop silent connections after minutes, without notice."""
@@ -84,7 +80,7 @@ class ConfirmationPool:
         self._url = url
         self._idle: list[Lease] = []
         self._rooms: WeakKeyDictionary[Master, asyncio.Semaphore] = WeakKeyDictionary()
-        self._max_idle = MAX_IDLE
+        self._is_closed = False
 
     async def acquire(self, master: Master) -> Lease:
         """Lease a connection to this master to one caller. Waits while MAX_LEASED connections to it are leased.
@@ -114,14 +110,14 @@ class ConfirmationPool:
         """
         self._rooms[lease.master].release()
         kept = lease._replace(since=read_clock())
-        if kept.is_usable and len(self._idle) < self._max_idle:
+        if kept.is_usable and not self._is_closed:
             self._idle.append(kept)
         else:
             lease.connection.close("the connection is not kept")
 
     def close(self) -> None:
         """Close all idle connections. A leased connection is closed when it is released."""
-        self._max_idle = 0
+        self._is_closed = True
         self._close_idle(lambda _: True)
 
     def _close_idle(self, is_unwanted: Callable[[Lease], bool]) -> None:

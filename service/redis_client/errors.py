@@ -15,14 +15,6 @@ class NoScriptError(ResponseError):
     """The server does not know the script, so nothing ran."""
 
 
-class ReadOnlyError(ResponseError):
-    """The server is not a master."""
-
-
-class InvalidResponse(RedisError):
-    """The server sent something that is no answer of the protocol."""
-
-
 class ConnectionLost(RedisError):
     """The connection ended before the answer came. That answer will never be read."""
 

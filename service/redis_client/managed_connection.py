@@ -1,8 +1,8 @@
 """A connection to one server that reconnects, and limits how long answers that were read on it may be cached.
 
 A heartbeat runs twice a second on the connection for reads, which invalidations use, too. It runs once a second on the
-connection for writes, and four times a second while commands wait for answers. It asks whether the server is still a
-master. On the connection for reads it also asks once a second for the time. Answers and invalidations keep their order,
+connection for writes, and four times a second while commands wait for answers. It asks for the time, and whether the
+server is still a master. Answers and invalidations keep their order,
 so an answered heartbeat proves that all earlier changes have arrived here. Answers may be used from a cache for
 `TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or a blocked event loop
 cannot extend that. Answers to other commands do not extend it either, because a demoted master still answers commands.
@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability, Backoff
-from .connection import Command, Connection, decode_raw, gather_answers, make_failed, open_connection
+from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import CONNECT_SECONDS, UNREAD_REPLY_SECONDS, end_task, finish_within, read_clock, translate
 from .errors import ResponseError
 from .options import ConnectionOptions
@@ -31,9 +29,6 @@ TURN_SECONDS: Final = 0.25
 
 HEARTBEAT_SECONDS: Final = 2 * TURN_SECONDS
 """The interval of heartbeats at rest."""
-
-CLOCK_SECONDS: Final = 2 * HEARTBEAT_SECONDS
-"""The interval at which a heartbeat also reads the server's time. If there is no check, each heartbeat reads it."""
 
 TRUSTED_SECONDS: Final = 1.0
 
@@ -53,7 +48,7 @@ log: Final = logging.getLogger(__package__)
 class Check(NamedTuple):
     """The command that each heartbeat sends, and the judge of its answer.
 
-    `find_command` returns the command, or None to send TIME instead. `judge` gets the answer or the error. It raises an
+    `find_command` returns the command, or None to send TIME only. `judge` gets the answer or the error. It raises an
     error to end the connection.
     """
 
@@ -64,22 +59,10 @@ class Check(NamedTuple):
 NO_CHECK: Final = Check(lambda: None, lambda _: None)
 
 
-class TooManyPending(ResponseError):
-    """The command was not sent, because too many are pending. Sending it again at once would not help."""
-
-
 _TIME: Final = ("TIME",)
 _TRACK: Final = ("CLIENT", "TRACKING", "ON", "OPTIN")
 _TRACK_NEXT: Final = ("CLIENT", "CACHING", "YES")
 """CACHING applies to the next command only: Redis tracks the key of that command."""
-
-
-class _Heartbeat(NamedTuple):
-    """A heartbeat that was sent at this time by `read_clock`. The answer of TIME, if it asks for that, is the first."""
-
-    sent: float
-    reads_clock: bool
-    answers: Sequence[asyncio.Future[Any]]
 
 
 class ManagedConnection:
@@ -87,7 +70,7 @@ class ManagedConnection:
 
     `get_node` is called before each attempt and returns the server's address. None means the unix socket of the URL.
     `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted. Without
-    `is_for_reads` there are half as many heartbeats, and they do not read the clock.
+    `is_for_reads` there are half as many heartbeats.
     """
 
     def __init__(
@@ -104,14 +87,10 @@ class ManagedConnection:
         self._options = options
         self._get_node = get_node
         self._check = check
-        self._heartbeat_seconds = HEARTBEAT_SECONDS if is_for_reads else CLOCK_SECONDS
-        self._clock_seconds = CLOCK_SECONDS if is_for_reads else math.inf
+        self._heartbeat_seconds = HEARTBEAT_SECONDS if is_for_reads else 2 * HEARTBEAT_SECONDS
         self._is_tracked = False
-        self._refusal: str | None = None
-        self._max_pending = options.limits.max_pending
         self._backoff = Backoff(stable_seconds=options.limits.stable_seconds)
-        self._lost_at: float | None = None
-        self._is_pause_skipped = asyncio.Event()
+        self._was_lost = False
         self._connection: Availability[Connection] = Availability()
         # An empty context, so that the task does not inherit the budget of the request that created it.
         self._task = asyncio.create_task(self._run(), context=Context())
@@ -129,8 +108,6 @@ class ManagedConnection:
         """
         connection = self._connection.value
         assert connection is not None
-        if len(connection.pending) >= self._max_pending:
-            return make_failed(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
         if is_tracked and self._is_tracked:
             connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
         return connection.send(command, decode)
@@ -176,17 +153,9 @@ class ManagedConnection:
         self.trust = Trust()
 
     def disconnect(self, why: str) -> None:
-        """Close the connection, or end the pause before the next attempt.
-
-        The next attempt looks up again where the server is.
-        """
-        self.skip_pause()
+        """Close the connection, if there is one. The next attempt looks up again where the server is."""
         if self._connection.value is not None:
             self._connection.value.close(why)
-
-    def skip_pause(self) -> None:
-        """End the pause before the next attempt to connect, if there is one."""
-        self._is_pause_skipped.set()
 
     async def drain(self) -> None:
         """Wait until all commands sent before are answered. Raises ConnectionLost if the connection ends first."""
@@ -222,9 +191,7 @@ class ManagedConnection:
                 log.exception("the connection for %s to %s ended by a mistake", self._options.name, self._address)
                 pause = self._backoff.fail(0)
                 self._connection.fail(_describe(error, CONNECT_SECONDS))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._is_pause_skipped.wait()
+            await asyncio.sleep(pause)
 
     async def _run_once(self) -> float:
         """Connect, and wait for the end of the connection. Returns the seconds to wait before the next attempt.
@@ -232,37 +199,23 @@ class ManagedConnection:
         Each change of state is logged once. A loss and a recovery are both logged at WARNING.
         """
         began = read_clock()
-        self._is_pause_skipped.clear()
         try:
             connection = await self._connect()
         except Exception as error:
             failure = _describe(error, CONNECT_SECONDS)
-            self._lost_at = self._lost_at or read_clock()
+            self._was_lost = True
             if self._connection.fail(failure):
                 log.warning("no connection for %s to %s: %s", self._options.name, self._address, failure)
             return self._backoff.fail(read_clock() - began)
         try:
-            self._log_connected(self._lost_at)
+            level = logging.WARNING if self._was_lost else logging.INFO
+            log.log(level, "connected for %s to %s", self._options.name, self._address)
             failure = await self._serve(connection)
         finally:
             connection.close(CLOSED)
-            self._lost_at = read_clock()
+            self._was_lost = True
         log.warning("the connection for %s to %s ended: %s", self._options.name, self._address, failure)
-        return self._backoff.end(self._lost_at - began)
-
-    def _log_connected(self, lost_at: float | None) -> None:
-        if lost_at is None:
-            log.info("connected for %s to %s", self._options.name, self._address)
-        else:
-            seconds = read_clock() - lost_at
-            log.warning("connected for %s to %s again, after %.1f s", self._options.name, self._address, seconds)
-        if self._refusal is not None:
-            log.warning(
-                "%s does not track keys (CLIENT TRACKING), so nothing is remembered for %s: %s",
-                self._address,
-                self._options.name,
-                self._refusal,
-            )
+        return self._backoff.end(read_clock() - began)
 
     async def _connect(self) -> Connection:
         self.node = await self._get_node()
@@ -288,11 +241,11 @@ class ManagedConnection:
         """Send the additional commands of the handshake and the first heartbeat together, and judge the answers."""
         is_wanted = self._options.listener is not None
         tracking = [connection.send(command, decode_raw) for command in (_TRACK, _TRACK_NEXT)] if is_wanted else []
-        heartbeat = self._send_heartbeat(connection, reads_clock=True)
-        answers = await asyncio.gather(*tracking, *heartbeat.answers, return_exceptions=True)
+        sent, heartbeat = read_clock(), self._send_heartbeat(connection)
+        answers = await asyncio.gather(*tracking, *heartbeat, return_exceptions=True)
         if tracking:
             self._note_tracking(answers[:2])
-        self._handle_heartbeat(connection, heartbeat, answers[len(tracking) :])
+        self._handle_heartbeat(connection, sent, answers[len(tracking) :])
 
     def _note_tracking(self, answers: Sequence[Any]) -> None:
         """Note whether the server tracks keys.
@@ -303,7 +256,7 @@ class ManagedConnection:
         for error in errors:
             if not str(error).startswith(("ERR ", "NOPERM ")):
                 raise error
-        self._refusal = str(errors[0]) if errors else None
+            log.warning("%s does not track keys (CLIENT TRACKING), so nothing is cached: %s", self._address, error)
         self._is_tracked = not errors
 
     async def _serve(self, connection: Connection) -> str:
@@ -311,53 +264,45 @@ class ManagedConnection:
         if not connection.lost.done():
             self._connection.set(connection)
         heartbeats: set[asyncio.Task[None]] = set()
-        began = read_clock()
-        heartbeat_due = began + self._heartbeat_seconds - EARLY_SECONDS
-        clock_due = began + self._clock_seconds - EARLY_SECONDS
+        heartbeat_due = read_clock() + self._heartbeat_seconds - EARLY_SECONDS
         while not connection.lost.done():
             await asyncio.wait({connection.lost}, timeout=TURN_SECONDS)
             now = read_clock()
             # While commands are pending, also if only the last heartbeat is, another one is sent at each turn.
             # Otherwise a command could wait for two time limits.
             if connection.pending or now >= heartbeat_due:
-                reads_clock = now >= clock_due
                 heartbeat_due = now + self._heartbeat_seconds - EARLY_SECONDS
-                if reads_clock:
-                    clock_due = now + self._clock_seconds - EARLY_SECONDS
-                heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection, reads_clock=reads_clock))
+                heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection))
                 heartbeats.add(heartbeat)
                 heartbeat.add_done_callback(heartbeats.discard)
         return connection.lost.result()
 
-    async def _run_heartbeat_or_close(self, connection: Connection, *, reads_clock: bool) -> None:
+    async def _run_heartbeat_or_close(self, connection: Connection) -> None:
         try:
-            work = self._run_heartbeat(connection, reads_clock=reads_clock)
+            work = self._run_heartbeat(connection)
             await finish_within(asyncio.create_task(work), TRUSTED_SECONDS)
         except Exception as error:
             connection.close(_describe(error, TRUSTED_SECONDS))
 
-    async def _run_heartbeat(self, connection: Connection, *, reads_clock: bool) -> None:
-        heartbeat = self._send_heartbeat(connection, reads_clock=reads_clock)
-        answers = await asyncio.gather(*heartbeat.answers, return_exceptions=True)
-        self._handle_heartbeat(connection, heartbeat, answers)
+    async def _run_heartbeat(self, connection: Connection) -> None:
+        sent, heartbeat = read_clock(), self._send_heartbeat(connection)
+        self._handle_heartbeat(connection, sent, await asyncio.gather(*heartbeat, return_exceptions=True))
 
-    def _send_heartbeat(self, connection: Connection, *, reads_clock: bool) -> _Heartbeat:
-        """Send TIME, or the command of the check, or both in one round trip."""
+    def _send_heartbeat(self, connection: Connection) -> list[asyncio.Future[Any]]:
+        """Send TIME and the command of the check in one round trip."""
         check = self._check.find_command()
-        reads_clock = reads_clock or check is None
-        questions = (*((_TIME,) if reads_clock else ()), *((check,) if check is not None else ()))
-        return _Heartbeat(read_clock(), reads_clock, [connection.send(each, decode_raw) for each in questions])
+        questions = (_TIME,) if check is None else (_TIME, check)
+        return [connection.send(each, decode_raw) for each in questions]
 
-    def _handle_heartbeat(self, connection: Connection, heartbeat: _Heartbeat, answers: Sequence[Any]) -> None:
-        if heartbeat.reads_clock:
-            clock, *answers = answers
-            if isinstance(clock, BaseException):
-                raise clock
-            self._note_clock(int(clock[0]) + int(clock[1]) / 1e6, heartbeat.sent)
-        for answer in answers:
+    def _handle_heartbeat(self, connection: Connection, sent: float, answers: Sequence[Any]) -> None:
+        clock, *checked = answers
+        if isinstance(clock, BaseException):
+            raise clock
+        self._note_clock(int(clock[0]) + int(clock[1]) / 1e6, sent)
+        for answer in checked:
             self._check.judge(answer)
         if self._is_tracked and not connection.lost.done():
-            self.trust.until = heartbeat.sent + TRUSTED_SECONDS
+            self.trust.until = sent + TRUSTED_SECONDS
 
     def _note_clock(self, redis_time: float, sent: float) -> None:
         """Note how far Redis's clock is ahead of ours. `redis_time` was read after `sent` and before now.

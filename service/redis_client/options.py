@@ -11,9 +11,6 @@ from .url import RedisUrl
 STABLE_SECONDS: Final = 1.0
 """A connection that lasted this long is followed by no pause. The pause after a shorter one ends within this time."""
 
-MAX_PENDING: Final = 10_000
-"""The number of commands that may be pending on one connection. The heartbeat bounds how long they are pending."""
-
 DRIFT_SECONDS: Final = 0.1
 """If Redis's clock and ours drift apart by more than this, their difference is noted anew."""
 
@@ -24,11 +21,9 @@ WATCH_SECONDS: Final = 1.0
 class ConnectionLimits(NamedTuple):
     """The limits of each connection. Only tests change them.
 
-    At most `max_pending` commands wait for answers, those of all users of the connection together. A connection that
-    ends within `stable_seconds` is followed by a pause.
+    A connection that ends within `stable_seconds` is followed by a pause.
     """
 
-    max_pending: int = MAX_PENDING
     drift_seconds: float = DRIFT_SECONDS
     stable_seconds: float = STABLE_SECONDS
     watch_seconds: float = WATCH_SECONDS

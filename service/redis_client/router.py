@@ -27,10 +27,9 @@ from .connection import Command, gather_answers
 from .deadline import StoreUnavailable, charge, remaining_seconds, within_deadline
 from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
-from .master import Master
 from .options import ConnectionOptions
 from .slots import is_refused_for_now, pause_for_slot
-from .topology import TOPOLOGIES, Topology, is_redirection
+from .topology import TOPOLOGIES, Master, Topology, is_redirection
 from .tracked_cache import InvalidationListener, ListenersByKind
 
 MAX_ATTEMPTS: Final = 5

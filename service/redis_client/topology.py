@@ -9,10 +9,10 @@ import asyncio
 import functools
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from .availability import Availability
 from .connection import (
@@ -27,9 +27,8 @@ from .connection import (
     open_connection,
 )
 from .deadline import StoreUnavailable, end_task, read_clock
-from .errors import ReadOnlyError, RedisError, ResponseError
+from .errors import RedisError, ResponseError
 from .managed_connection import CLOSED, Check, ManagedConnection
-from .master import Master
 from .options import ConnectionOptions
 from .slots import SLOTS, get_slot
 from .url import Node
@@ -51,32 +50,62 @@ def is_redirection(error: BaseException) -> bool:
     return isinstance(error, ResponseError) and str(error).startswith(("MOVED ", "ASK "))
 
 
-class Topology(Protocol):
-    def list_known(self) -> Collection[Master]:
-        """Return the masters that are known now."""
+GetNode = Callable[[], Awaitable[Node | None]]
 
-    def find_connected(self, key: str, *, is_read: bool) -> ManagedConnection | None:
-        """Return the connection to the key's master, or None if that is unknown or not connected."""
 
-    async def find(self, key: str) -> Master:
-        """Return the key's master. Raises StoreUnavailable if it is unknown."""
+class Master:
+    """The two connections to one master: one for reads, and one for scripts and other writes.
 
-    async def list_masters(self) -> Collection[Master]:
-        """Return all masters. Raises StoreUnavailable if they are unknown."""
+    Redis reads no more commands of a connection on which a write waits, as during CLIENT PAUSE WRITE and planned
+    failovers. Reads, and the heartbeats that keep cached answers valid, go on meanwhile. The connection for writes is
+    made at its first use, so a gateway has none.
 
-    async def list_promotable(self, node: Node | None) -> frozenset[str]:
-        """Return the addresses of the replicas of this master that could be promoted, as far as they are known.
+    `get_node` and `check` are those of ManagedConnection.
+    """
 
-        Raises StoreUnavailable during a failover.
-        """
+    def __init__(self, options: ConnectionOptions, get_node: GetNode, check: Check) -> None:
+        self.reads = ManagedConnection(options, get_node, check)
+        self._write_options = options._replace(name="writes", listener=None)
+        self._get_node = get_node
+        self._check = check
+        self._writes: ManagedConnection | None = None
+        self._is_closed = False
 
-    async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
-        """Handle a MOVED or ASK that came from this master.
+    @property
+    def node(self) -> Node | None:
+        """The address of the server. None means the unix socket of the URL, or that there was no connection yet."""
+        return self.reads.node
 
-        Returns the node to which to send the command once (ASKING), or None after MOVED, when the map is up to date.
-        """
+    @property
+    def writes(self) -> ManagedConnection:
+        if self._writes is None:
+            if self._is_closed:
+                return self.reads  # which tells the caller that it is closed
+            self._writes = ManagedConnection(self._write_options, self._get_node, self._check, is_for_reads=False)
+            self._writes.node = self.node
+        return self._writes
 
-    async def close(self) -> None: ...
+    def choose(self, *, is_read: bool) -> ManagedConnection:
+        return self.reads if is_read else self.writes
+
+    def follow(self, node: Node) -> None:
+        """Close each connection to another server than this one."""
+        for connection in self._list_connections():
+            if connection.node != node:
+                connection.disconnect("the Sentinels name another master")
+
+    async def drain(self) -> None:
+        """Wait until all commands sent before are answered. Raises ConnectionLost if a connection ends first."""
+        await asyncio.gather(*(connection.drain() for connection in self._list_connections()))
+
+    async def close(self, why: str = CLOSED) -> None:
+        self._is_closed = True
+        await asyncio.gather(*(connection.close(why) for connection in self._list_connections()))
+
+    def _list_connections(self) -> Iterator[ManagedConnection]:
+        yield self.reads
+        if self._writes is not None:
+            yield self._writes
 
 
 class _SingleMaster:
@@ -86,19 +115,27 @@ class _SingleMaster:
         self._master = master
 
     def list_known(self) -> Collection[Master]:
+        """Return the masters that are known now."""
         return (self._master,)
 
     def find_connected(self, key: str, *, is_read: bool) -> ManagedConnection | None:
+        """Return the connection to the key's master, or None if that is unknown or not connected."""
         connection = self._master.choose(is_read=is_read)
         return connection if connection.is_up else None
 
     async def find(self, key: str) -> Master:
+        """Return the key's master. Raises StoreUnavailable if it is unknown."""
         return self._master
 
     async def list_masters(self) -> Collection[Master]:
+        """Return all masters. Raises StoreUnavailable if they are unknown."""
         return (self._master,)
 
     async def list_promotable(self, node: Node | None) -> frozenset[str]:
+        """Return the addresses of the replicas of this master that could be promoted, as far as they are known.
+
+        Raises StoreUnavailable during a failover.
+        """
         return frozenset()
 
     async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
@@ -165,7 +202,7 @@ def _judge_role(answer: Any) -> None:
     if isinstance(answer, BaseException):
         raise answer
     if answer[b"role"] != b"master":
-        raise ReadOnlyError("this server is not the master")
+        raise ResponseError("this server is not the master")
 
 
 CHECK_IS_MASTER: Final = Check(lambda: ("HELLO",), _judge_role)
@@ -303,8 +340,6 @@ class ClusterTopology:
         else:
             self._epoch, self._confirmed_at = found.epoch, read_clock()
             self._apply(found.ranges)
-            for master in self._masters.values():
-                master.skip_pause()
 
     async def _read_map(self, node: Node) -> _Map:
         master = self._masters.get(node)
@@ -411,7 +446,8 @@ def _read_host(host: str, asked: Node) -> str:
     return host or asked[0]
 
 
-TOPOLOGIES: Final[dict[str, type[SingleServerTopology] | type[SentinelTopology] | type[ClusterTopology]]] = {
+Topology = SingleServerTopology | SentinelTopology | ClusterTopology
+TOPOLOGIES: Final[dict[str, type[Topology]]] = {
     "single": SingleServerTopology,
     "sentinel": SentinelTopology,
     "cluster": ClusterTopology,

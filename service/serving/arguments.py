@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
     """Parse the command line with uvicorn's own command. Returns its parameters.
 
     `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong, is refused here,
-    or names a TLS file that cannot be read.
+    or names a TLS file that does not exist.
     """
     try:
         context = uvicorn_command.make_context(
@@ -48,7 +48,7 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
     except click.ClickException as error:
         raise BadArguments(error.format_message()) from None
     _check_refused(context)
-    _check_readable(context)
+    _check_files(context)
     return context.params
 
 
@@ -109,16 +109,9 @@ def _check_refused(context: click.Context) -> None:
             raise BadArguments(f"--{name.replace('_', '-')} is not supported: {reason}")
 
 
-def _check_readable(context: click.Context) -> None:
-    """Raise BadArguments if a TLS file cannot be read. Otherwise each worker would fail with a traceback."""
+def _check_files(context: click.Context) -> None:
+    """Raise BadArguments if a TLS file does not exist. Otherwise each worker would fail with a traceback."""
     for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"):
         file = context.params[name]
-        if file is not None and not _is_readable(file):
-            raise BadArguments(f"--{name.replace('_', '-')}: {file!r}: expected a file that exists and can be read")
-
-
-def _is_readable(file: str) -> bool:
-    try:
-        return os.access(file, os.R_OK)
-    except ValueError:  # an impossible file name, for instance one with a NUL byte
-        return False
+        if file is not None and not Path(file).is_file():
+            raise BadArguments(f"--{name.replace('_', '-')}: {file!r}: expected a file that exists")

@@ -10,6 +10,7 @@ progress are still completed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -23,7 +24,6 @@ from typing import Final
 import uvicorn
 
 from service.serving.connections import Connections
-from service.serving.gc_tuning import freeze_startup_objects
 from service.serving.sockets import accept_all
 from service.web.request.state import ENDING
 
@@ -36,7 +36,21 @@ MAX_FILES: Final = 65_536
 FILES_BESIDE: Final = 256
 """File descriptors for Redis, identity providers and the process itself. The others are for callers' connections."""
 
+NEW_OBJECTS: Final = 10_000
+"""The number of additional objects that triggers a garbage collection. The interpreter's default is 700."""
+
 log = logging.getLogger("service.serving.server")
+
+
+def freeze_startup_objects() -> None:
+    """Exclude all present objects from garbage collection, since they live as long as the worker.
+
+    Untuned, the collector scans thousands of modules, classes and settings again and again. The tuning saves 5 to 8 %
+    of the processor time, and the 99th percentile of a refresh fell from 57 to 18 ms.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
 def raise_file_limit() -> None:

@@ -25,10 +25,6 @@ Options (these override the environment variables):
   --fd NUMBER           Listen on an open socket, for instance from systemd.
   --ssl-certfile FILE   The certificate of https.
   --ssl-keyfile FILE    The key of the certificate.
-  --timeout-keep-alive SECONDS
-                        Close idle connections after this time (5).
-  --timeout-graceful-shutdown SECONDS
-                        The time for open requests at the end (10).
   --version             Print the version.
   -h, --help            Print this help.
 
@@ -39,9 +35,6 @@ Environment variables, of which docs/settings.md has all:
   REDIS_URL                 The Redis server. Unset: a private server.
   TOKEN_SERVICE_SECRET_KEY  The secret key. Required with REDIS_URL.
   TOKEN_SERVICE_SEED_FILE   The file of clients and users.
-  TOKEN_SERVICE_BASE_URL    The public address.
-  TOKEN_SERVICE_DATA_DIR    The folder of the private server.
-  LOG_FORMAT                console or json.
 """
 
 

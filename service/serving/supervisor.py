@@ -81,9 +81,7 @@ def _serve(command_line: list[str]) -> int:
     _say_what_is_used(settings)
     with contextlib.closing(_Listeners(arguments, settings.metrics_address)) as listeners:
         settings = load_settings(os.environ)
-        if not settings.embedded:
-            return _run_workers(arguments, settings, listeners)
-        with _embedded_store(settings):
+        with _embedded_store(settings) if settings.embedded else contextlib.nullcontext():
             return _run_workers(arguments, settings, listeners)
 
 

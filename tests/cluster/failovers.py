@@ -31,14 +31,14 @@ async def advance_until_done(
             await run_loop_once()
 
 
-def order_switch(shard: Shard, *how: str) -> None:
-    """Order a planned failover. `how` are the options of CLUSTER FAILOVER."""
+def order_switch(shard: Shard) -> None:
+    """Order a planned failover."""
     if isinstance(shard, Watched):
         with shard.sentinels[0].connect() as sentinel:
             sentinel.sentinel_failover(MASTER_NAME)
     else:
         with shard.replica.connect() as replica:
-            replica.execute_command("CLUSTER", "FAILOVER", *how)
+            replica.execute_command("CLUSTER", "FAILOVER")
 
 
 def wait_for_promotion(shard: Shard) -> None:

@@ -62,18 +62,6 @@ class Shard:
         self.master = promoted
         return promoted
 
-    def settle(self) -> None:
-        """Wait until one server is the master that all others follow with all its data, and note which it is."""
-        wait_until(self._is_settled, "one master that the others follow")
-
-    def _is_settled(self) -> bool:
-        masters = list(filter(_is_master, self.servers))
-        if len(masters) != 1:
-            return False
-        self.master, self.replicas = masters[0], [server for server in self.servers if server is not masters[0]]
-        with self.master.connect() as master:
-            return all(_has_all(replica, master) for replica in self.replicas)
-
     def restart(self, server: RedisServer, *options: str) -> RedisServer:
         """A server that was killed, back as what the others make of it; who is who must be known by then."""
         started = server.restart(*options)
@@ -360,16 +348,6 @@ class Watched(Shard):
         for sentinel in self.sentinels:
             with sentinel.connect() as client:
                 wait_until(lambda client=client: self._is_seen_by(client), "the Sentinels")
-
-    def _is_settled(self) -> bool:
-        if not super()._is_settled():
-            return False
-        for sentinel in self.sentinels:
-            with sentinel.connect() as client:
-                told = client.sentinel_masters()[MASTER_NAME]
-                if told["port"] != self.master.port or "failover_in_progress" in told["flags"]:
-                    return False
-        return True
 
     def _is_seen_by(self, client: redis.Redis) -> bool:
         try:

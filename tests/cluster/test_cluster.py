@@ -12,17 +12,15 @@ from msgspec.structs import replace
 
 from service.protocol.user import identify_user
 from service.worker import Worker
+from tests.admin.conftest import type_in
 from tests.cluster.nodes import Cluster
 from tests.cluster.sessions import PEOPLE, Tokens, is_known, start_session
-from tests.conftest import make_code
+from tests.conftest import SECRET_KEY, make_code
 from tests.faults.deployment import LATEST_SECONDS
 from tests.support.clients_and_users import (
     ALICE,
-    BOB,
-    MADE_SECRET,
     PHONE_APP,
     PHONE_CALLBACK,
-    WEB_SHOP,
     UserCredentials,
     assert_error,
     revoke_all,
@@ -38,16 +36,6 @@ async def register(worker: Worker, people: Sequence[UserCredentials]) -> None:
     assert alice is not None
     for credentials in people:
         await worker.registry.put_user(replace(alice, username=credentials.username))
-
-
-@pytest.mark.clause("decided-redis-cluster", "decided-readyz")
-async def test_a_service_on_a_cluster_is_seeded_and_ready(cluster_http: httpx2.AsyncClient) -> None:
-    ready = await cluster_http.get("/readyz")
-
-    assert ready.status_code == 200
-    for client in (PHONE_APP, WEB_SHOP, MADE_SECRET):
-        for credentials in (ALICE, BOB):
-            assert (await client.log_in(cluster_http, credentials)).status_code == 200
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-redis-cluster")
@@ -90,18 +78,6 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
     await asyncio.gather(*(live(credentials) for credentials in PEOPLE))
 
 
-@pytest.mark.clause("decided-i4-three-masters", "decided-login-limit", "decided-limit-stops-checking")
-async def test_throttles_count_on_a_cluster_though_address_and_user_lie_on_different_nodes(
-    cluster_http: httpx2.AsyncClient,
-) -> None:
-    wrong = UserCredentials(ALICE.username, "wrong")
-    statuses = [(await PHONE_APP.log_in(cluster_http, wrong)).status_code for _ in range(11)]
-
-    assert statuses == [400] * 10 + [429]
-    assert_error(await PHONE_APP.log_in(cluster_http, ALICE), 429, "invalid_grant")
-    assert (await PHONE_APP.log_in(cluster_http, BOB)).status_code == 200
-
-
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")
 async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
     cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker, held_time: LoopTime
@@ -130,6 +106,20 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
     with held_time.running_at(1):
         for _, tokens in sessions:
             await until_status(partial(PHONE_APP.refresh, cluster_http, tokens["refresh_token"]), 200)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_the_console_counts_on_all_masters(
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker
+) -> None:
+    for credentials in PEOPLE:
+        await start_session(cluster_worker, credentials)
+    environment = {"REDIS_URL": cluster.url_of("console"), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+
+    told = (await asyncio.to_thread(type_in, "stats", "--json", environment=environment)).json
+
+    assert (told["sessions"], told["access_tokens"], told["masters"]) == (len(PEOPLE), len(PEOPLE), 3)
+    assert told["bytes_per_session"] > 0
 
 
 def node_key(credentials: UserCredentials) -> str:

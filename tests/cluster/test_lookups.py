@@ -13,7 +13,6 @@ from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.redis_client.options import ConnectionLimits
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
-from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.cluster.workers import worker_at
 from tests.faults.deployment import start_sessions
@@ -105,57 +104,12 @@ async def is_unavailable(bearer: BearerLookup, token: str) -> bool:
     return not await is_answered(bearer, token)
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        async with worker_at(cluster.url) as worker, lookup_at(cluster.url) as bearer:
-            ((token, _), (other, _)) = await start_sessions(worker, "user", 2)
-            assert await bearer.lookup(token)
-            with moving_slot(cluster, access_key_of(token)) as moving:
-                moving.move_keys()
-                for _ in range(3):
-                    assert await bearer.lookup(token)
-                    assert await bearer.lookup(other)
-
-            assert await bearer.lookup(token)
-            assert await bearer.lookup(token)
-            moving.target.delete(access_key_of(token))
-            await until_refused(bearer, token)
-            assert await bearer.lookup(other)
-
-
-@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path, loop_time: LoopTime) -> None:
-    with running_cluster(tmp_path, replicas=1) as cluster, cluster.shards[0].replica.connect() as newcomer:
-        async with worker_at(cluster.url) as worker, lookup_at(cluster.url) as bearer:
-            tokens = [token for token in await start_many(worker) if cluster.node_of(access_key_of(token)) == 0]
-            assert all([await bearer.lookup(token) for token in tokens * 2])
-
-            wait_until(lambda: _obeys(newcomer, "FAILOVER"), "the failover to begin")
-            await until(lambda: newcomer.info("replication")["role"] == "master")
-            newcomer.delete(access_key_of(tokens[0]))
-
-            with loop_time.running_at(1):
-                await until_refused(bearer, tokens[0])
-                for token in tokens[1:]:
-                    await until_live(bearer, token)
-            await assert_told(loop_time, bearer, tokens[1], newcomer)
-
-
 async def assert_told(loop_time: LoopTime, bearer: BearerLookup, token: str, master: redis.Redis) -> None:
     """A token that is deleted at this master leaves memory by an invalidation: the time stands still."""
     assert await bearer.lookup(token)
     with loop_time.held():
         master.delete(access_key_of(token))
         await until_refused(bearer, token)
-
-
-def _obeys(node: redis.Redis, *command: str) -> bool:
-    try:
-        node.execute_command("CLUSTER", *command)  # type: ignore[no-untyped-call]
-    except redis.ResponseError:
-        return False
-    return True
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-memory-follows-redis", "decided-i8-fail-closed")

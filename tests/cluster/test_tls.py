@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.nodes import running_cluster, running_sentinel
+from tests.cluster.nodes import Cluster, Watched, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY, SEED
 from tests.support.certificates import HOST, Authority, speaks_tls
 from tests.support.left_out import REDIS_SERVER, leave_out
@@ -71,20 +73,13 @@ async def test_one_server_is_spoken_to_over_tls_by_service_console_and_gateway(
 
 
 @pytest.mark.long
-async def test_a_cluster_is_spoken_to_over_tls(tmp_path: Path, authority: Authority) -> None:
-    with running_cluster(tmp_path, authority=authority) as cluster:
-        urls = [cluster.url_of(user) for user in ("service", "console", "gateway")]
-        assert urls[0].startswith("rediss+cluster://")
-        assert await converse(authority.file, *urls) == WELL
-
-
-@pytest.mark.long
-async def test_sentinel_and_the_master_that_it_names_are_spoken_to_over_tls(
-    tmp_path: Path, authority: Authority
+@pytest.mark.parametrize("start", [running_cluster, running_sentinel])
+async def test_cluster_and_sentinel_are_spoken_to_over_tls(
+    tmp_path: Path, authority: Authority, start: Callable[..., AbstractContextManager[Cluster | Watched]]
 ) -> None:
-    with running_sentinel(tmp_path, authority=authority) as watched:
-        urls = [watched.url_of(user) for user in ("service", "console", "gateway")]
-        assert urls[0].startswith("rediss+sentinel://")
+    with start(tmp_path, authority=authority) as servers:
+        urls = [servers.url_of(user) for user in ("service", "console", "gateway")]
+        assert urls[0].startswith("rediss+")
         assert await converse(authority.file, *urls) == WELL
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import httpx2
 import pytest
 from starlette.applications import Starlette
@@ -68,7 +66,6 @@ def make_api(lookup: BearerLookup) -> Starlette:
     return Starlette(
         routes=[
             Route("/who", who),
-            Route("/any", for_any_token),
             Route("/function", for_providers),
             Route("/thread", for_providers_in_a_thread),
             Route("/endpoint", Providers),
@@ -147,13 +144,6 @@ async def test_a_guarded_handler_answers_only_a_token_with_its_scope(
     assert answered.text == ALICE.username
 
 
-async def test_a_handler_guarded_without_a_scope_answers_any_token(
-    http: httpx2.AsyncClient, lookup: BearerLookup
-) -> None:
-    assert (await get(lookup, "/any")).status_code == 401
-    assert (await get(lookup, "/any", bearer(await log_in(http)))).text == ALICE.username
-
-
 async def test_a_user_of_another_backend_has_no_bearer() -> None:
     """An application may know other users, by a cookie for example; a handler for tokens does not."""
     request = Request({"type": "http", "headers": [], "user": SimpleUser("carol")})
@@ -161,18 +151,3 @@ async def test_a_user_of_another_backend_has_no_bearer() -> None:
     response = await for_any_token(request)
 
     assert response.status_code == 401
-
-
-async def test_the_request_is_found_by_its_name_wherever_it_stands() -> None:
-    """Frameworks that fill parameters in by name pass them so."""
-
-    @requires_scope("role:admin")
-    async def read_report(number: int, request: Request) -> Response:
-        return PlainTextResponse(f"report {number}")
-
-    anonymous = Request({"type": "http", "headers": [], "user": SimpleUser("carol")})
-
-    assert list(inspect.signature(read_report).parameters) == ["number", "request"]
-    assert read_report.__name__ == "read_report"
-    assert (await read_report(request=anonymous, number=1)).status_code == 401
-    assert (await read_report(1, anonymous)).status_code == 401

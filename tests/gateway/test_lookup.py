@@ -24,7 +24,7 @@ from service.worker import Worker
 from tests.conftest import AnyRedis, Clock
 from tests.faults.deployment import start_sessions
 from tests.redis_client.scripted_cluster import key_of, record, scripted_cluster
-from tests.redis_client.scripted_redis import INVALIDATE, scripted_redis
+from tests.redis_client.scripted_redis import scripted_redis
 from tests.support.clients_and_users import access_key_of, access_name_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.servers import start_redis, stop
@@ -215,23 +215,6 @@ async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, worker: Worke
 
     assert await turns(lookup, tokens[0], live=False)
     assert await is_live(lookup, tokens[1])
-
-
-@pytest.mark.clause("decided-memory-follows-redis")
-async def test_news_of_keys_that_are_no_access_tokens_end_nothing() -> None:
-    """A Redis that others use too may tell of any bytes."""
-    token = make_access_token("0a3").text
-    keys = [b"", b"::", b"\xff\xfe", b"access:{0a3}:A", b"access:{0a3}:" + b"A" * 42, b"access:{0a3}:\xc3\xa9"]
-    async with scripted_redis() as scripted, lookup_with(f"redis://127.0.0.1:{scripted.port}") as bearer:
-        scripted.answer = lambda _: record("0a3")
-        await remember(bearer, [token])
-        for key in keys:
-            scripted.say(INVALIDATE % (len(key), key))
-        await bearer.lookup(make_access_token("0a3").text)  # this answer comes after all invalidations in the stream
-
-        assert await is_live(bearer, token)
-        assert scripted.count("GET", access_key_of(token)) == 2
-        assert scripted.accepted == 1
 
 
 @pytest.mark.clause("decided-memory-follows-redis")

@@ -163,22 +163,6 @@ async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themse
     await remember(direct_lookup, *tokens)
 
 
-@pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-async def test_a_lookup_may_be_made_before_its_redis(
-    deployment: Deployment, tokens: list[str], held_time: LoopTime
-) -> None:
-    bearer = BearerLookup(deployment.redis.url)
-    with pytest.raises(StoreUnavailable, match="is not known yet"):
-        bearer.now_ms()
-    with deployment.killed():
-        await fail(start_lookups(bearer, tokens[:1]))
-        with pytest.raises(StoreUnavailable, match="time of Redis is not known"):
-            bearer.now_ms()
-
-    await comes_back(bearer, tokens[0], held_time)
-    await bearer.close()
-
-
 @pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTime) -> None:
     """Memory answers as long as beats are answered. It does not after the second that the last one vouches for."""

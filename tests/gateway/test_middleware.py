@@ -152,21 +152,6 @@ async def test_while_redis_is_away_nobody_gets_in_and_the_log_hears_why(
     await until_true(is_logged, "the line about the outage")
 
 
-async def test_the_outer_scope_and_its_state_stay_as_they_were(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
-    seen: list[ASGIScope] = []
-
-    async def look(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        seen.append(scope)
-
-    outer_state = {"pool": "of the lifespan"}
-    headers = [(AUTHORIZATION, f"Bearer {await log_in(http)}".encode())]
-    outer = {"type": "http", "headers": headers, "state": outer_state}
-    await call(BearerMiddleware(look, lookup), outer)
-
-    assert outer == {"type": "http", "headers": headers, "state": {"pool": "of the lifespan"}}
-    assert seen[0]["state"] == {"pool": "of the lifespan", "grant": seen[0]["state"]["grant"]}
-
-
 async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
     http: httpx2.AsyncClient, lookup: BearerLookup
 ) -> None:

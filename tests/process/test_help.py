@@ -9,8 +9,7 @@ import pytest
 from uvicorn.main import main as uvicorn_command
 
 from service import __version__
-from service.config.settings import VARIABLES, load_settings
-from service.serving.arguments import GRACEFUL_SHUTDOWN_SECONDS, parse_arguments
+from service.config.settings import VARIABLES
 from service.serving.help import HELP
 from tests.support.servers import CHECKOUT
 
@@ -52,8 +51,5 @@ def test_the_help_names_settings_that_exist() -> None:
 
 
 def test_the_help_has_the_defaults_of_the_server() -> None:
-    arguments = parse_arguments([], load_settings({}))
     assert "HOST, 127.0.0.1" in HELP
     assert "PORT, 8000" in HELP
-    assert f"after this time ({arguments['timeout_keep_alive']})" in HELP
-    assert f"at the end ({GRACEFUL_SHUTDOWN_SECONDS})" in HELP

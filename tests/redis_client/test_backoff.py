@@ -30,9 +30,3 @@ def test_the_bound_of_the_pauses_doubles_and_the_pauses_lie_anywhere_below_it(fa
     assert 0 <= min(pauses) < bound / 100
     assert bound * 0.99 < max(pauses) <= bound
     assert sum(pauses) / MANY == pytest.approx(bound / 2, rel=0.1)
-
-
-def test_the_time_of_an_attempt_is_a_part_of_its_pause() -> None:
-    """An attempt that waits for a silent server is long enough a pause."""
-    assert max(pauses_after(9, took_seconds=1.5)) <= MAX_PAUSE_SECONDS - 1.5
-    assert max(pauses_after(2, took_seconds=1.5)) == 0

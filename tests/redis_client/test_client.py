@@ -39,19 +39,6 @@ async def test_nobody_there_is_an_outage(kind: str) -> None:
     assert await outage_of(f"{kind}://127.0.0.1:{free_port()}{master}")
 
 
-@pytest.mark.clause("decided-redis-away")
-async def test_a_database_that_redis_does_not_have_is_an_outage(redis_server: RedisServer) -> None:
-    assert "out of range" in await outage_of(f"redis://127.0.0.1:{redis_server.port}/999")
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_a_wrong_password_is_an_outage(redis_server: RedisServer) -> None:
-    with redis_server.connect() as client:
-        client.acl_setuser("somebody", enabled=True, passwords=["+right"], keys=["*"], commands=["+@all"])
-
-    assert await outage_of(f"redis://somebody:wrong@127.0.0.1:{redis_server.port}")
-
-
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 async def test_a_user_who_may_not_do_what_a_script_does_is_an_outage(redis_server: RedisServer) -> None:
     """Redis words that without NOPERM, and each server in its own way."""

@@ -6,12 +6,10 @@ import asyncio
 
 import pytest
 
-from service.gateway import StoreUnavailable
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionLimits
+from service.redis_client.options import WATCH_SECONDS, ConnectionLimits
 from tests.redis_client.lookups import lookup_at, remember
-from tests.redis_client.moving_masters import answer_of, comes_to
 from tests.redis_client.scripted_cluster import (
     NONE,
     array,
@@ -25,20 +23,6 @@ from tests.redis_client.scripted_cluster import (
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk
 from tests.redis_client.settled_time import SettledTime
 from tests.support.waiting import until
-
-
-@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away(settled_time: SettledTime) -> None:
-    """The old owner of a slot lives on with others, and says nothing; the new one does not know what is remembered."""
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
-        first, second = cluster.nodes
-        token = cluster.make_token(first)
-        await remember(bearer, token)
-        cluster.say_record = lambda _, key: cluster.records.get(key, NONE)
-        del cluster.records[key_of(token)]
-        cluster.share(second, first)
-
-        await comes_to(settled_time, bearer, token, False, WATCH_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
@@ -64,50 +48,6 @@ async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
         assert first.connected == 1
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed", "decided-gateway-stops-trusting")
-async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tells_the_time(
-    settled_time: SettledTime,
-) -> None:
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
-        token, other = (cluster.make_token(node) for node in cluster.nodes)
-        await remember(bearer, token, other)
-
-        def fail(node: ScriptedRedis, key: bytes) -> bytes:
-            is_down = node is cluster.nodes[0] and is_probe(key)
-            return b"-CLUSTERDOWN The cluster is down\r\n" if is_down else cluster.find_record(node, key)
-
-        cluster.say_record = fail
-
-        await settled_time.let_pass(HEARTBEAT_SECONDS)
-        asking = asyncio.create_task(answer_of(bearer, token))
-        await settled_time.settle()
-        assert not asking.done() or asking.result() is None  # memory is not believed
-        await settled_time.let_pass_until(asking.done, STABLE_SECONDS)
-        assert asking.result() is None
-        with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
-            await bearer.lookup(token)
-        assert await bearer.lookup(other)
-
-        cluster.say_record = cluster.find_record
-        await comes_to(settled_time, bearer, token, True, WATCH_SECONDS)
-
-
-@pytest.mark.clause("decided-redis-cluster")
-async def test_many_that_are_sent_away_ask_for_the_map_once(settled_time: SettledTime) -> None:
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
-        first, second = cluster.nodes
-        tokens = [cluster.make_token(first) for _ in range(20)]
-        assert await bearer.lookup(cluster.make_token(first))
-        heard = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes)
-        cluster.share(second, first)
-
-        assert all(await asyncio.gather(*(bearer.lookup(token) for token in tokens)))
-
-        assert all(first.count("GET", key_of(token).decode()) for token in tokens)
-        asked = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes) - heard
-        assert asked == 1
-
-
 @pytest.mark.clause("decided-redis-cluster")
 async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own(settled_time: SettledTime) -> None:
     """Otherwise the cache would be emptied at each heartbeat, or a new node trusted in any state."""
@@ -128,20 +68,6 @@ async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_o
         await settled_time.let_pass_until(lambda: {node for node, _ in probed} == set(cluster.nodes), HEARTBEAT_SECONDS)
 
         assert {answer for _, answer in probed} == {NONE}
-
-
-@pytest.mark.clause("decided-redis-cluster")
-async def test_all_nodes_are_asked_for_the_map_in_turn(settled_time: SettledTime) -> None:
-    """A node that lost the others would give its old map for ever."""
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
-        first, second = cluster.nodes
-        assert await bearer.lookup(cluster.make_token(first))
-        heard = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-
-        await settled_time.let_pass_until(
-            lambda: first.count("CLUSTER", "SLOTS") > heard[0] and second.count("CLUSTER", "SLOTS") > heard[1],
-            2 * WATCH_SECONDS,
-        )
 
 
 @pytest.mark.clause("decided-redis-cluster")
@@ -216,17 +142,6 @@ async def test_a_node_that_does_not_know_its_address_is_where_it_was_asked(host:
         assert await bearer.lookup(cluster.make_token(cluster.nodes[0]))
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
-async def test_a_cluster_without_slots_is_told_to_be_that_at_once(settled_time: SettledTime) -> None:
-    async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
-        token = cluster.make_token(cluster.nodes[0])
-        cluster.say_map = lambda _: array()
-
-        for _ in range(3):
-            with pytest.raises(StoreUnavailable, match="CLUSTERDOWN: no node serves the slot"):
-                await settled_time.run(bearer.lookup(token), 0)
-
-
 GARBAGE: tuple[bytes, ...] = (
     number(5),
     NONE,
@@ -250,28 +165,6 @@ async def test_a_node_that_answers_garbage_for_the_map_is_as_good_as_none(garbag
         cluster.say_map = lambda node: garbage if node in mad else render_map(cluster.ranges)
 
         assert await bearer.lookup(token)
-
-
-@pytest.mark.clause("decided-redis-cluster")
-async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembered(settled_time: SettledTime) -> None:
-    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
-        first, second, third = cluster.nodes
-        late, leads_to_the_map = cluster.make_token(first), cluster.make_token(second)
-        assert await bearer.lookup(cluster.make_token(first))
-        owns = cluster.say_record
-        cluster.say_record = lambda node, key: NONE if (node, key) == (first, key_of(late)) else owns(node, key)
-        may_answer = asyncio.Event()
-        first.waits_for = lambda command: may_answer if command == [b"GET", key_of(late)] else None
-        asking = asyncio.create_task(bearer.lookup(late))
-        await until(lambda: first.count("GET", key_of(late).decode()) == 1)
-        cluster.share(second, third, first)
-
-        assert await bearer.lookup(leads_to_the_map)
-        await settled_time.settle()
-        assert not asking.done()
-        may_answer.set()
-        assert await asking is None
-        assert await bearer.lookup(late)
 
 
 @pytest.mark.clause("decided-redis-cluster")

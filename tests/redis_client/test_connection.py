@@ -92,16 +92,6 @@ async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scri
     assert heard.pushes == ["taken", [b"invalidate", [b"key"]]]
 
 
-async def test_what_cannot_be_made_of_an_answer_is_the_error_of_that_call_alone(scripted: ScriptedRedis) -> None:
-    async with wire_to(scripted, ConnectionEvents()) as connection:
-        bad = connection.send(("GET", "text"), int)
-        good = connection.send(("GET", "12"), int)
-
-        with pytest.raises(ValueError, match="invalid literal"):
-            await bad
-        assert await good == 12
-
-
 @pytest.mark.parametrize("garbage", [b"!?", b"HTTP/1.1 400 Bad Request\r\n\r\n", b":1\r\n:2\r\n", b"*x\r\n"])
 async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbage: bytes) -> None:
     """An answer too many, too: whose the next one is could not be told."""
@@ -116,21 +106,6 @@ async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbag
         with pytest.raises(ConnectionLost, match="lost already"):
             await connection.call("GET", "good")
     await asyncio.gather(*calls, return_exceptions=True)
-
-
-async def test_when_the_connection_ends_all_who_wait_are_told(scripted: ScriptedRedis) -> None:
-    heard = ConnectionEvents()
-    scripted.answer = lambda _: b""
-    async with wire_to(scripted, heard) as connection:
-        calls = [asyncio.create_task(connection.call("GET", "key")) for _ in range(50)]
-        await asyncio.sleep(0)
-        connection.close("somebody pulled the plug")
-
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-
-    assert {str(answer) for answer in answers} == {"somebody pulled the plug"}
-    assert {type(answer) for answer in answers} == {ConnectionLost}
-    assert heard.losses == 1
 
 
 async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_into_our_words(

@@ -1,64 +1,20 @@
-"""The handshake of a connection: one round trip, and any address of a name."""
+"""The handshake of a connection: any address of a name."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
 from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Connection, open_connection
-from service.redis_client.managed_connection import ManagedConnection
-from service.redis_client.options import ConnectionOptions
-from service.redis_client.url import Node, parse_redis_url
 from tests.redis_client.host_names import resolve
-from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
 from tests.support.loop_time import LoopTime
-from tests.support.servers import free_port
 from tests.support.waiting import result_of, run_loop_once, until
-
-
-@asynccontextmanager
-async def mute_server(address: str, port: int, hear: Callable[[bytes], None] = lambda _: None) -> AsyncIterator[None]:
-    """A server that takes connections and says nothing. It ends when its clients have left."""
-    handlers: set[asyncio.Task[None]] = set()
-
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(1 << 20):
-                hear(data)
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handlers.add(asyncio.ensure_future(listen(reader, writer)))
-
-    async with await asyncio.start_server(accept, address, port):
-        yield
-        if handlers:
-            await asyncio.wait(handlers)
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_the_handshake_and_the_first_beat_take_one_round_trip(held_time: LoopTime) -> None:
-    """The server says nothing until it has heard all of it."""
-    heard = bytearray()
-    words = (b"HELLO", b"SELECT", b"TRACKING", b"TIME")
-    port = free_port()
-    async with mute_server("127.0.0.1", port, heard.extend):
-        url = parse_redis_url(f"redis://127.0.0.1:{port}/3")
-        master = ManagedConnection(ConnectionOptions(url, "lookups", Memory()), lambda: find(url.nodes[0]))
-        await until(lambda: all(word in heard for word in words))
-        await master.close()
-
-
-async def find(node: Node) -> Node:
-    return node
 
 
 @contextmanager
@@ -114,11 +70,19 @@ async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(
 @pytest.mark.clause("decided-redis-away")
 async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one may take connections, and never say a word."""
-    heard = bytearray()
-    async with scripted_redis() as scripted, mute_server("127.0.0.3", scripted.port, heard.extend):
+    heard = asyncio.Event()
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        heard.set()
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    async with scripted_redis() as scripted, await asyncio.start_server(stay_silent, "127.0.0.3", scripted.port):
         resolve(monkeypatch, "redis.example", "127.0.0.3", "127.0.0.1")
         opening = asyncio.create_task(open_at(scripted, "redis.example", first_address=2))
-        await until(lambda: b"HELLO" in heard)
+        await until(heard.is_set)
         assert scripted.accepted == 0
         opening.cancel()
         await asyncio.wait({opening})
@@ -126,30 +90,4 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
         connection = await result_of(open_at(scripted, "redis.example", first_address=3))
 
         assert connection.get_address() == "127.0.0.1"
-        connection.close("the test is over")
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_where_no_address_answers_all_errors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scripted_redis() as scripted:
-        resolve(monkeypatch, "redis.example", "127.0.0.2", "127.0.0.3")
-
-        with pytest.raises(ConnectionError) as failed:
-            await open_at(scripted, "redis.example")
-
-    assert "127.0.0.2" in str(failed.value)
-    assert "127.0.0.3" in str(failed.value)
-
-
-@pytest.mark.clause("decided-redis-away")
-async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look-up takes a thread of the event loop's pool, and all of them may wait for name servers."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("a look-up")
-
-    async with scripted_redis() as scripted:
-        monkeypatch.setattr(socket, "getaddrinfo", fail)
-        connection = await open_connection(scripted.url, scripted.url.nodes[0], "test")
-
         connection.close("the test is over")

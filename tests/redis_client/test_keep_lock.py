@@ -10,7 +10,6 @@ import redis
 
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, LockHeld, RedisLock
-from service.redis_client.script import OWN_SCRIPTS
 from service.worker import Worker
 from tests.redis_client.settled_time import SettledTime
 
@@ -59,16 +58,3 @@ async def test_a_lock_that_expired_is_neither_renewed_nor_released(worker: Worke
             await lock.renew()
 
     assert store.get(KEY) == "another"
-
-
-async def test_only_the_holder_renews_and_releases(worker: Worker, store: redis.Redis) -> None:
-    async def keep(holder: str, lifetime_ms: int) -> object:
-        return (await worker.redis.run(OWN_SCRIPTS["keep_lock"], [KEY], [holder, lifetime_ms]))[0]
-
-    store.set(KEY, "holder", px=5_000)
-    assert [await keep("another", 10_000), await keep("another", 0)] == ["lost", "lost"]
-    assert 0 < store.pttl(KEY) <= 5_000
-    assert await keep("holder", 10_000) == "kept"
-    assert 5_000 < store.pttl(KEY) <= 10_000
-    assert [await keep("holder", 0), await keep("holder", 10_000)] == ["kept", "lost"]
-    assert not store.exists(KEY)

@@ -10,10 +10,8 @@ import pytest
 
 from service.redis_client.connection import ASK_SECONDS
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.durability import REPLICA
-from service.redis_client.sentinels import SURVEY_SECONDS, Sentinels
+from service.redis_client.sentinels import Sentinels
 from service.redis_client.url import parse_redis_url
-from service.store.client import StoreClient
 from tests.redis_client.scripted_cluster import array
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
 from tests.redis_client.settled_time import SettledTime
@@ -22,7 +20,6 @@ pytestmark = pytest.mark.clause("decided-durability", "decided-redis-sentinel")
 
 MASTER = ("127.0.0.1", 7000)
 REPLICAS = ("slave", "slave")
-SLOWER_THAN_THE_PAUSE = 0.4
 
 
 @pytest.fixture
@@ -131,47 +128,3 @@ async def test_more_than_half_of_the_sentinels_must_report(
     report(scripted[1], master="master,s_down")
     with pytest.raises(StoreUnavailable, match="1 of 3 Sentinels"):
         await count(settled_time, scripted)
-
-
-async def test_slow_sentinels_are_waited_for(settled_time: SettledTime, scripted: list[ScriptedRedis]) -> None:
-    for sentinel in scripted:
-        sentinel.delay = lambda _: SLOWER_THAN_THE_PAUSE
-
-    assert await count(settled_time, scripted) == 2
-
-
-async def test_sentinels_are_asked_ten_times_a_second(settled_time: SettledTime, scripted: list[ScriptedRedis]) -> None:
-    nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
-    sentinels = Sentinels(parse_redis_url(f"redis+sentinel://{nodes}/tokens"))
-    for _ in range(20):
-        assert len(await settled_time.run(sentinels.list_promotable(MASTER), ASK_SECONDS)) == 2
-        await settled_time.let_pass(SURVEY_SECONDS / 10, step=SURVEY_SECONDS / 10)
-
-    assert {sentinel.count("SENTINEL", "MASTERS") for sentinel in scripted} == {2}
-    await sentinels.close()
-
-
-async def test_each_wait_asks_for_one_replica_more(scripted: list[ScriptedRedis]) -> None:
-    """A WAIT for replicas that have confirmed already returns at once, and would be repeated without a pause."""
-    waits = list[int]()
-
-    def answer(command: list[bytes]) -> bytes:
-        if command[0] == b"WAIT":
-            waits.append(int(command[1]))
-            return b":1\r\n" if len(waits) == 1 else b":3\r\n"
-        if command[0] != b"INFO":
-            return b"+OK\r\n"
-        replica = "slave0:ip=127.0.0.1,port=7001,state=online,offset=5,lag=0" if len(waits) == 5 else ""
-        return bulk(f"master_repl_offset:5\r\n{replica}\r\n".encode())
-
-    async with scripted_redis() as master:
-        master.answer = answer
-        for sentinel in scripted:
-            report(sentinel, ("slave",), port=master.port)
-        nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
-        client = StoreClient(parse_redis_url(f"redis+sentinel://{nodes}/tokens"), durability=REPLICA)
-        async with client.durable("abc") as durable:
-            await durable.leave_fence()
-        await client.close()
-
-    assert waits == [1, 2, 4, 4, 4]

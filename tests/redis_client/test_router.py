@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection
 
 import pytest
 import redis
 
 from service.gateway.access_record import PROBE_KEYS
-from service.gateway.lookup import BearerLookup
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.managed_connection import CLOCK_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
-from service.worker import Worker
-from tests.conftest import MakeSettings
-from tests.faults.deployment import start_sessions
 from tests.redis_client.listener import Memory
-from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import name, say_master, sentinel_of, url_of
-from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, scripted_redis
 from tests.redis_client.settled_time import SettledTime
-from tests.support.clients_and_users import access_key_of
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import RedisServer
-from tests.support.waiting import MAX_WAIT_SECONDS, until, until_true
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 MANY = 300
-SECONDS = 10
-
-
-class SlotMemory(Memory):
-    """A listener that also notes slots."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.slots: list[Collection[int]] = []
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        self.slots.append(slots)
 
 
 def make_router(url: str) -> Router:
@@ -79,29 +58,6 @@ async def test_each_cache_gets_the_invalidations_of_its_kind_of_key() -> None:
         await router.close()
 
 
-@pytest.mark.clause("decided-memory-follows-redis", "decided-redis-cluster")
-async def test_every_cache_is_told_of_slots_that_moved(settled_time: SettledTime) -> None:
-    async with scripted_cluster(2) as cluster:
-        router, memories = make_router(cluster.url), [SlotMemory(), SlotMemory()]
-        for kind, memory in zip(("access", "client"), memories, strict=True):
-            router.listen(kind, memory)
-        await ask(router, "access:one")
-        cluster.share(*reversed(cluster.nodes))
-        await settled_time.let_pass_until(lambda: all(memory.slots for memory in memories), WATCH_SECONDS)
-
-        assert [[len(slots) for slots in memory.slots] for memory in memories] == [[16384], [16384]]
-        await router.close()
-
-
-async def test_connections_without_a_cache_track_nothing() -> None:
-    async with scripted_redis() as scripted:
-        router = make_router(url_of_server(scripted))
-        await ask(router, "access:one", is_tracked=True)
-
-        assert scripted.count("CLIENT", "TRACKING") == scripted.count("CLIENT", "CACHING") == 0
-        await router.close()
-
-
 @ONE_SERVER
 async def test_only_reads_that_ask_for_it_are_tracked(redis_server: RedisServer, store: redis.Redis) -> None:
     """Many commands are under way at once, and scripts that read the same kind of keys are among them."""
@@ -131,52 +87,6 @@ async def test_only_reads_that_ask_for_it_are_tracked(redis_server: RedisServer,
 
 
 @ONE_SERVER
-@pytest.mark.clause("decided-memory-follows-redis")
-async def test_a_full_table_of_tracked_keys_costs_reads_only(
-    redis_server: RedisServer, store: redis.Redis, worker: Worker
-) -> None:
-    """Redis then drops keys at random, and tells their caches that they changed."""
-    tokens = [access_token for access_token, _ in await start_sessions(worker, "carol@example.com", 50)]
-    store.config_set("tracking-table-max-keys", 5)
-    try:
-        async with lookup_at(redis_server.url) as bearer:
-            for _ in range(5):
-                await remember(bearer, *tokens)
-            await until(lambda: store.info("stats")["tracking_total_keys"] <= 5, "Redis to drop keys")
-            assert all([await bearer.lookup(token) for token in tokens])
-
-            store.delete(*map(access_key_of, tokens))
-            await until_true(lambda: are_refused(bearer, tokens), "the tokens to be refused")
-    finally:
-        store.config_set("tracking-table-max-keys", 1_000_000)
-
-
-async def are_refused(bearer: BearerLookup, tokens: list[str]) -> bool:
-    return not any([await bearer.lookup(token) for token in tokens])
-
-
-@ONE_SERVER
-@pytest.mark.parametrize("cache", ["on", "off"])
-async def test_a_worker_has_two_connections_to_its_master(
-    make_settings: MakeSettings, store: redis.Redis, registry: None, cache: str
-) -> None:
-    before = {client["id"] for client in store.client_list()}
-    worker = Worker(make_settings(TOKEN_SERVICE_VERIFY_CACHE=cache), lambda: 0)
-    sessions = await start_sessions(worker, "carol@example.com", 20)
-    for _ in range(2):
-        await asyncio.gather(
-            worker.clients.find("phone-app"),
-            *(worker.bearer.lookup(access_token) for access_token, _ in sessions),
-            *(worker.redis.read("EXISTS", f"access:{number}") for number in range(20)),
-        )
-    opened = [client["name"] for client in store.client_list() if client["id"] not in before]
-
-    assert sorted(opened) == ["token-reads", "token-writes"]
-    await worker.close()
-    await until(lambda: all(client["id"] in before for client in store.client_list()), "no connection to be left")
-
-
-@ONE_SERVER
 @pytest.mark.clause("decided-redis-away")
 async def test_a_pause_of_writes_stops_no_read(redis_server: RedisServer, store: redis.Redis) -> None:
     """Redis reads no more commands of a connection on which a write waits."""
@@ -199,21 +109,6 @@ async def test_a_pause_of_writes_stops_no_read(redis_server: RedisServer, store:
     await router.close()
 
 
-async def test_a_worker_at_rest_sends_four_heartbeats(settled_time: SettledTime) -> None:
-    """They cost a master that hundreds of workers share a part of its core."""
-    async with scripted_redis() as scripted:
-        router = make_router(url_of_server(scripted))
-        router.listen("access", Memory())
-        await ask(router, "access:one")
-        await router.ask("access:one", ("SET", "access:one", ""))
-        scripted.heard.clear()
-        await settled_time.let_pass(SECONDS)
-
-        heard = Counter(command[0] for command in scripted.heard)
-        assert heard == {b"HELLO": 3 * SECONDS, b"TIME": SECONDS}
-        await router.close()
-
-
 @pytest.mark.parametrize("is_read", [True, False], ids=["reads", "writes"])
 async def test_each_connection_leaves_a_demoted_master(settled_time: SettledTime, is_read: bool) -> None:
     async with scripted_redis() as scripted:
@@ -221,7 +116,7 @@ async def test_each_connection_leaves_a_demoted_master(settled_time: SettledTime
         await router.ask("access:one", ("GET", "access:one"), is_read=is_read)
         scripted.hello = b"%1\r\n+role\r\n+slave\r\n"
         await settled_time.let_pass_until(
-            lambda: router.topology.find_connected("access:one", is_read=is_read) is None, CLOCK_SECONDS
+            lambda: router.topology.find_connected("access:one", is_read=is_read) is None, 2 * HEARTBEAT_SECONDS
         )
         await router.close()
 

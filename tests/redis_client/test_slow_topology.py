@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from service.gateway import StoreUnavailable
-from service.redis_client.connection import ASK_PAUSE_SECONDS, ASK_SECONDS
+from service.redis_client.connection import ASK_PAUSE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, remaining_seconds, start_budget
-from service.redis_client.sentinels import Sentinels
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from tests.redis_client.lookups import lookup_at
-from tests.redis_client.moving_masters import name, put_token, sentinel_of, url_of
+from tests.redis_client.moving_masters import put_token, sentinel_of, url_of
 from tests.redis_client.scripted_cluster import array, moved, render_map, scripted_cluster
-from tests.redis_client.scripted_redis import bulk, scripted_redis
+from tests.redis_client.scripted_redis import bulk
 from tests.redis_client.settled_time import SettledTime
 from tests.support.servers import RedisServer
 
@@ -70,22 +69,6 @@ async def test_a_node_that_prefers_a_name_and_has_none_is_told_to_be_that() -> N
         async with lookup_at(cluster.url) as other:
             with pytest.raises(StoreUnavailable, match="cluster-announce-hostname"):
                 await other.lookup(token)
-
-
-@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
-async def test_sentinels_that_are_a_little_slow_keep_their_connections(settled_time: SettledTime) -> None:
-    words = (b"name", b"tokens", b"flags", b"master", b"ip", b"::1", b"port", b"1")
-    async with scripted_redis() as one, scripted_redis() as two:
-        for sentinel in (one, two):
-            name(sentinel, array(array(*map(bulk, words))))
-            sentinel.delay = lambda command: 0.4 if command[0] == b"SENTINEL" else 0
-        sentinels = Sentinels(parse_redis_url(f"redis+sentinel://127.0.0.1:{one.port},127.0.0.1:{two.port}/tokens"))
-        for _ in range(4):
-            assert await settled_time.run(sentinels.get_master(), ASK_SECONDS) == ("::1", 1)
-
-        assert (one.accepted, two.accepted) == (1, 1)
-        await sentinels.close()
-        await settled_time.let_pass_until(lambda: one.connected == two.connected == 0, 0.4)
 
 
 @pytest.mark.clause("decided-readyz", "decided-redis-cluster", "decided-i8-one-deadline")

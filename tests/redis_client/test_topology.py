@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from service.gateway import StoreUnavailable
-from service.redis_client.availability import FIRST_PAUSE_SECONDS
-from service.redis_client.options import WATCH_SECONDS
+from service.gateway import BearerLookup, StoreUnavailable
+from service.gateway.access_record import PROBE_KEYS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS
+from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.router import Router
 from service.redis_client.sentinels import Sentinels
 from service.redis_client.url import parse_redis_url
 from tests.redis_client.lookups import lookup_at, remember
-from tests.redis_client.moving_masters import comes_to, demote, name, put_token, say_master, sentinel_of, url_of
-from tests.redis_client.settled_time import SettledTime
+from tests.redis_client.moving_masters import (
+    answer_of,
+    comes_to,
+    demote,
+    name,
+    put_token,
+    say_master,
+    sentinel_of,
+    url_of,
+)
+from tests.redis_client.settled_time import STEP_SECONDS, SettledTime
 from tests.support.servers import RedisServer
 from tests.support.waiting import until
+
+ROLE_SECONDS = 0.5
+"""The interval at which a server is asked whether it is a master."""
 
 
 @pytest.mark.clause("decided-i8-fail-closed")
@@ -46,20 +60,6 @@ async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_i
     await until(lambda: sentinel.connected == 0)
 
 
-@pytest.mark.clause("decided-redis-sentinel", "decided-i8-fail-closed")
-async def test_a_sentinel_whose_first_answer_lacks_something_is_asked_again(
-    settled_time: SettledTime, servers: list[RedisServer]
-) -> None:
-    token = put_token(servers[0])
-    async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
-        name(sentinel, say_master(servers[0], ip="", port=""))
-        with pytest.raises(StoreUnavailable):
-            await bearer.lookup(token)
-
-        name(sentinel, say_master(servers[0]))
-        await comes_to(settled_time, bearer, token, True, FIRST_PAUSE_SECONDS)
-
-
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-users")
 async def test_a_sentinel_that_asks_for_no_password_is_sent_none(servers: list[RedisServer]) -> None:
     async with sentinel_of(servers[0]) as sentinel:
@@ -68,3 +68,27 @@ async def test_a_sentinel_that_asks_for_no_password_is_sent_none(servers: list[R
         await sentinels.close()
 
         assert b"hunter2" not in [word for command in sentinel.heard for word in command]
+
+
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
+@pytest.mark.parametrize("seconds", [0.0, 0.24, 0.48])
+async def test_a_demoted_master_is_not_trusted_however_much_it_answers(
+    settled_time: SettledTime, servers: list[RedisServer], seconds: float
+) -> None:
+    """`seconds` lie between a heartbeat and the demotion. A replica is never told of revocations at its successor."""
+    token = put_token(servers[0])
+    router = Router(ConnectionOptions(parse_redis_url(servers[0].url), "requests", probe_keys=PROBE_KEYS))
+    bearer = BearerLookup(router)
+    await remember(bearer, token)
+    await settled_time.let_pass(4 * HEARTBEAT_SECONDS + seconds)
+    demote(servers[0])
+    demoted_at = live_at = settled_time.read()
+    await router.ask("access:other", ("GET", "access:other"), is_read=True)  # the replica answers
+
+    while settled_time.read() < demoted_at + 2:
+        if await settled_time.run(answer_of(bearer, token), 1):
+            live_at = settled_time.read()
+        await settled_time.let_pass(STEP_SECONDS)
+
+    assert live_at <= demoted_at + ROLE_SECONDS + STEP_SECONDS
+    await router.close()

@@ -93,19 +93,6 @@ def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_an_idle_connection_has_its_last_request_answered(held_time: LoopTime) -> None:
-    with running_server(drains=True, held_time=held_time) as server:
-        peer = server.connect()
-        peer.send(GET)
-        assert LAST not in peer.read()
-        end_listening(server)
-        peer.send(GET)
-        answer = peer.read_all()
-        assert answer.startswith(ANSWER)
-        assert LAST in answer
-
-
-@pytest.mark.clause("decided-not-ready-before-the-end")
 def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopTime) -> None:
     with running_server(drains=True, held_time=held_time) as server:
         peer = server.connect()

@@ -103,18 +103,6 @@ def test_a_byte_now_and_then_does_not_help(server: RunningServer, begun: bytes, 
     wait_until(lambda: not server.is_open(), "the connection to be closed")
 
 
-@pytest.mark.clause("decided-slow-head")
-def test_a_request_that_takes_its_time_is_not_disturbed(server: RunningServer) -> None:
-    peer = server.connect()
-    for _ in range(2):
-        peer.send(SLOW)
-        wait_until(lambda: len(server.connections.tasks) == 1, "the request")
-        server.advance(HEAD_SECONDS + 2 * LOOK_SECONDS)
-        server.answer_slow()
-        assert peer.read().startswith(ANSWER)
-        wait_until(lambda: not server.connections.tasks, "the end of the request")
-
-
 @pytest.mark.clause("decided-unread-answer")
 def test_who_reads_nothing_is_hung_up_on(server: RunningServer) -> None:
     server.connect().send(GET.replace(b"/ ", b"/long ", 1) * 8)

@@ -10,8 +10,8 @@ import redis
 from service.config.settings import Settings
 from service.redis_client.connection import Command
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.master import Master
 from service.redis_client.script import Script
+from service.redis_client.topology import Master
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from service.redis_client.connection import Command
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.master import Master
+from service.redis_client.topology import Master
 from service.store.client import StoreClient
 from service.store.keys import get_kind
 

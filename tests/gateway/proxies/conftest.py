@@ -15,7 +15,6 @@ import pytest
 from tests.conftest import environment_of
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
-from tests.pages.application import Application, running_application
 from tests.support.clients_and_users import PHONE_APP, REVOKE, TOKEN, UserCredentials, login_form
 from tests.support.left_out import get_program
 from tests.support.servers import ServiceProcess, running_service, start_redis, stop
@@ -36,15 +35,11 @@ def answer_as_live(_: Arrived) -> Reply:
 
 @dataclass
 class ProxyDeployment:
-    """`start` returns a gateway before the service or `stand_in`, by its name and the port, and behind it is `api`.
-
-    All gateways let the origin of `application` call the API.
-    """
+    """`start` returns a gateway before the service or `stand_in`, by its name and the port, and behind it is `api`."""
 
     service: ServiceProcess
     api: Recorder
     stand_in: Recorder
-    application: Application
     start: Callable[[str, int], Gateway]
 
     def log_in(self, credentials: UserCredentials, scope: str) -> str:
@@ -71,7 +66,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeploy
         environment = environment_of(redis, TOKEN_SERVICE_SEED_FILE=str(SEED))
         api = running.enter_context(Recorder(answer_as_api).running())
         stand_in = running.enter_context(Recorder(answer_as_live).running())
-        application = running.enter_context(running_application())
         service = running.enter_context(running_service(tmp_path_factory.mktemp("service"), environment))
 
         @cache
@@ -79,11 +73,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDeploy
             """Start the gateway, or return the one that runs."""
             get_program(COMMANDS[name][0])
             folder = tmp_path_factory.mktemp(name)
-            gateway = running.enter_context(running_gateway(name, folder, port, api.port, application.port))
+            gateway = running.enter_context(running_gateway(name, folder, port, api.port))
             api.arrived.clear()  # the wait for the gateway asks the API
             return gateway
 
-        yield ProxyDeployment(service, api, stand_in, application, start)
+        yield ProxyDeployment(service, api, stand_in, start)
 
 
 @pytest.fixture(autouse=True)

@@ -79,22 +79,18 @@ def running_gateway(
     folder: Path,
     service_port: int,
     api_port: int,
-    application_port: int,
     *,
     websocket: bool = False,
-    without: Sequence[str] = (),
 ) -> Iterator[Gateway]:
     """Run a gateway with its example configuration, in which only the ports differ. All its files are in the folder.
 
-    If `websocket` is true, its lines for WebSockets are switched on. The texts of `without` are left out.
+    If `websocket` is true, its lines for WebSockets are switched on.
     """
     program = get_program(COMMANDS[name][0])
     gateway = Gateway(name, free_port())
-    ports = {8000: service_port, 9000: application_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
+    ports = {8000: service_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
     for example in EXAMPLES.iterdir():
         text = example.read_text()
-        for left_out in without:
-            text = text.replace(left_out, "")
         (folder / example.name).write_text(_with_ports(text.replace("#ws: ", "") if websocket else text, ports))
     log = folder / f"{name}.log"
     with log.open("wb") as output:

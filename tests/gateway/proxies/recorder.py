@@ -40,9 +40,6 @@ class Reply:
     body: bytes = b""
 
 
-CUT_OFF = Reply(0)
-"""No answer at all: the connection ends."""
-
 Answerer = Callable[[Arrived], Reply]
 
 
@@ -135,9 +132,6 @@ class _Handler(BaseHTTPRequestHandler):
         arrived = Arrived(self.command, self.path, headers, body, trailers, self.connection)
         self._recorder.arrived.append(arrived)
         reply = self._recorder.answer(arrived)
-        if reply is CUT_OFF:
-            self.close_connection = True
-            return
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from playwright.async_api import Browser
 
 from tests.gateway.proxies.conftest import ProxyDeployment
 from tests.gateway.proxies.gateways import Answer, Gateway, Headers
 from tests.gateway.proxies.recorder import Reply
-from tests.pages.browser import running_browser
 
 pytestmark = pytest.mark.clause("decided-gateway-preflights")
 
 STRANGER = "https://stranger.example"
 
 
-@pytest.fixture(params=["of the application", "https://app.example"])
-def origin(request: pytest.FixtureRequest, deployment: ProxyDeployment) -> str:
+@pytest.fixture(params=["http://127.0.0.1:9000", "https://app.example"])
+def origin(request: pytest.FixtureRequest) -> str:
     """Each of the two origins that the gateways know."""
-    return deployment.application.url if request.param == "of the application" else str(request.param)
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with running_browser() as browser:
-        yield browser
+    return str(request.param)
 
 
 def preflight(origin: str, method: str = "POST") -> Headers:
@@ -105,36 +95,3 @@ def test_no_cache_gives_one_origin_the_answer_to_another(
 ) -> None:
     for each in (origin, STRANGER):
         assert "origin" in words_of(gateway.get("/things", enduser, [("Origin", each)]), "Vary")
-
-
-CALL = """
-async ([url, token]) => {
-  const headers = {Authorization: `Bearer ${token}`, "Content-Type": "application/json"};
-  try {
-    const response = await fetch(url, {method: "PUT", headers, body: "{}"});
-    return [response.status, response.headers.get("WWW-Authenticate")];
-  } catch (error) {
-    return [error.name, null];
-  }
-}
-"""
-
-
-async def test_a_page_in_a_browser_calls_the_api_and_reads_a_refusal(
-    gateway: Gateway, deployment: ProxyDeployment, browser: Browser, enduser: str
-) -> None:
-    url = f"http://127.0.0.1:{gateway.port}/things"
-    page = await browser.new_page()
-    try:
-        await page.goto(deployment.application.url)
-        called, refused = [await page.evaluate(CALL, [url, token]) for token in (enduser, "nonsense")]
-        await page.goto(deployment.application.other_site)
-        elsewhere = await page.evaluate(CALL, [url, enduser])
-    finally:
-        await page.close()
-
-    assert called == [200, None]
-    assert refused[0] == 401
-    assert 'error="invalid_token"' in refused[1]
-    assert elsewhere == ["TypeError", None]
-    assert [arrived.method for arrived in deployment.api.arrived] == ["PUT"]

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from examples.gateway_requests import CASES, UPGRADES, Case
 from examples.try_gateway import RecordingAPI, faults_of, send_http1, send_http2
 from tests.gateway.proxies.conftest import ProxyDeployment
-from tests.gateway.proxies.gateways import COMMANDS, Gateway, bearer, running_gateway
+from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Reply
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -53,7 +52,7 @@ def start_gateway(deployment: ProxyDeployment, tmp_path_factory: pytest.TempPath
         @functools.cache
         def start(name: str, api_port: int, *, websocket: bool = False) -> Gateway:
             folder = tmp_path_factory.mktemp(name)
-            ports = (deployment.service.port, api_port, deployment.application.port)
+            ports = (deployment.service.port, api_port)
             return running.enter_context(running_gateway(name, folder, *ports, websocket=websocket))
 
         yield start
@@ -187,23 +186,6 @@ def test_a_websocket_is_opened_with_a_token_only(
     assert arrived.header("upgrade") == "websocket"
     assert (arrived.header("connection") or "").lower() == "upgrade"
     assert arrived.header("x-auth-user") == "alice@example.com"
-
-
-CARELESS = ('proxy_set_header Content-Length "";', "proxy_pass_request_headers off;")
-
-
-@pytest.mark.clause("decided-early-answer-is-the-last")
-@pytest.mark.parametrize("name", ["nginx"], indirect=True)
-def test_a_body_that_nginx_withholds_stops_nobody_else(
-    deployment: ProxyDeployment, tmp_path: Path, name: str, enduser: str
-) -> None:
-    """A careless nginx announces a body to verify and never sends it. The next caller is not touched."""
-    ports = (deployment.service.port, deployment.api.port, deployment.application.port)
-    with running_gateway(name, tmp_path, *ports, without=CARELESS) as gateway:
-        for token, status in ((None, 401), (enduser, 200)):
-            answer = gateway.ask("POST", "/a", bearer(token), b"a" * 1000)
-            assert answer.status == status
-            assert gateway.get("/a", enduser).status == 200
 
 
 @pytest.mark.parametrize("name", ["nginx"], indirect=True)
