@@ -52,9 +52,8 @@ from service.protocol.token_form import (
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
 from service.web.api.verify import parse_needed_scope
-from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
 from service.web.pages.cookies import BrowserCookies
-from service.web.request.client_address import get_address, get_prefixes
+from service.web.request.client_address import UNKNOWN, TrustedProxies, get_address, get_prefixes
 from tests.fuzz.generators import (
     LARGE,
     assert_no_blow_up,

@@ -16,7 +16,7 @@ from service.protocol.token_form import parse_access_token
 from service.store.access_tokens import AccessTokens
 from service.store.families import Families
 from service.web.request.client_authentication import ClientAuthenticator
-from service.web.request.form import read_form
+from service.web.request.reading import read_form
 from service.web.request.security_events import record_request_event
 from service.web.responses import render_nothing
 

@@ -16,7 +16,7 @@ from service.protocol.scope import parse_realm
 from service.protocol.token_form import parse_access_token
 from service.store.access_tokens import AccessTokens
 from service.store.revocations import Revocations
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 from service.web.request.security_events import record_request_event
 from service.web.responses import render_nothing
 

@@ -39,7 +39,7 @@ from service.web.pages.page import (
 from service.web.pages.pending_logins import FORM, PROVIDER
 from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_prefixes
-from service.web.request.form import read_form
+from service.web.request.reading import read_form
 from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
 

@@ -23,8 +23,7 @@ from starlette.responses import Response
 from service.crypto.keyring import Keyring, make_browser_secret
 from service.protocol.token_form import RandomToken, digest_token, parse_browser_session
 from service.protocol.user import User, UserIdentity
-from service.web.request.form import get_from_query
-from service.web.request.headers import list_header_values
+from service.web.request.reading import get_from_query, list_header_values
 from service.web.request.state import COOKIES
 
 MAX_DEVICE_USERS: Final = 5

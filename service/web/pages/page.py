@@ -27,7 +27,7 @@ from service.protocol.token_response import NO_STORE_HEADERS
 from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.languages import DEFAULT_LANGUAGE, Language
 from service.web.pages.rendering import Renderer
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 from service.web.request.state import LANGUAGE, REASON
 
 Handler = Callable[[Request], Awaitable[Response]]

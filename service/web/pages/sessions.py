@@ -26,7 +26,7 @@ from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal, SessionOver, add_retry_after, check_is_page
 from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_address, get_prefixes
-from service.web.request.form import read_form
+from service.web.request.reading import read_form
 from service.web.request.security_events import record_request_event, recording_login
 from service.web.request.state import REASON
 

@@ -22,7 +22,7 @@ from service.protocol.token_form import RandomToken, parse_authorization_code
 from service.protocol.token_response import TokenResponse
 from service.store.codes import Codes
 from service.store.families import Families
-from service.web.api.grants.issue import make_token_response, record_issue
+from service.web.api.token import make_token_response, record_issue
 from service.web.request.client_authentication import AuthenticatedClient
 from service.web.request.security_events import record_request_event
 

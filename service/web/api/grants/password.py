@@ -20,7 +20,7 @@ from service.protocol.token_response import TokenResponse
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.store.families import Families
-from service.web.api.grants.issue import make_token_response, record_issue
+from service.web.api.token import make_token_response, record_issue
 from service.web.request.client_address import get_prefixes
 from service.web.request.client_authentication import AuthenticatedClient
 from service.web.request.security_events import record_request_event, recording_login

@@ -19,7 +19,7 @@ from service.protocol.parameters import Form
 from service.protocol.scope import check_narrowing, parse_realm, parse_scope
 from service.protocol.token_response import TokenResponse
 from service.store.families import Families, RefreshRefused
-from service.web.api.grants.issue import make_token_response
+from service.web.api.token import make_token_response
 from service.web.request.client_authentication import AuthenticatedClient
 from service.web.request.security_events import record_request_event
 
