@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from service.web.pages.page import Handler, Pages
 from service.web.pages.rendering import Renderer
 from service.web.pages.sessions import SessionsPages
 from service.web.pages.start import StartEndpoint
+from service.web.pages.steps import PageSteps
 from service.worker import Worker
 
 STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll"})
@@ -102,26 +104,8 @@ def _make_page_routes(worker: Worker) -> list[Route]:
 
 def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies) -> dict[str, dict[str, Handler]]:
     """Return the handlers of the pages that belong to a login or need one, by path and method."""
-    parts: dict[str, Any] = {
-        "pages": pages,
-        "browsers": browsers,
-        "settings": worker.settings,
-        "lifetimes": worker.lifetimes,
-        "keyring": worker.keyring,
-        "passwords": worker.passwords,
-        "registry": worker.registry,
-        "clients": worker.clients,
-        "users": worker.users,
-        "password_change": worker.password_change,
-        "attempts": worker.attempts,
-        "logins": worker.logins,
-        "pending_logins": worker.pending_logins,
-        "external_logins": worker.external_logins,
-        "browser_sessions": worker.browser_sessions,
-        "consents": worker.consents,
-        "families": worker.families,
-        "revocations": worker.revocations,
-    }
+    parts: dict[str, Any] = {"pages": pages, "browsers": browsers}
+    parts |= {field.name: getattr(worker, field.name) for field in fields(PageSteps) if field.name not in parts}
     consent = ConsentPages(**parts)
     authorization = AuthorizationPages(**parts, consent=consent)
     sessions = SessionsPages(**parts, authorization=authorization)

@@ -247,25 +247,6 @@ async def assert_inert(page: Page, browser_errors: BrowserErrors) -> None:
     browser_errors.take()
 
 
-async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
-    page: Page, worker: Worker, application: Application, browser_errors: BrowserErrors
-) -> None:
-    """Markup that an attacker injects into the page of sessions sends nothing to another address."""
-    await set_login_cookies(page, worker)
-    await page.goto(SESSIONS)
-    async with page.expect_console_message(lambda message: "form-action" in message.text):
-        await page.evaluate(
-            """url => {
-              const form = Object.assign(document.createElement("form"), {action: url, method: "post"});
-              document.body.append(form);
-              form.submit();
-            }""",
-            application.url,
-        )
-    assert browser_errors.take()
-    assert not application.visits
-
-
 async def test_pages_are_not_kept_by_the_browser(page: Page, worker: Worker, application: Application) -> None:
     """Another user of the same machine who goes back sees no page."""
     await set_login_cookies(page, worker)

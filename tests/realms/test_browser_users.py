@@ -9,13 +9,14 @@ import pytest
 
 from service.registry.cache import UNKNOWN_SECONDS
 from service.worker import Worker
-from tests.realms.browser_logins import describe, log_in
 from tests.realms.login_steps import (
     ASK_CEP,
     SUB,
     RegisterRealm,
     choose_cep,
+    describe,
     location_of,
+    log_in,
     log_in_at_provider,
     log_in_through_cep,
     query_of,
@@ -151,15 +152,6 @@ async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser
     assert page_text("consent.realm_main") not in page.text
 
 
-async def test_the_name_in_the_registry_goes_before_the_providers(
-    browser: Browser, register_realm: RegisterRealm
-) -> None:
-    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoë of ours"})
-    page = Page(await log_in_through_cep(browser))
-
-    assert ("Zoë of ours" in page.text, NAME in page.text) == (True, False)
-
-
 @pytest.mark.clause("6749-10.14-input-validated")
 @pytest.mark.parametrize("claim", ["name", "sub"])
 async def test_markup_in_what_the_provider_says_is_text(
@@ -204,32 +196,6 @@ async def test_a_login_of_one_realm_does_not_serve_the_other(
     other = Browser(http)
     await other.open_consent_page(authorization_url(scope="realm:main role:enduser"))
     assert (await start_login(other)).startswith("http")
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_a_login_of_either_realm_serves_who_named_none(
-    browser: Browser, http: httpx2.AsyncClient, cep: None
-) -> None:
-    await log_in_through_cep(browser)
-    page = await browser.open(authorization_url(scope="role:enduser"))
-
-    assert (await describe(http, page, browser))["scope"] == "realm:cep role:enduser"
-
-
-async def test_the_providers_button_leads_to_ones_own_sessions(
-    browser: Browser, cep: None, provider: FakeProvider
-) -> None:
-    page = await browser.open(SESSIONS)
-    policy = page.headers["content-security-policy"]
-    form_action = next(part for part in policy.split("; ") if part.startswith("form-action "))
-    place = await choose_cep(browser, page)
-    page = await browser.open(await log_in_at_provider(place))
-
-    assert "https:" in form_action.split()
-    assert place.startswith(provider.url)
-    assert page.url.path == SESSIONS
-    assert page_text("sessions.sign_out_heading") in Page(page).text
-    assert NAME in Page(page).text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.http_client.client import MAX_ANSWER_BYTES, READ_BYTES, HttpClient, load_certificates
+from service.http_client.client import MAX_ANSWER_BYTES, READ_BYTES, HttpClient
 from service.protocol.provider_responses import InvalidProviderResponse
 from tests.support.servers import CHECKOUT
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -156,15 +156,6 @@ async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(http_client: Ht
             await http_client.get(f"https://localhost:{port}/", {})
 
 
-@pytest.fixture
-def certificates_read_anew() -> Iterator[None]:
-    """Read the certificates again. A process reads them once, and this test changes its environment."""
-    load_certificates.cache_clear()
-    yield
-    load_certificates.cache_clear()
-
-
-@pytest.mark.usefixtures("certificates_read_anew")
 async def test_an_authority_of_ones_own_is_named_by_the_environment(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +165,6 @@ async def test_an_authority_of_ones_own_is_named_by_the_environment(
         assert (await http_client.get(f"https://localhost:{port}/", {})).status == 200
 
 
-@pytest.mark.usefixtures("certificates_read_anew")
 async def test_a_certificate_for_another_name_is_refused(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,7 @@ class TrustedProxies:
                 return peer
             hops = [""]
         for hop in reversed(hops):
-            address = _parse_hop(hop)
+            address = parse_hop(hop)
             if address is None:
                 self._warn(_UNNAMED_CALLER, peer)
                 return UNKNOWN
@@ -108,7 +108,7 @@ class TrustedProxies:
             log.warning(message, peer)
 
     def _is_trusted(self, text: str) -> bool:
-        address = _parse_hop(text)
+        address = parse_hop(text)
         return address is not None and any(address in network for network in self._networks)
 
 
@@ -130,14 +130,14 @@ def is_from_this_machine(scope: Scope) -> bool:
     """
     if not scope.get(PEER_IS_TRUSTED, False) and _forwards_addresses(scope):
         return False
-    address = _parse_hop(get_peer(scope))
+    address = parse_hop(get_peer(scope))
     return address is not None and address.is_loopback
 
 
 @lru_cache(10_000)
 def _make_prefixes(text: str) -> Prefixes:
     """Return the networks of an address: one network for IPv4, three for IPv6."""
-    address = _parse_hop(text)
+    address = parse_hop(text)
     if isinstance(address, IPv6Address):
         return tuple(
             Prefix(str(ip_network((address, length), strict=False)), factor) for length, factor in _IPV6_FACTORS
@@ -153,7 +153,7 @@ def get_peer(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else LOCAL_PEER
 
 
-def _parse_hop(text: str) -> Address | None:
+def parse_hop(text: str) -> Address | None:
     """Return an address as proxies write it, with or without a port and brackets, or None if it is malformed.
 
     An IPv4 address mapped into IPv6 counts as IPv4.

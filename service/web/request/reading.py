@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from service.protocol.authorization import parse_query
 from service.protocol.http_errors import RequestTooLarge, RequestTooSlow
@@ -57,14 +57,9 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def _read_chunks(request: Request) -> bytes:
-    """Return the body, read without the generator of `request.stream`, which costs time at every request."""
-    body, is_whole = b"", False
-    while not is_whole:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body += message.get("body", b"")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
         if len(body) > MAX_FORM_BYTES:
             raise RequestTooLarge("form_too_large")
-        is_whole = not message.get("more_body", False)
     return body
