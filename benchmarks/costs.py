@@ -23,7 +23,6 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import WHOLE, Rows
 from benchmarks.testbed import Testbed
-from service.web.request.state import BODY_IS_COMPLETE
 from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, WEB_SHOP, bearer, tokens_of
 
 ROUTE = "an empty route"
@@ -116,6 +115,5 @@ def _make_request(method: str, path: str, headers: Mapping[str, str], body: byte
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 50_000),
-        BODY_IS_COMPLETE: True,
     }
     return scope, body

@@ -43,13 +43,12 @@ Where the sections of the specification are kept:
     SPEC §4.2  the token endpoint               web/api/token.py, web/api/grants/, protocol/authorization_code.py,
                                                 protocol/pkce.py
     SPEC §4.3  revoke                           web/api/revoke.py, store/lua/end_family.lua
-    SPEC §4.4  revokeAll                        web/api/revoke_all.py, store/revocations.py
+    SPEC §4.4  revokeAll                        web/api/revoke.py, store/revocations.py
     SPEC §4.5  bearer tokens                    protocol/bearer.py, store/access_tokens.py, gateway/lookup.py,
                                                 gateway/bearer.py, web/api/verify.py,
                                                 web/api/introspect.py
     SPEC §5    who clients and users are        web/request/client_authentication.py, web/pages/cookies.py,
-                                                web/pages/callback.py, realms/, registry/seed_file/reader.py,
-                                                store/browser_sessions.py
+                                                realms/, registry/seed_file/read.py, store/browser_sessions.py
     SPEC §6    events                           observability/audit.py, observability/audit_stream.py, store/events.py,
                                                 admin/commands/events.py
     SPEC §7    errors                           protocol/errors.py; the table from exception to answer in app.py

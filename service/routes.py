@@ -16,12 +16,10 @@ from service.web.api.grants.refresh_token import RefreshTokenGrant
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
-from service.web.api.revoke import RevocationEndpoint
-from service.web.api.revoke_all import RevokeAllEndpoint
+from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
 from service.web.api.token import TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
-from service.web.pages.authorization import AuthorizationPages
-from service.web.pages.callback import CallbackPage
+from service.web.pages.authorization import AuthorizationPages, CallbackPage
 from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages

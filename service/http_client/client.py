@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
-import anyio
 import httpcore2
 
 from service.protocol.provider_responses import InvalidProviderResponse
@@ -67,9 +66,9 @@ class HttpClient:
     async def _open_pool(self) -> httpcore2.AsyncConnectionPool:
         """Return the pool, which is created when first needed, because most workers need none.
 
-        The preparation runs in a thread, because it takes longer than the event loop may be blocked.
+        A thread reads the machine's certificates, because this takes longer than the event loop may be blocked.
         """
-        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, _prepare)
+        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, ssl.create_default_context)
         if self._pool is None:
             self._pool = httpcore2.AsyncConnectionPool(
                 ssl_context=certificates,
@@ -91,12 +90,6 @@ class HttpClient:
                 return HttpResponse(response.status, await _read_body(response))
         except _TROUBLES as error:
             raise InvalidProviderResponse(f"{_describe(error)}, at {address.partition('?')[0]}") from error
-
-
-def _prepare() -> ssl.SSLContext:
-    """Import the modules that the first request would import, and return the TLS context."""
-    anyio.run(anyio.sleep, 0)
-    return ssl.create_default_context()
 
 
 class _Network(httpcore2.AsyncNetworkBackend):

@@ -19,7 +19,6 @@ from service.protocol.http_errors import HeadTooLarge, RequestTooLarge, RequestT
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.connections import Connections
 from service.web.request.client_address import LOCAL_PEER
-from service.web.request.state import BODY_IS_COMPLETE
 
 MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024
 """Limit for an incomplete request head. A complete head is limited by HeadLimit, which knows the client's address.
@@ -266,8 +265,6 @@ class HttpConnection(HttpToolsProtocol):
         if not self.cycle.response_started:
             self.cycle.keep_alive = self._keeps_alive and not self._all.is_ending
         super().on_message_complete()
-        # Usually set before the application runs, since a short body arrives with its head.
-        self.scope[BODY_IS_COMPLETE] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
         """Start the next request that has arrived already, or wait for one. uvicorn would start a timer each time."""

@@ -189,16 +189,6 @@ async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_repor
     assert (answer["state"], answer["iss"], "code" in answer) == ("s", service.url, True)
 
 
-async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Page) -> None:
-    """Chromium warns in the console about feature names that it does not know."""
-    console_texts: list[str] = []
-    page.on("console", lambda message: console_texts.append(message.text))
-    await page.goto("/")
-    await expect_heading(page, "start.heading")
-    assert console_texts == []
-    assert await page.evaluate("() => document.featurePolicy.allowsFeature('camera')") is False
-
-
 @pytest.mark.clause("decided-pages-never-cors")
 async def test_a_script_of_another_origin_reads_no_page(
     page: Page, worker: Worker, service: ServiceProcess, application: Application, browser_errors: BrowserErrors

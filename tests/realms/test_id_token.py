@@ -137,14 +137,6 @@ def test_a_token_that_names_no_key_is_under_the_only_one() -> None:
     check(sign(kid=None))
 
 
-@pytest.mark.parametrize("kid", ["RSA", None])
-def test_a_key_for_encryption_signs_nothing(kid: str | None) -> None:
-    keys = publish(make_key("RSA"), use="enc")
-
-    with pytest.raises((UnknownKey, InvalidProviderResponse)):
-        verify_id_token(sign(kid=kid), keys, EXPECTED)
-
-
 @pytest.mark.parametrize(
     "stranger",
     [

@@ -42,7 +42,7 @@ from tests.support.fake_provider import (
 )
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
-from tests.support.servers import RedisServer, free_port, running_service
+from tests.support.servers import RedisServer, running_service
 
 
 async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[str, str]:
@@ -246,19 +246,6 @@ async def test_user_names_and_passwords_arrive_unchanged(
     assert (request.form["username"], request.form["password"]) == (text, text[::-1])
 
 
-async def test_no_proxy_of_the_environment_hears_of_a_login(
-    http: httpx2.AsyncClient, cep: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.setenv(name, nobody)
-        monkeypatch.setenv(name.upper(), nobody)
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-    assert (await log_in(http)).status_code == 200
-
-
 @pytest.mark.clause("decided-external-tokens-dropped", "decided-i5-nothing-presentable-at-rest")
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "spec-2.2-realm-cep")
 @pytest.mark.clause("6819-5.1.4.1.3-realm-secret-encrypted")
@@ -422,19 +409,5 @@ async def test_a_realm_that_changes_while_its_provider_thinks_gives_no_tokens(
         await await_invalidations(worker)
 
     assert_provider_unavailable(await login)
-
-    assert count_sessions(store) == 0
-
-
-@pytest.mark.clause("decided-disabled-user")
-async def test_a_user_who_is_disabled_while_the_provider_thinks_gets_no_tokens(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, worker: Worker, store: redis.Redis
-) -> None:
-    login = asyncio.create_task(log_in(http))
-    async with held_login(provider, login):
-        await worker.registry.put_user(User(realm="cep", username=SUB, roles=("enduser",), disabled=True))
-        await await_invalidations(worker)
-
-    assert_error(await login, 400, "invalid_grant")
 
     assert count_sessions(store) == 0

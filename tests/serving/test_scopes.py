@@ -1,28 +1,11 @@
-"""Extensions of the ASGI scope that our server adds."""
+"""The ASGI scope of our server: what comes behind a body is not part of it."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.web.request.state import BODY_IS_COMPLETE
-from tests.serving.conftest import Peer, RunningServer, running_server
-
-POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
-
-
-async def report_body(scope: Scope, receive: Receive, send: Send) -> None:
-    body = b"whole" if scope.get(BODY_IS_COMPLETE, False) else b"not whole"
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
-    await send({"type": "http.response.body", "body": body})
-
-
-@pytest.fixture
-def reporting_server() -> Iterator[RunningServer]:
-    with running_server(report_body) as server:
-        yield server
+from tests.serving.conftest import Peer, running_server
 
 
 def read_report(peer: Peer, sent: bytes) -> bytes:
@@ -32,27 +15,6 @@ def read_report(peer: Peer, sent: bytes) -> bytes:
     while not answer.endswith(b"whole"):
         answer += peer.read()
     return answer.rpartition(b"\r\n")[2]
-
-
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        (POST + b"12345", b"whole"),
-        (POST + b"1234", b"not whole"),
-        (POST, b"not whole"),
-        (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"1\r\na\r\n", b"not whole"),
-        (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"1\r\na\r\n0\r\n\r\n", b"whole"),
-    ],
-)
-def test_a_body_is_called_whole_only_where_it_is(reporting_server: RunningServer, sent: bytes, expected: bytes) -> None:
-    peer = reporting_server.connect()
-    assert read_report(peer, sent) == expected
-
-
-def test_one_that_comes_later_says_nothing_of_the_next(reporting_server: RunningServer) -> None:
-    peer = reporting_server.connect()
-    for sent, expected in ((POST + b"12345", b"whole"), (POST + b"1", b"not whole")):
-        assert read_report(peer, sent) == expected
 
 
 @pytest.mark.parametrize("trailer_is_late", [False, True])

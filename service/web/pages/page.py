@@ -34,18 +34,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 
 _STATUS: Final = {"expired": 400, "answered": 400, "forged": 403, "astray": 403, "signed_out": 403}
-_UNUSED_FEATURES: Final = (
-    "accelerometer camera clipboard-read display-capture fullscreen geolocation gyroscope hid magnetometer microphone "
-    "midi payment serial usb xr-spatial-tracking"
-)
-"""The browser features that no page uses. Chromium warns in its console of a name that it does not know."""
 _HEADERS: Final = {
     **NO_STORE_HEADERS,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES.split()),
 }
 _HSTS: Final = {"Strict-Transport-Security": "max-age=31536000"}
 """HSTS for one year. Subdomains are not included, because they may belong to other services."""

@@ -112,11 +112,6 @@ class TrustedProxies:
         return address is not None and any(address in network for network in self._networks)
 
 
-def get_address(request: Request) -> str:
-    """Return the address for display and for the log."""
-    return get_peer(request.scope)
-
-
 def get_prefixes(request: Request) -> Prefixes:
     """Return the networks under which the caller's address is counted by rate limits."""
     return _make_prefixes(get_peer(request.scope))

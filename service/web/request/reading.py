@@ -14,7 +14,6 @@ from starlette.requests import Request
 from service.protocol.authorization import parse_query
 from service.protocol.http_errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
-from service.web.request.state import BODY_IS_COMPLETE
 
 BODY_SECONDS: Final = 10.0
 """The time limit for the body of a request, which usually has a few hundred bytes."""
@@ -47,19 +46,13 @@ async def _read_body(request: Request) -> bytes:
     announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise RequestTooLarge("form_too_large")
-    if request.scope.get(BODY_IS_COMPLETE):
-        return await _read_chunks(request)
+    body = b""
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _read_chunks(request)
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_FORM_BYTES:
+                    raise RequestTooLarge("form_too_large")
     except TimeoutError:
         raise RequestTooSlow("form_too_slow") from None
-
-
-async def _read_chunks(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise RequestTooLarge("form_too_large")
     return body
