@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import httpx2
 import pytest
 
-from service.registry.cache import UNKNOWN_SECONDS
 from service.worker import Worker
 from tests.realms.login_steps import (
     ASK_CEP,
@@ -47,21 +44,11 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.fake_provider import CLAIMS, FakeProvider
-from tests.support.loop_time import LoopTime
 
 NAME = str(CLAIMS["name"])
-
-
 LABEL = "Example Energy Cooperative"
-
-
 ZOE = UserCredentials(SUB, "", realm="cep")
-
-
 BOTH_ROLES = authorization_url(scope="realm:cep role:enduser role:organisation")
-
-
-SCOPES = "/.well-known/oauth-authorization-server"
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-roles")
@@ -250,23 +237,6 @@ async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(
     assert int(page.headers["retry-after"]) >= 1
     assert "Signing in with Example Energy Cooperative is not possible right now." in Page(page).text
     assert (await choose_cep(browser, page)).startswith(provider.url)
-
-
-async def scopes_of(http: httpx2.AsyncClient) -> list[str]:
-    document: dict[str, list[str]] = json.loads((await http.get(SCOPES)).content)
-    return document["scopes_supported"]
-
-
-@pytest.mark.clause("8414-2-scopes")
-async def test_the_metadata_document_names_configured_realms_alone(
-    http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
-) -> None:
-    scopes = await scopes_of(http)
-    assert ("realm:main" in scopes, "realm:cep" in scopes) == (True, False)
-
-    await register_realm()
-    loop_time.advance(UNKNOWN_SECONDS)
-    assert (await scopes_of(http))[:2] == ["realm:main", "realm:cep"]
 
 
 @pytest.mark.clause("decided-password-change")

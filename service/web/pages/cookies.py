@@ -24,7 +24,6 @@ from service.crypto.keyring import Keyring, make_browser_secret
 from service.protocol.token_form import RandomToken, digest_token, parse_browser_session
 from service.protocol.user import User, UserIdentity
 from service.web.request.reading import get_from_query, list_header_values
-from service.web.request.state import COOKIES
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _DEVICE: Final = re.compile(r"([A-Za-z0-9_-]{43})~([A-Za-z0-9_-]{43})")
@@ -112,10 +111,8 @@ class BrowserCookies:
         All other cookies of a request are skipped. Starlette's parser unquotes each of them, in a time that grows with
         the square of its length before Python 3.11.10.
         """
-        if COOKIES not in request.scope:
-            header = ";".join(list_header_values(request.scope, b"cookie"))
-            request.scope[COOKIES] = dict(self._own_cookies.findall(header))
-        cookies: dict[str, str] = request.scope[COOKIES]
+        header = ";".join(list_header_values(request.scope, b"cookie"))
+        cookies: dict[str, str] = dict(self._own_cookies.findall(header))
         return cookies.get(name, "")
 
     def _put(self, response: Response, name: str, value: str, max_age_seconds: int | None) -> None:

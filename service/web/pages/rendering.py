@@ -32,7 +32,6 @@ class Renderer:
         self.stylesheet = _make_stylesheet(accent).encode()
         digest = hashlib.sha256(self.stylesheet).hexdigest()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={digest[:12]}"
-        self.plain_logo = _draw_logo(accent).encode()
         self._shared: Mapping[str, Any] = {
             "service_name": service_name,
             "has_logo": has_logo,
@@ -69,17 +68,6 @@ def _load_templates() -> Mapping[str, Template]:
         cache_size=-1,
     )
     return {name: environment.get_template(name) for name in sources}
-
-
-def _draw_logo(accent: str) -> str:
-    """Return the icon for the browser's tab if the operator has no logo: an SVG of a keyhole on the accent colour."""
-    fill = choose_readable(accent, LIGHT_BEHIND, BLACK)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
-        f'<rect width="32" height="32" rx="8" fill="{fill}"/>'
-        f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{WHITE}"/>'
-        "</svg>"
-    )
 
 
 @cache

@@ -23,9 +23,6 @@ CLIENT_ID: Final = "token_service.client_id"
 PEER_IS_TRUSTED: Final = "token_service.peer_is_trusted"
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
 
-COOKIES: Final = "token_service.cookies"
-"""Our own cookies of a request by their names, so that they are parsed once."""
-
 LANGUAGE: Final = "token_service.language"
 """The tag of the language in which a page answers, once it is chosen."""
 
