@@ -10,14 +10,11 @@ from starlette.routing import Route
 
 from service.config.settings import Settings
 from service.protocol.metadata import metadata_paths
-from service.web.api.grants.authorization_code import AuthorizationCodeGrant
-from service.web.api.grants.password import PasswordGrant
-from service.web.api.grants.refresh_token import RefreshTokenGrant
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
 from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
-from service.web.api.token import TokenEndpoint
+from service.web.api.token import AuthorizationCodeGrant, PasswordGrant, RefreshTokenGrant, TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
 from service.web.pages.authorization import AuthorizationPages, CallbackPage
 from service.web.pages.consent import ConsentPages

@@ -190,14 +190,7 @@ class AuthorizationPages(PageSteps):
 
     async def _get_form(self, request: Request, sealed: str) -> LoginForm:
         """Return the form that this browser sent. Raises PageRefusal if it is too old or another browser's."""
-        login = self.pending_logins.open(FORM, sealed)
-        if login is None:
-            raise PageRefusal("expired", "login_expired")
-        if login.request is not None:
-            self.pages.use_language(request, login.request.language)
-        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
-        if browser_secret is None:
-            raise PageRefusal("forged", "login_of_another_browser")
+        login, browser_secret = self.open_login(request, FORM, sealed)
         client = None
         if login.request is not None:
             client = await self.recheck_client(login.request, login.request.scope)
@@ -328,14 +321,7 @@ class CallbackPage(PageSteps):
             raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.repeated else answer.values.get("state", "")
-        login = self.pending_logins.open(PROVIDER, state)
-        if login is None:
-            raise PageRefusal("expired", "external_login_unknown")
-        if login.request is not None:
-            self.pages.use_language(request, login.request.language)
-        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
-        if browser_secret is None:
-            raise PageRefusal("astray", "external_login_of_another_browser")
+        login, browser_secret = self.open_login(request, PROVIDER, state)
         await self._note_return(state, login)
         binding = derive_binding(state, browser_secret)
         if login.request is None:
@@ -353,7 +339,7 @@ class CallbackPage(PageSteps):
         await self.logins.list_realm_names()  # this read gives the worker the time of Redis
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
-            raise PageRefusal("expired", "external_login_unknown")
+            raise PageRefusal("expired", "login_expired")
         if not await self.external_logins.take(state, time_left_ms):
             raise PageRefusal("expired", "external_login_repeated")
 
