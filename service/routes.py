@@ -21,7 +21,6 @@ from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
 from service.web.pages.page import Handler, Pages
-from service.web.pages.rendering import Renderer
 from service.web.pages.sessions import SessionsPages
 from service.web.pages.start import StartEndpoint
 from service.web.pages.steps import PageSteps
@@ -78,21 +77,17 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
 
 def _make_page_routes(worker: Worker) -> list[Route]:
     """Return the routes of the pages, with and without the path of the web URL, since a proxy may remove that path."""
-    settings = worker.settings
-    web_path = urlsplit(settings.web_url).path
-    renderer = Renderer(settings.page_name, settings.page_accent, web_path, has_logo=settings.page_logo is not None)
-    is_secure = urlsplit(settings.web_url).scheme == "https"
-    pages = Pages(renderer, load_languages(), issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
-    start = StartEndpoint(pages, renderer, settings)
+    pages = Pages(worker.settings)
+    start = StartEndpoint(pages, worker.settings)
     handlers: dict[str, dict[str, Handler]] = {
         "/": {"GET": start.get},
         "/authorization/assets/page.css": {"GET": start.stylesheet},
         "/authorization/assets/logo": {"GET": start.logo},
-        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, is_secure=is_secure)),
+        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, is_secure=pages.is_secure)),
     }
     return [
         Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
-        for prefix in sorted({"", web_path})
+        for prefix in sorted({"", pages.web_path})
         for path, by_method in handlers.items()
     ]
 

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from service.config.settings import Settings
 from service.web.pages.languages import TEMPLATES
 from service.web.pages.page import Pages
-from service.web.pages.rendering import Renderer
 
 _ASSET_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -21,11 +20,11 @@ _ASSET_HEADERS: Final = {
 
 
 class StartEndpoint:
-    def __init__(self, pages: Pages, renderer: Renderer, settings: Settings) -> None:
+    def __init__(self, pages: Pages, settings: Settings) -> None:
         self._pages = pages
         self._settings = settings
         self._asset_headers = _ASSET_HEADERS | pages.transport_headers
-        self._stylesheet = renderer.stylesheet
+        self._stylesheet = pages.renderer.stylesheet
         logo = settings.page_logo or TEMPLATES / "logo.svg"
         self._logo = logo.read_bytes()
         self._logo_type = guess_type(logo.name.lower(), strict=False)[0]
