@@ -24,10 +24,9 @@ from service.system.parent_death import die_with_supervisor
 from service.web import responses
 from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
-from service.web.middleware.head_limit import HeadLimit
-from service.web.middleware.request_context import RequestContext
+from service.web.middleware.request_context import HeadLimit, RequestContext
 from service.web.middleware.static_routes import ErrorHandlers, StaticRoutes
-from service.web.middleware.trusted_proxies import TrustedProxies
+from service.web.request.client_address import TrustedProxies
 from service.worker import Worker
 
 ERROR_HANDLERS: ErrorHandlers = {

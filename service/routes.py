@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,25 +10,20 @@ from starlette.routing import Route
 
 from service.config.settings import Settings
 from service.protocol.metadata import metadata_paths
-from service.web.api.grants.authorization_code import AuthorizationCodeGrant
-from service.web.api.grants.password import PasswordGrant
-from service.web.api.grants.refresh_token import RefreshTokenGrant
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
-from service.web.api.revoke import RevocationEndpoint
-from service.web.api.revoke_all import RevokeAllEndpoint
-from service.web.api.token import TokenEndpoint
+from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
+from service.web.api.token import AuthorizationCodeGrant, PasswordGrant, RefreshTokenGrant, TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
-from service.web.pages.authorization import AuthorizationPages
-from service.web.pages.callback import CallbackPage
+from service.web.pages.authorization import AuthorizationPages, CallbackPage
 from service.web.pages.consent import ConsentPages
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.languages import load_languages
 from service.web.pages.page import Handler, Pages
-from service.web.pages.rendering import Renderer
 from service.web.pages.sessions import SessionsPages
 from service.web.pages.start import StartEndpoint
+from service.web.pages.steps import PageSteps
 from service.worker import Worker
 
 STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll"})
@@ -81,47 +77,25 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
 
 def _make_page_routes(worker: Worker) -> list[Route]:
     """Return the routes of the pages, with and without the path of the web URL, since a proxy may remove that path."""
-    settings = worker.settings
-    web_path = urlsplit(settings.web_url).path
-    renderer = Renderer(settings.page_name, settings.page_accent, web_path, has_logo=settings.page_logo is not None)
-    is_secure = urlsplit(settings.web_url).scheme == "https"
-    pages = Pages(renderer, load_languages(), issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
-    start = StartEndpoint(pages, renderer, settings)
+    pages = Pages(worker.settings)
+    start = StartEndpoint(pages, worker.settings)
     handlers: dict[str, dict[str, Handler]] = {
         "/": {"GET": start.get},
         "/authorization/assets/page.css": {"GET": start.stylesheet},
         "/authorization/assets/logo": {"GET": start.logo},
-        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, is_secure=is_secure)),
+        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, is_secure=pages.is_secure)),
     }
     return [
         Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
-        for prefix in sorted({"", web_path})
+        for prefix in sorted({"", pages.web_path})
         for path, by_method in handlers.items()
     ]
 
 
 def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies) -> dict[str, dict[str, Handler]]:
     """Return the handlers of the pages that belong to a login or need one, by path and method."""
-    parts: dict[str, Any] = {
-        "pages": pages,
-        "browsers": browsers,
-        "settings": worker.settings,
-        "lifetimes": worker.lifetimes,
-        "keyring": worker.keyring,
-        "passwords": worker.passwords,
-        "registry": worker.registry,
-        "clients": worker.clients,
-        "users": worker.users,
-        "password_change": worker.password_change,
-        "attempts": worker.attempts,
-        "logins": worker.logins,
-        "pending_logins": worker.pending_logins,
-        "external_logins": worker.external_logins,
-        "browser_sessions": worker.browser_sessions,
-        "consents": worker.consents,
-        "families": worker.families,
-        "revocations": worker.revocations,
-    }
+    parts: dict[str, Any] = {"pages": pages, "browsers": browsers}
+    parts |= {field.name: getattr(worker, field.name) for field in fields(PageSteps) if field.name not in parts}
     consent = ConsentPages(**parts)
     authorization = AuthorizationPages(**parts, consent=consent)
     sessions = SessionsPages(**parts, authorization=authorization)

@@ -19,7 +19,6 @@ from service.observability import metrics
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.observability.logs import IS_DETAIL
-from service.protocol.scope import REALMS
 from service.realms.external import ExternalRealms
 from service.realms.login import Logins
 from service.realms.main import MainRealm
@@ -171,16 +170,6 @@ class Worker:
             extra={IS_DETAIL: not self._seed_trouble},
         )
 
-    async def _prepare_external_realms(self) -> None:
-        """Load the client of identity providers if a realm has one, so that the first login need not.
-
-        The registry is read past the cache: a record that is cached before the first request could be an old one.
-        """
-        with suppress(StoreUnavailable):
-            for name in REALMS:
-                if await self.registry.find_realm(name) is not None:
-                    await self.external_realms.load_clients()
-
     async def keep_seed_applied(self) -> None:
         """Apply the seed file again while it is not in force.
 
@@ -247,7 +236,6 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(SEED_START_SECONDS):
                 await self._seed_was_tried.wait()
-        await self._prepare_external_realms()
         works = (
             self.keep_pending_revocations_run(),
             self.keep_sessions_counted(),

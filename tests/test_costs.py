@@ -101,7 +101,7 @@ async def begin_session(http: httpx2.AsyncClient, worker: Worker) -> Session:
 async def test_no_more_is_asked_of_redis_than_before(
     http: httpx2.AsyncClient, http_worker: Worker, worker: Worker, store: redis.Redis, name: str
 ) -> None:
-    # A client's secret is otherwise admitted again once a second.
+    # Redis is otherwise asked for room for a secret once a second.
     http_worker.authenticator.admitted_seconds = 3600
     operation = OPERATIONS[name]
     for _ in range(3):

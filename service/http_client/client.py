@@ -8,15 +8,12 @@ name server that hangs must not occupy the event loop's few threads, which conne
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any, Final, NamedTuple
 
-import anyio
 import httpcore2
 
 from service.protocol.provider_responses import InvalidProviderResponse
@@ -69,9 +66,9 @@ class HttpClient:
     async def _open_pool(self) -> httpcore2.AsyncConnectionPool:
         """Return the pool, which is created when first needed, because most workers need none.
 
-        The preparation runs in a thread, because it takes longer than the event loop may be blocked.
+        A thread reads the machine's certificates, because this takes longer than the event loop may be blocked.
         """
-        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, _prepare)
+        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, ssl.create_default_context)
         if self._pool is None:
             self._pool = httpcore2.AsyncConnectionPool(
                 ssl_context=certificates,
@@ -93,21 +90,6 @@ class HttpClient:
                 return HttpResponse(response.status, await _read_body(response))
         except _TROUBLES as error:
             raise InvalidProviderResponse(f"{_describe(error)}, at {address.partition('?')[0]}") from error
-
-
-@cache
-def load_certificates() -> ssl.SSLContext:
-    """Return the process's TLS context with the machine's certificates.
-
-    The certificates are read once, because they take memory and some 40 ms to read.
-    """
-    return ssl.create_default_context()
-
-
-def _prepare() -> ssl.SSLContext:
-    """Import the modules that the first request would import, and return the TLS context."""
-    anyio.run(anyio.sleep, 0)
-    return load_certificates()
 
 
 class _Network(httpcore2.AsyncNetworkBackend):
@@ -136,10 +118,6 @@ class _Network(httpcore2.AsyncNetworkBackend):
         raise problem
 
     async def _resolve_addresses(self, host: str, port: int) -> list[str]:
-        try:
-            return [str(ipaddress.ip_address(host))]
-        except ValueError:
-            pass
         return await asyncio.get_running_loop().run_in_executor(self._lookups, _look_up_addresses, host, port)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,8 +65,11 @@ class ExternalRealm:
 
     def check_room(self, network: str) -> None:
         """Raise TemporarilyUnavailable if the circuit breaker would refuse a call at the moment."""
-        with self._counting():
+        try:
             self._breaker.check()
+        except TemporarilyUnavailable:
+            self._report.count()
+            raise
 
     async def log_in(self, username: str, password: str, network: str) -> User:
         """Return the user whose password the identity provider accepts. Raises InvalidGrant if the login is refused.
@@ -175,24 +178,17 @@ class ExternalRealm:
     @asynccontextmanager
     async def _calling(self, *, with_password: bool = False) -> AsyncIterator[None]:
         try:
-            with self._counting():
-                async with self._breaker.guard():
-                    yield
+            async with self._breaker.guard():
+                yield
+        except TemporarilyUnavailable:
+            self._report.count()
+            raise
         except (InvalidProviderResponse, ProviderError) as problem:
             raise self._report_problem(problem, with_password=with_password) from None
         except (InvalidGrant, AccessDenied):
             self._report.report_recovery()
             raise
         self._report.report_recovery()
-
-    @contextmanager
-    def _counting(self) -> Iterator[None]:
-        """Count each request that the circuit breaker refuses, at once or after a wait, in the outage log."""
-        try:
-            yield
-        except TemporarilyUnavailable:
-            self._report.count()
-            raise
 
     def _report_problem(self, problem: Exception, *, with_password: bool = False) -> TemporarilyUnavailable:
         """Log the problem, and return an error which only says that the identity provider is unavailable."""

@@ -18,7 +18,7 @@ from service.protocol.errors import InvalidRequest, OAuthError
 from service.protocol.http_errors import HeadTooLarge, RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.connections import Connections
-from service.web.request.headers import LOCAL_PEER
+from service.web.request.client_address import LOCAL_PEER
 from service.web.request.state import BODY_IS_COMPLETE
 
 MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024

@@ -148,14 +148,6 @@ class Attempts:
         with suppress(StoreUnavailable):
             await self.settle(counters, passed=True)
 
-    async def admit(self, counters: Sequence[Counter]) -> None:
-        """Reserve an attempt for a check that is known to pass, and release it in the background.
-
-        If Redis is slow, a request has no time to wait for both responses. Raises what `reserve` raises.
-        """
-        await self.reserve(counters)
-        await self._release(counters)
-
     async def _release(self, *groups: Sequence[Counter]) -> None:
         """Send the release of each group to Redis, and go on without its answer.
 

@@ -52,9 +52,8 @@ from service.protocol.token_form import (
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
 from service.web.api.verify import parse_needed_scope
-from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
 from service.web.pages.cookies import BrowserCookies
-from service.web.request.client_address import get_address, get_prefixes
+from service.web.request.client_address import UNKNOWN, TrustedProxies, get_peer, get_prefixes
 from tests.fuzz.generators import (
     LARGE,
     assert_no_blow_up,
@@ -256,7 +255,7 @@ async def test_whatever_is_forwarded_a_client_is_an_address_or_the_peer(hops: li
     for address in (peer, "10.9.9.9"):
         scope = {"type": "http", "client": (address, 0), "headers": headers, "scheme": "http"}
         await TrustedProxies(app, [ip_network("10.0.0.0/8")])(scope, nothing, nothing)
-        found = get_address(Request(scopes[-1]))
+        found = get_peer(scopes[-1])
         assert found in (address, UNKNOWN) or str(ip_address(found)) == found
         assert get_prefixes(Request(scopes[-1]))
 

@@ -10,7 +10,7 @@ from service.protocol import errors, http_errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
 from service.protocol.error_descriptions import DESCRIPTIONS
 from service.protocol.errors import OAuthError
-from service.web.api.grants import authorization_code, refresh_token
+from service.web.api import token
 from tests.support.servers import CHECKOUT
 
 CODES_OF_THE_RFCS = {
@@ -39,8 +39,8 @@ def used_reasons() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
                 yield from reasons_of(node.args[0])
-    yield from (reason for _, reason, _ in refresh_token._REFUSALS.values())
-    yield from authorization_code._CODE_REFUSALS.values()
+    yield from (reason for _, reason, _ in token._REFUSALS.values())
+    yield from token._CODE_REFUSALS.values()
 
 
 def reasons_of(argument: ast.expr) -> Iterator[str]:

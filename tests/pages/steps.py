@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import httpx2
 import msgspec
-import redis
 from playwright.async_api import Locator, Page, expect
 
 from service.crypto.keyring import make_browser_secret
@@ -12,9 +10,8 @@ from service.crypto.opaque_tokens import make_browser_session
 from service.worker import Worker
 from tests.pages.browser import PATIENCE_MS
 from tests.support.browser import page_text
-from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials
+from tests.support.clients_and_users import ALICE, UserCredentials
 from tests.support.codes import SESSION_MS
-from tests.support.waiting import until_status
 
 HOUR_SECONDS = 3_600
 expect.set_options(timeout=PATIENCE_MS)
@@ -46,18 +43,6 @@ async def fill_login(page: Page, credentials: UserCredentials = ALICE, *, stay: 
 async def log_in(page: Page, credentials: UserCredentials = ALICE, *, stay: bool = False) -> None:
     await fill_login(page, credentials, stay=stay)
     await button(page, "login.submit").click()
-
-
-async def guess_until_throttled(http: httpx2.AsyncClient, store: redis.Redis, credentials: UserCredentials) -> None:
-    """Guess until this user is throttled, and extend the throttle beyond the test."""
-    await until_status(lambda: PHONE_APP.log_in(http, UserCredentials(credentials.username, "a guess")), 429)
-    for counter in store.scan_iter("login:*"):
-        store.expire(counter, HOUR_SECONDS)
-
-
-async def corrupt_login_form(page: Page) -> None:
-    """Change the hidden field of the sealed login, as if its key were gone."""
-    await page.locator("input[name=request]").evaluate("element => element.value = 'x' + element.value")
 
 
 async def sign_in(page: Page, credentials: UserCredentials = ALICE, *, stay: bool = False) -> None:

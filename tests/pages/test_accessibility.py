@@ -10,21 +10,16 @@ import pytest
 import redis
 from playwright.async_api import Page, expect
 
-from service.protocol.user import identify_user
-from service.store.keys import mark_key
 from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
 from tests.pages.deployment import SHOP, Deployment
 from tests.pages.steps import (
-    allow,
     button,
-    corrupt_login_form,
     expect_consent,
     expect_heading,
     expect_login,
     expect_refusal,
-    guess_until_throttled,
     log_in,
     register_person,
     set_login_cookies,
@@ -87,19 +82,6 @@ async def login_wrong(page_setup: PageSetup) -> None:
     await expect(page_setup.page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
 
 
-async def login_empty(page_setup: PageSetup) -> None:
-    await page_setup.page.goto(SESSIONS)
-    await button(page_setup.page, "login.submit").click()
-    await expect(page_setup.page.get_by_text(page_text("login.password_missing"))).to_be_visible()
-
-
-async def login_throttled(page_setup: PageSetup) -> None:
-    await guess_until_throttled(page_setup.http, page_setup.store, ALICE)
-    await page_setup.page.goto(page_setup.request_address)
-    await log_in(page_setup.page)
-    await expect(page_setup.page.get_by_role("alert")).to_have_text(page_text("login.error_throttled"))
-
-
 async def consent(page_setup: PageSetup) -> None:
     await page_setup.open_consent_page()
 
@@ -121,66 +103,10 @@ async def consent_of_long_names(page_setup: PageSetup) -> None:
     await page_setup.open_consent_page(authorization_url(client, page_setup.application.callback), name, person)
 
 
-async def expired(page_setup: PageSetup) -> None:
-    await page_setup.page.goto(page_setup.request_address)
-    await corrupt_login_form(page_setup.page)
-    await log_in(page_setup.page)
-    await expect_refusal(page_setup.page, "expired")
-
-
-async def answered(page_setup: PageSetup) -> None:
-    await page_setup.page.goto(page_setup.request_address)
-    await log_in(page_setup.page)
-    await allow(page_setup.page)
-    await page_setup.application.await_callback(page_setup.page)
-    await page_setup.page.go_back()
-    await expect_refusal(page_setup.page, "answered")
-
-
 async def refused(page_setup: PageSetup) -> None:
     """Open an error page with details for developers."""
     await page_setup.page.goto(authorization_url(OAuthClient("unknown"), page_setup.application.callback))
     await expect_refusal(page_setup.page, "unverified")
-
-
-async def refused_forged(page_setup: PageSetup) -> None:
-    await page_setup.page.goto(page_setup.request_address)
-    await page_setup.page.context.clear_cookies()
-    await log_in(page_setup.page)
-    await expect_refusal(page_setup.page, "forged")
-
-
-async def refused_signed_out(page_setup: PageSetup) -> None:
-    await page_setup.open_consent_page()
-    page_setup.store.delete(*page_setup.store.scan_iter("browser:*"))
-    await allow(page_setup.page)
-    await expect_refusal(page_setup.page, "signed_out")
-
-
-async def busy(page_setup: PageSetup) -> None:
-    """Open a page while Redis does not answer."""
-    with page_setup.deployment.redis.frozen():
-        await page_setup.page.goto(SESSIONS)
-        await expect_refusal(page_setup.page, "busy")
-
-
-async def login_busy(page_setup: PageSetup) -> None:
-    await page_setup.page.goto(SESSIONS)
-    page_setup.store.config_set("maxmemory", 1)
-    try:
-        await log_in(page_setup.page)
-        await expect(page_setup.page.get_by_role("alert")).to_have_text(page_text("login.error_busy"))
-    finally:
-        page_setup.store.config_set("maxmemory", 0)
-
-
-async def unforeseen(page_setup: PageSetup) -> None:
-    """Provoke an unexpected error by a value that no script of ours writes."""
-    alice = identify_user(ALICE.realm, ALICE.username)
-    await page_setup.page.goto(SESSIONS)
-    page_setup.store.set(mark_key(alice.shard, alice.subject), "no time", ex=60)
-    await log_in(page_setup.page)
-    await expect_refusal(page_setup.page, "unforeseen")
 
 
 async def sessions_none(page_setup: PageSetup) -> None:
@@ -225,18 +151,9 @@ STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
 ]
 SIMILAR_STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     start,
-    login_empty,
-    login_throttled,
-    login_busy,
     consent,
     consent_of_long_names,
-    answered,
     sessions_none,
-    expired,
-    refused_forged,
-    refused_signed_out,
-    busy,
-    unforeseen,
 ]
 """States that are parts of those above, or differ from `login_wrong` and `refused` in their texts only."""
 

@@ -172,34 +172,6 @@ async def test_a_pointer_that_comes_from_another_window_answers_only_after_a_pau
 
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
-async def test_a_press_without_a_movement_before_it_answers_nothing(
-    consent_page: Page, application: Application
-) -> None:
-    """If a window closes under a resting pointer, the next press is the first event of this page."""
-    x, y = await find_middle(button(consent_page, "consent.allow"))
-    await consent_page.evaluate(END_OF_ANIMATIONS)
-    async with held_animations(consent_page):
-        session = await consent_page.context.new_cdp_session(consent_page)
-        for kind in ("mousePressed", "mouseReleased"):
-            event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
-            await session.send("Input.dispatchMouseEvent", event)
-        await assert_unanswered(consent_page, application)
-
-
-@pytest.mark.clause("decided-consent-ignores-double-click")
-async def test_the_keyboard_answers_while_a_pointer_that_has_just_come_is_ignored(
-    consent_page: Page, application: Application
-) -> None:
-    answer = button(consent_page, "consent.allow")
-    await consent_page.evaluate(END_OF_ANIMATIONS)
-    async with held_animations(consent_page):
-        await consent_page.mouse.click(*await find_middle(answer))
-        await assert_unanswered(consent_page, application)
-        await answer.press("Enter")
-        await application.await_callback(consent_page)
-
-
-@pytest.mark.clause("decided-consent-ignores-double-click")
 async def test_the_first_tap_on_a_phone_answers(
     open_page: OpenPage, worker: Worker, application: Application, request_address: str
 ) -> None:
@@ -258,11 +230,3 @@ async def test_the_application_may_send_people_on_to_another_site(
         await button(page, answer).click()
         await page.wait_for_url(f"{application.other_site}/home")
     assert len(codes_at(application)) == 1
-
-
-async def test_who_has_nothing_to_grant_is_sent_on_as_well(page: Page, application: Application) -> None:
-    """The redirects follow the login form here."""
-    application.redirect("/callback", f"{application.other_site}/home")
-    await page.goto(authorization_url(SHOP, application.callback, scope="realm:main role:partner"))
-    await log_in(page)
-    await page.wait_for_url(f"{application.other_site}/home")

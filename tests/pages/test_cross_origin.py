@@ -58,19 +58,3 @@ async def test_a_page_of_a_registered_origin_logs_out_everywhere(
     assert without == {"status": 401, "body": "", "challenge": 'Bearer realm="token-service"'}
     await browser_errors.await_texts("401")
     assert all("401" in text for text in browser_errors.take())
-
-
-async def test_a_page_of_another_origin_ends_no_session(
-    page: Page, service: ServiceProcess, application: Application, browser_errors: BrowserErrors
-) -> None:
-    """The browser sends no request with a token after a preflight without permission."""
-    await page.goto(application.url)
-    tokens = await get_tokens(page, service)
-    await page.goto(application.other_site)
-    refused = await call(page, service.url + REVOKE_ALL, token=tokens["access_token"])
-    await browser_errors.await_texts("CORS")
-    assert all("CORS" in text or "Failed to load" in text for text in browser_errors.take())
-    await page.goto(application.url)
-    ended = await call(page, service.url + REVOKE_ALL, token=tokens["access_token"])
-
-    assert (refused["status"], ended["status"]) == (0, 200)

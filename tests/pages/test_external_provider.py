@@ -15,7 +15,7 @@ from tests.pages.application import Application
 from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
 from tests.pages.deployment import SHOP, Deployment, running_deployment
-from tests.pages.steps import allow, button, expect_consent, expect_heading
+from tests.pages.steps import allow, expect_consent, expect_heading
 from tests.realms.login_steps import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
 from tests.support.browser import authorization_url, page_text, register
@@ -137,30 +137,3 @@ async def test_a_denial_leads_to_an_app_on_a_phone_by_a_link(
         await page.get_by_role("link", name=page_text("refused.back")).click()
     answer = httpx2.URL((await gone.value).url).params
     assert (answer["error"], answer["state"], answer["iss"]) == ("access_denied", "a state", service.url)
-
-
-@pytest.mark.long
-async def test_everybody_can_use_a_page_that_offers_a_provider(page: Page, application: Application) -> None:
-    name = "Donaudampfschifffahrtsgesellschaft" * 6
-    await page.goto(ask_for(ANY_REALM, application.callback))
-    await provider_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
-    assert await provider_button(page, name).inner_text() == f"Sign in with {name}", "the button has more than one line"
-    await assert_usable(page)
-
-
-@pytest.mark.long
-async def test_who_is_not_the_one_that_the_provider_remembers_is_asked_there_again(
-    page: Page, application: Application, provider: Provider
-) -> None:
-    """The provider returns its signed-in user without a page by default."""
-    await page.goto(ask_for(CEP, application.callback))
-    await log_in_at_provider(page, provider)
-    await expect_consent(page)
-    await page.context.clear_cookies(name="ts_session")
-    await page.goto(ask_for(CEP, application.callback))
-    await expect_person(page, SUB, NAME)
-
-    await button(page, "consent.switch").click()
-    await log_in_at_provider(page, provider)
-    await expect_consent(page)
-    await expect_person(page, SUB, NAME)

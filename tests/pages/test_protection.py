@@ -189,16 +189,6 @@ async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_repor
     assert (answer["state"], answer["iss"], "code" in answer) == ("s", service.url, True)
 
 
-async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Page) -> None:
-    """Chromium warns in the console about feature names that it does not know."""
-    console_texts: list[str] = []
-    page.on("console", lambda message: console_texts.append(message.text))
-    await page.goto("/")
-    await expect_heading(page, "start.heading")
-    assert console_texts == []
-    assert await page.evaluate("() => document.featurePolicy.allowsFeature('camera')") is False
-
-
 @pytest.mark.clause("decided-pages-never-cors")
 async def test_a_script_of_another_origin_reads_no_page(
     page: Page, worker: Worker, service: ServiceProcess, application: Application, browser_errors: BrowserErrors
@@ -245,25 +235,6 @@ async def assert_inert(page: Page, browser_errors: BrowserErrors) -> None:
     assert colour != "rgb(1, 2, 3)"
     await browser_errors.await_texts("inline script", "inline style")
     browser_errors.take()
-
-
-async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
-    page: Page, worker: Worker, application: Application, browser_errors: BrowserErrors
-) -> None:
-    """Markup that an attacker injects into the page of sessions sends nothing to another address."""
-    await set_login_cookies(page, worker)
-    await page.goto(SESSIONS)
-    async with page.expect_console_message(lambda message: "form-action" in message.text):
-        await page.evaluate(
-            """url => {
-              const form = Object.assign(document.createElement("form"), {action: url, method: "post"});
-              document.body.append(form);
-              form.submit();
-            }""",
-            application.url,
-        )
-    assert browser_errors.take()
-    assert not application.visits
 
 
 async def test_pages_are_not_kept_by_the_browser(page: Page, worker: Worker, application: Application) -> None:

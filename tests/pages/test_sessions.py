@@ -86,11 +86,3 @@ async def test_who_signs_out_everywhere_ends_every_application_and_every_browser
         assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     assert not list(store.scan_iter("browser:*"))
     tokens_of(await PHONE_APP.refresh(http, other["refresh_token"]))
-
-
-async def test_the_start_page_leads_to_the_sessions(page: Page, worker: Worker) -> None:
-    await set_login_cookies(page, worker)
-    await page.goto("/")
-    await page.get_by_role("link", name=page_text("start.sessions"), exact=True).click()
-    await expect_heading(page, "sessions.heading")
-    await expect(page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()

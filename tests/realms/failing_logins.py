@@ -25,17 +25,9 @@ from tests.support.fake_provider import (
 )
 
 STATE = "a state of the client"
-
-
 ASK = authorization_url(scope="realm:cep role:enduser", state=STATE)
-
-
 OTHER_ISSUER = "https://other.example"
-
-
 CONTENDERS = 20
-
-
 ProviderChange: TypeAlias = Callable[[FakeProvider], None]
 
 

@@ -12,26 +12,12 @@ from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 from service.realms.provider.id_token import Expectation, parse_keys
 
 NOW = 1_700_000_000
-
-
 ISSUER = "https://login.example.org"
-
-
 CLIENT_ID = "token-service"
-
-
 NONCE = "a nonce"
-
-
 EXPECTED = Expectation(ISSUER, CLIENT_ID, None, NOW)
-
-
 EXPECTED_AT_PAGE = EXPECTED._replace(nonce=NONCE)
-
-
 CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "zoe", "aud": CLIENT_ID, "iat": NOW, "exp": NOW + 600}
-
-
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 

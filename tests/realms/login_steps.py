@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
 
-from tests.support.browser import LOGIN, Browser, authorization_url
-from tests.support.clients_and_users import PHONE_APP, OAuthClient, UserCredentials
+from tests.support.browser import LOGIN, Browser, authorization_response, authorization_url, is_consent_page
+from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials, tokens_of
 from tests.support.fake_provider import CLAIMS
 
 SUB: Final = str(CLAIMS["sub"])
@@ -74,3 +74,16 @@ async def log_in_with_password(
 
 
 RegisterRealm = Callable[..., Awaitable[None]]
+
+
+async def describe(http: httpx2.AsyncClient, page: httpx2.Response, browser: Browser) -> dict[str, Any]:
+    """Allow what the consent page asks. Returns the introspection response for the resulting access token."""
+    assert is_consent_page(page), page.text or page.headers
+    code = authorization_response(await browser.allow(page))["code"]
+    access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
+    described: dict[str, Any] = (await AUDITOR.introspect(http, access_token)).json()
+    return described
+
+
+async def log_in(http: httpx2.AsyncClient, browser: Browser, address: str = ASK_CEP) -> dict[str, Any]:
+    return await describe(http, await log_in_through_cep(browser, address), browser)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.login_steps import log_in_through_cep, log_in_with_password
-from tests.support.browser import SWITCH, Browser, Page
+from tests.realms.login_steps import log_in_with_password
 from tests.support.clients_and_users import assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Reply
 
@@ -79,21 +77,3 @@ async def test_guesses_that_a_provider_refuses_oddly_are_limited_for_each_user_n
     async with serving(settings, clock) as http:
         assert_error(await log_in_with_password(http, "yan", "wrong"), 503, "temporarily_unavailable")
     assert len(provider.calls(TOKEN)) == 6
-
-
-async def test_ways_to_the_provider_are_pages_of_an_address(browser: Browser, store: redis.Redis, cep: None) -> None:
-    """A page after "not you?" must not lead to the provider without a limit."""
-    page = await log_in_through_cep(browser)
-    form = Page(page).find_form(SWITCH)
-    request = browser.http.build_request("POST", form.action, data=form.fields, headers=browser_headers(browser))
-    place = (await browser.http.send(request)).headers["location"]
-    responses = [await browser.open(place) for _ in range(301)]
-
-    assert responses[0].status_code == 303
-    assert "error=temporarily_unavailable" in responses[-1].headers["location"]
-    # The remaining one is that of the first login.
-    assert len(list(store.scan_iter("external:*"))) == 1
-
-
-def browser_headers(browser: Browser) -> dict[str, str]:
-    return {"cookie": "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())}

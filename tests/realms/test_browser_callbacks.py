@@ -30,19 +30,13 @@ from tests.realms.login_steps import (
     with_query,
 )
 from tests.support.browser import Browser, assert_refused, assert_sent_back, authorization_response, is_consent_page
-from tests.support.fake_provider import OPENID_METADATA, TOKEN, FakeProvider, Held, Reply
+from tests.support.fake_provider import TOKEN, FakeProvider
 
 pytestmark = pytest.mark.usefixtures("no_secret_leaks")
 
 TEN_MINUTES = 600
-
-
 EXPIRED = (400, "expired")
-
-
 OTHER_BROWSER = (403, "astray")
-
-
 FORGED = (403, "forged")
 
 
@@ -172,20 +166,6 @@ async def test_people_who_change_their_mind_keep_nobody_out(
         provider.redirect = {}
 
         assert is_consent_page(await log_in_through_cep(Browser(http), ASK))
-
-
-@pytest.mark.clause("decided-external-limits")
-async def test_of_many_who_need_what_the_provider_publishes_one_asks(
-    provider: FakeProvider, browser: Browser, cep: None
-) -> None:
-    metadata = asyncio.Event()
-    provider.answer(OPENID_METADATA, Held(Reply(200, dict(provider.describe())), metadata))
-    setting_out = [asyncio.create_task(start_login(Browser(browser.http), ASK)) for _ in range(20)]
-    await provider.await_requests(OPENID_METADATA)
-    metadata.set()
-    await asyncio.gather(*setting_out)
-
-    assert len(provider.calls(OPENID_METADATA)) == 1
 
 
 @pytest.mark.clause("decided-external-state")

@@ -11,7 +11,6 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.browser_logins import log_in
 from tests.realms.login_steps import (
     ASK_CEP,
     CALLBACK,
@@ -19,6 +18,7 @@ from tests.realms.login_steps import (
     SUB,
     RegisterRealm,
     location_of,
+    log_in,
     log_in_at_provider,
     log_in_through_cep,
     query_of,
@@ -75,14 +75,6 @@ async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_provider_
         "scope": "openid email",
         "code_challenge_method": "S256",
     }
-
-
-async def test_every_way_there_is_another(browser: Browser, cep: None) -> None:
-    queries = [query_of(await start_login(browser)) for _ in range(3)]
-
-    for name in ("state", "nonce", "code_challenge"):
-        assert len({query[name] for query in queries}) == 3
-    assert len({query[name] for query in queries for name in ("state", "nonce", "code_challenge")}) == 9
 
 
 async def test_a_nonce_is_sent_with_the_scope_openid_alone(browser: Browser, register_realm: RegisterRealm) -> None:
@@ -214,33 +206,6 @@ async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
 
     assert (await log_in(http, browser))["username"] == EMAIL
     assert len(provider.calls(USERINFO)) == 1
-
-
-async def test_names_of_the_provider_differ_by_their_capitals(
-    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
-) -> None:
-    """Case is ignored in e-mail addresses only, since phones capitalise them."""
-    await register_realm(username_claim="nickname")
-    provider.claims["nickname"] = "zoe"
-    small = await log_in(http, browser)
-    provider.claims["nickname"] = "Zoe"
-    large = await log_in(http, Browser(http))
-
-    assert (small["username"], large["username"]) == ("zoe", "Zoe")
-    assert small["sub"] != large["sub"]
-
-
-@pytest.mark.clause("decided-external-email-folded")
-async def test_an_email_address_is_one_user_whatever_its_capitals(
-    browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
-) -> None:
-    await register_realm(username_claim="email")
-    small = await log_in(http, browser)
-    provider.claims["email"] = EMAIL.upper()
-    large = await log_in(http, Browser(http))
-
-    assert (small["username"], large["username"]) == (EMAIL, EMAIL)
-    assert small["sub"] == large["sub"]
 
 
 @pytest.mark.clause("decided-external-username")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import httpx2
 import pytest
 
-from service.registry.cache import UNKNOWN_SECONDS
 from service.worker import Worker
-from tests.realms.browser_logins import describe, log_in
 from tests.realms.login_steps import (
     ASK_CEP,
     SUB,
     RegisterRealm,
     choose_cep,
+    describe,
     location_of,
+    log_in,
     log_in_at_provider,
     log_in_through_cep,
     query_of,
@@ -46,21 +44,11 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.fake_provider import CLAIMS, FakeProvider
-from tests.support.loop_time import LoopTime
 
 NAME = str(CLAIMS["name"])
-
-
 LABEL = "Example Energy Cooperative"
-
-
 ZOE = UserCredentials(SUB, "", realm="cep")
-
-
 BOTH_ROLES = authorization_url(scope="realm:cep role:enduser role:organisation")
-
-
-SCOPES = "/.well-known/oauth-authorization-server"
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-roles")
@@ -151,15 +139,6 @@ async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser
     assert page_text("consent.realm_main") not in page.text
 
 
-async def test_the_name_in_the_registry_goes_before_the_providers(
-    browser: Browser, register_realm: RegisterRealm
-) -> None:
-    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoë of ours"})
-    page = Page(await log_in_through_cep(browser))
-
-    assert ("Zoë of ours" in page.text, NAME in page.text) == (True, False)
-
-
 @pytest.mark.clause("6749-10.14-input-validated")
 @pytest.mark.parametrize("claim", ["name", "sub"])
 async def test_markup_in_what_the_provider_says_is_text(
@@ -204,32 +183,6 @@ async def test_a_login_of_one_realm_does_not_serve_the_other(
     other = Browser(http)
     await other.open_consent_page(authorization_url(scope="realm:main role:enduser"))
     assert (await start_login(other)).startswith("http")
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_a_login_of_either_realm_serves_who_named_none(
-    browser: Browser, http: httpx2.AsyncClient, cep: None
-) -> None:
-    await log_in_through_cep(browser)
-    page = await browser.open(authorization_url(scope="role:enduser"))
-
-    assert (await describe(http, page, browser))["scope"] == "realm:cep role:enduser"
-
-
-async def test_the_providers_button_leads_to_ones_own_sessions(
-    browser: Browser, cep: None, provider: FakeProvider
-) -> None:
-    page = await browser.open(SESSIONS)
-    policy = page.headers["content-security-policy"]
-    form_action = next(part for part in policy.split("; ") if part.startswith("form-action "))
-    place = await choose_cep(browser, page)
-    page = await browser.open(await log_in_at_provider(place))
-
-    assert "https:" in form_action.split()
-    assert place.startswith(provider.url)
-    assert page.url.path == SESSIONS
-    assert page_text("sessions.sign_out_heading") in Page(page).text
-    assert NAME in Page(page).text
 
 
 @pytest.mark.parametrize(
@@ -284,23 +237,6 @@ async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(
     assert int(page.headers["retry-after"]) >= 1
     assert "Signing in with Example Energy Cooperative is not possible right now." in Page(page).text
     assert (await choose_cep(browser, page)).startswith(provider.url)
-
-
-async def scopes_of(http: httpx2.AsyncClient) -> list[str]:
-    document: dict[str, list[str]] = json.loads((await http.get(SCOPES)).content)
-    return document["scopes_supported"]
-
-
-@pytest.mark.clause("8414-2-scopes")
-async def test_the_metadata_document_names_configured_realms_alone(
-    http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
-) -> None:
-    scopes = await scopes_of(http)
-    assert ("realm:main" in scopes, "realm:cep" in scopes) == (True, False)
-
-    await register_realm()
-    loop_time.advance(UNKNOWN_SECONDS)
-    assert (await scopes_of(http))[:2] == ["realm:main", "realm:cep"]
 
 
 @pytest.mark.clause("decided-password-change")

@@ -15,7 +15,6 @@ from service.realms.provider.circuit_breaker import (
     CALLS,
     FAILURES,
     FAILURES_WITHIN_SECONDS,
-    MAX_WAITING,
     OPEN_SECONDS,
     CircuitBreaker,
 )
@@ -149,20 +148,6 @@ async def test_who_finds_no_room_within_a_second_is_refused(breaker: CircuitBrea
 
         assert [reason_of(one) for one in late] == ["provider_busy"] * 3
         assert concurrent.inside == CALLS
-
-
-async def test_no_more_than_a_hundred_wait_for_room(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    async with concurrent_calls(breaker, CALLS + MAX_WAITING) as concurrent:
-        late = await concurrent.start(5)
-
-        assert [reason_of(one) for one in late] == ["provider_busy"] * 5
-        assert is_open(breaker)
-        concurrent.calls[-6].cancel()  # one of the waiting calls
-        await settle()
-        assert not is_open(breaker)
-        ends = await concurrent.finish()
-
-    assert sum(finish is None for finish in ends) == CALLS + MAX_WAITING - 1
 
 
 @pytest.mark.parametrize("error", [*ANSWERS, InvalidProviderResponse("no"), StoreUnavailable(), RuntimeError()])
@@ -300,22 +285,3 @@ async def test_a_trial_that_shows_nothing_leaves_it_to_the_next_one(
 
     async with concurrent_calls(breaker, 10) as concurrent:
         assert concurrent.inside == 1
-
-
-async def test_an_older_call_closes_the_circuit_and_ends_no_trial(breaker: CircuitBreaker, held_time: LoopTime) -> None:
-    """Calls that began before the circuit opened are still under way, and their results count too."""
-    async with concurrent_calls(breaker, 2) as old:
-        await open_circuit(breaker)
-        held_time.advance(OPEN_SECONDS)
-        async with concurrent_calls(breaker, 1) as trial:
-            assert trial.inside == 1
-            await old.finish(InvalidProviderResponse("no"))
-            held_time.advance(OPEN_SECONDS)
-            assert is_open(breaker)
-            await trial.finish()
-    assert not is_open(breaker)
-
-    async with concurrent_calls(breaker, 2) as old:
-        await open_circuit(breaker)
-        await old.finish()
-        assert not is_open(breaker)

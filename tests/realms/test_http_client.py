@@ -7,9 +7,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.http_client.client import MAX_ANSWER_BYTES, READ_BYTES, HttpClient, load_certificates
+from service.http_client.client import MAX_ANSWER_BYTES, READ_BYTES, HttpClient
 from service.protocol.provider_responses import InvalidProviderResponse
-from tests.support.servers import CHECKOUT
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
@@ -33,55 +29,6 @@ async def http_client() -> AsyncIterator[HttpClient]:
     http_client = HttpClient()
     yield http_client
     await http_client.close()
-
-
-FIRST_REQUEST = """
-import asyncio, ssl, sys, threading
-from service.http_client.client import HttpClient
-
-in_the_loop, in_threads = [], []
-
-def note(what):
-    (in_the_loop if threading.current_thread() is threading.main_thread() else in_threads).append(what)
-
-def make_context(make=ssl.create_default_context):
-    note("certificates")
-    return make()
-
-def hear(event, arguments):
-    if is_asking and event == "import":
-        note(arguments[0])
-
-async def answer(reader, writer):
-    await reader.readuntil(b"\\r\\n\\r\\n")
-    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}")
-
-async def main():
-    global is_asking
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    http_client = HttpClient()
-    is_asking = True
-    await http_client.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
-    is_asking = False
-    print(sorted(set(in_the_loop)), "certificates" in in_threads)
-    await http_client.close()
-
-is_asking, ssl.create_default_context = False, make_context
-sys.addaudithook(hear)
-asyncio.run(main())
-"""
-"""A program that prints its imports during the first request, and whether a thread reads the certificates."""
-
-
-@pytest.mark.clause("decided-one-request-is-bounded")
-def test_the_first_request_reads_nothing_in_the_event_loop() -> None:
-    """Any caller can cause the first request. Reading certificates and modules takes too long for the event loop."""
-    command = [sys.executable, "-c", FIRST_REQUEST]
-    completed = subprocess.run(
-        command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS
-    )
-
-    assert completed.stdout == "[] True\n"
 
 
 class Connections:
@@ -156,15 +103,6 @@ async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(http_client: Ht
             await http_client.get(f"https://localhost:{port}/", {})
 
 
-@pytest.fixture
-def certificates_read_anew() -> Iterator[None]:
-    """Read the certificates again. A process reads them once, and this test changes its environment."""
-    load_certificates.cache_clear()
-    yield
-    load_certificates.cache_clear()
-
-
-@pytest.mark.usefixtures("certificates_read_anew")
 async def test_an_authority_of_ones_own_is_named_by_the_environment(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +112,6 @@ async def test_an_authority_of_ones_own_is_named_by_the_environment(
         assert (await http_client.get(f"https://localhost:{port}/", {})).status == 200
 
 
-@pytest.mark.usefixtures("certificates_read_anew")
 async def test_a_certificate_for_another_name_is_refused(
     http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from joserfc import jws, jwt
-from joserfc.errors import SecurityWarning
-from joserfc.jwk import KeySet, OctKey, RSAKey
+from joserfc.jwk import KeySet, OctKey
 
 from service.protocol.provider_responses import InvalidProviderResponse
 from service.realms.provider.id_token import (
@@ -138,14 +137,6 @@ def test_a_token_that_names_no_key_is_under_the_only_one() -> None:
     check(sign(kid=None))
 
 
-@pytest.mark.parametrize("kid", ["RSA", None])
-def test_a_key_for_encryption_signs_nothing(kid: str | None) -> None:
-    keys = publish(make_key("RSA"), use="enc")
-
-    with pytest.raises((UnknownKey, InvalidProviderResponse)):
-        verify_id_token(sign(kid=kid), keys, EXPECTED)
-
-
 @pytest.mark.parametrize(
     "stranger",
     [
@@ -164,16 +155,6 @@ def test_a_key_that_cannot_be_used_is_no_trouble_beside_one_that_can(stranger: o
 
     for entries in ([stranger, right], [right, stranger]):
         check(sign(), parse_keys({"keys": entries}))
-
-
-def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
-    with pytest.warns(SecurityWarning):
-        short = RSAKey.generate_key(1024, {"kid": "short"})
-    registry = jws.JWSRegistry(algorithms=["RS256"])
-    text = jwt.encode({"alg": "RS256", "kid": "short"}, CLAIMS, short, registry=registry)
-
-    with pytest.raises(UnknownKey):
-        verify_id_token(text, publish(short, make_key("RSA")), EXPECTED)
 
 
 @pytest.mark.parametrize(
@@ -285,16 +266,3 @@ def test_another_nonce_or_none_is_refused_there(nonce: object) -> None:
 
 def test_without_a_browser_no_nonce_is_asked_for_and_one_too_many_is_no_trouble() -> None:
     check(sign(CLAIMS | {"nonce": "of whatever"}))
-
-
-def test_what_is_refused_quotes_nothing_of_the_token() -> None:
-    reasons = [
-        refuse(sign(CLAIMS | {"iss": "a secret"})),
-        refuse(sign(CLAIMS | {"aud": "a secret"})),
-        refuse(sign(CLAIMS | {"exp": "a secret"})),
-        refuse(sign(CLAIMS | {"azp": "a secret"})),
-        refuse(sign(CLAIMS | {"nonce": "a secret"}), expected=EXPECTED_AT_PAGE),
-        refuse("a secret"),
-    ]
-
-    assert not [text for text in reasons if "secret" in text]

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import redis
 
 from service.http_client import client
 from service.realms.provider import circuit_breaker
@@ -42,14 +41,6 @@ async def assert_all_unavailable(logins: list[asyncio.Task[httpx2.Response]]) ->
         assert response.headers["retry-after"] == "1"
 
 
-async def let_all_hang(
-    provider: FakeProvider, held_time: LoopTime, logins: list[asyncio.Task[httpx2.Response]]
-) -> None:
-    """Let all logins hang at the provider, and advance the time until they are given up."""
-    await until(lambda: provider.waiting == len(logins))
-    await held_time.advance_until_done(assert_all_unavailable(logins))
-
-
 async def until_done(logins: list[asyncio.Task[httpx2.Response]], count: int) -> None:
     """Wait until exactly so many of the logins are answered."""
     await until(lambda: sum(login.done() for login in logins) == count)
@@ -73,40 +64,6 @@ async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notic
     # Logins without a slot were refused before the hanging ones were given up.
     assert len(provider.calls(TOKEN)) - before == circuit_breaker.CALLS
     await provider.await_idle()
-
-
-async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_answered(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
-) -> None:
-    assert (await log_in_to_cep(http)).status_code == 200
-    provider.answer(TOKEN, Hang())
-    await let_all_hang(provider, held_time, start_logins(http, circuit_breaker.FAILURES))
-    calls_before = len(provider.calls(TOKEN))
-
-    await assert_all_unavailable(start_logins(http))
-
-    assert len(provider.calls(TOKEN)) == calls_before
-    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    provider.answer(TOKEN, None)
-    held_time.advance(circuit_breaker.OPEN_SECONDS)
-    assert (await log_in_to_cep(http)).status_code == 200
-
-
-async def test_callers_who_hang_up_take_up_no_room(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, store: redis.Redis
-) -> None:
-    provider.answer(TOKEN, Hang())
-    for _ in range(3):
-        calls = len(provider.calls(TOKEN))
-        logins = start_logins(http, circuit_breaker.CALLS)
-        await provider.await_requests(TOKEN, calls + circuit_breaker.CALLS // 2)
-        for login in logins:
-            login.cancel()
-        await asyncio.gather(*logins, return_exceptions=True)
-        await provider.await_idle()
-
-    provider.answer(TOKEN, None)
-    assert (await log_in_to_cep(http)).status_code == 200
 
 
 # Name resolution

@@ -1,37 +1,48 @@
-"""The password grant in an external realm: right and wrong passwords, and responses without a login."""
+"""The password grant in an external realm: passwords, requests to the identity provider, roles and changes."""
 
 from __future__ import annotations
 
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
 import httpx2
+import msgspec
 import pytest
 import redis
+import yaml
+from joserfc import jwt
 
-from service.protocol.user import identify_user
-from service.store.keys import login_key
+from service.protocol.user import User, identify_user
+from service.store.keys import login_key, registry_key
+from service.worker import Worker
+from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
+from tests.invariants.dumps import dump_everything, find_secrets
 from tests.realms.login_steps import CEP_SCOPE, EMAIL, SUB, RegisterRealm, log_in_with_password
-from tests.realms.password_logins import (
-    WRONG_ALICE,
-    assert_provider_unavailable,
-    count_sessions,
-    guess,
-    log_in,
-    sign,
-)
-from tests.support.clients_and_users import (
-    ALICE,
-    PHONE_APP,
-    access_name_of,
-    assert_error,
-    tokens_of,
-    verify,
-)
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, access_name_of, assert_error, tokens_of, verify
 from tests.support.fake_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    OPENID_METADATA,
+    PASSWORD,
     TOKEN,
     USERNAME,
+    Answer,
+    Drop,
     FakeProvider,
+    Held,
+    Raw,
     Reply,
+    published_key,
+    realm_of,
     running_provider,
 )
+from tests.support.invalidations import await_invalidations
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer, running_service
 
 
 async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[str, str]:
@@ -155,3 +166,248 @@ async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apar
     of_the_login = [login_key(identify_user("cep", USERNAME), "refused")]
     assert list(store.scan_iter("login:*")) == (of_the_login if reply in REFUSALS_OF_A_LOGIN.values() else [])
     assert not list(store.scan_iter("address:*:login:*"))
+
+
+WRONG_ALICE = replace(ALICE, password="wrong")
+
+
+async def log_in(http: httpx2.AsyncClient, scope: str = CEP_SCOPE) -> httpx2.Response:
+    """Log in with the right user name and password."""
+    return await log_in_with_password(http, USERNAME, PASSWORD, scope=scope)
+
+
+async def guess(http: httpx2.AsyncClient, username: str = USERNAME, scope: str = CEP_SCOPE) -> httpx2.Response:
+    return await log_in_with_password(http, username, "wrong", scope=scope)
+
+
+def assert_provider_unavailable(response: httpx2.Response) -> None:
+    """Check for the JSON response of an outage, with the time of a retry."""
+    assert_error(response, 503, "temporarily_unavailable")
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["retry-after"] == "1"
+
+
+def count_sessions(store: redis.Redis) -> int:
+    return sum(1 for kind in ("family", "access") for _ in store.scan_iter(f"{kind}:*"))
+
+
+def sign(provider: FakeProvider, **changes: object) -> str:
+    """Return an ID token like the provider's, whose content the test knows."""
+    claims = {"iss": provider.url, "aud": CLIENT_ID, "sub": SUB, "iat": 0, "exp": 4_000_000_000} | changes
+    return jwt.encode({"alg": "RS256", "kid": published_key().kid}, claims, published_key())
+
+
+BASIC = "Basic " + b64encode(b"token-service:secret+at+the+organisation").decode()
+
+
+@pytest.mark.clause("6749-4.3.2-password-validated", "decided-cep-password-grant")
+async def test_the_provider_is_sent_a_password_grant_and_nothing_more(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
+) -> None:
+    document = Reply(200, provider.describe(), {"set-cookie": "pet=cat; Path=/"})
+    provider.answer(OPENID_METADATA, document)
+
+    assert (await log_in(http)).status_code == 200
+
+    (request,) = provider.calls(TOKEN)
+    assert (request.method, request.query) == ("POST", {})
+    assert request.form == {
+        "grant_type": "password",
+        "username": USERNAME,
+        "password": PASSWORD,
+        "scope": "openid email",
+    }
+    headers = dict(request.headers)
+    assert int(headers.pop("content-length")) > 0
+    assert headers == {
+        "host": provider.url.removeprefix("http://"),
+        "accept": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "token-service",
+        "content-type": "application/x-www-form-urlencoded",
+        "authorization": BASIC,
+    }
+
+
+TEXTS = {
+    "signs of forms and Unicode": "  Zoë&b=c+d%41%0D%0A e;f?g#h\t😀 ",
+    "1024 characters of four bytes": "😀" * 1024,
+}
+
+
+@pytest.mark.clause("6749-b-utf-8-form", "decided-cep-password-grant")
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+async def test_user_names_and_passwords_arrive_unchanged(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, text: str
+) -> None:
+    assert_error(await log_in_with_password(http, text, text[::-1]), 400, "invalid_grant")
+
+    (request,) = provider.calls(TOKEN)
+    assert (request.form["username"], request.form["password"]) == (text, text[::-1])
+
+
+@pytest.mark.clause("decided-external-tokens-dropped", "decided-i5-nothing-presentable-at-rest")
+@pytest.mark.clause("decided-i5-organisation-secret-encrypted", "spec-2.2-realm-cep")
+@pytest.mark.clause("6819-5.1.4.1.3-realm-secret-encrypted")
+async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_the_provider(
+    provider: FakeProvider, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
+) -> None:
+    """This covers successful logins, all failing ones, and secrets that the provider repeats."""
+    seed = yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(provider)}}
+    file = tmp_path / "seed.yaml"
+    file.write_text(yaml.safe_dump(seed))
+    guessed = "a guess for the organisation"
+    id_token = sign(provider)
+    handed_out = {"access_token": "an-access-token-of-theirs", "refresh_token": "a-refresh-token-of-theirs"}
+    quoting: list[Answer | None] = [
+        None,
+        Reply(400, {"error": guessed, "error_description": guessed}),
+        Reply(400, {"error": "invalid_request", "error_description": guessed}),
+        Reply(400, guessed.encode()),
+        Reply(500, guessed.encode()),
+        Reply(200, {"error": guessed}),
+        Reply(302, headers={"location": provider.url + "/?password=" + guessed.replace(" ", "+")}),
+        Raw(f"{guessed}\r\n\r\n".encode()),
+        Raw(f"HTTP/1.1 200 OK\r\n{guessed}\r\n\r\n".encode()),
+        Raw(f"HTTP/1.1 {guessed} OK\r\n\r\n".encode()),
+        Raw(f"HTTP/1.1 200 OK\r\ncontent-length: {guessed}\r\n\r\n".encode()),
+        Drop(),
+    ]
+    variables = {"LOG_LEVEL": "debug", "TOKEN_SERVICE_SEED_FILE": str(file)}
+    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=30) as http:
+            provider.token_response = {**handed_out, "id_token": id_token}
+            assert (await log_in(http)).status_code == 200
+            statuses = []
+            for answer in quoting:
+                provider.answer(TOKEN, answer)
+                statuses.append((await log_in_with_password(http, "a name that was typed", guessed)).status_code)
+            provider.answer(TOKEN, None)
+            provider.id_token_claims = {"iss": guessed}
+            provider.token_response = dict(handed_out)
+            assert (await log_in(http)).status_code == 503
+        log = service.log.read_text()
+
+    assert statuses == [400] + [503] * (len(quoting) - 1)
+    assert '"level":"debug"' in log
+    assert "the identity provider of realm cep fails" in log
+    secrets = [PASSWORD, guessed, CLIENT_SECRET, BASIC.removeprefix("Basic "), id_token, *id_token.split(".")]
+    secrets += [*handed_out.values(), PASSWORD.replace(" ", "+"), guessed.replace(" ", "+")]
+    assert find_secrets(log.encode(), secrets) == set()
+    assert find_secrets(dump_everything(store), secrets) == set()
+    assert "a name that was typed" not in log
+
+
+@pytest.mark.clause("decided-external-isolated", "decided-login-limit-per-address", "decided-login-limit")
+async def test_guesses_in_one_realm_do_not_count_in_the_other(
+    make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
+) -> None:
+    """This holds for a name that exists in both realms, and for an address that uses both."""
+    settings = make_settings(
+        TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"
+    )
+    async with serving(settings, clock) as http:
+        assert_error(await guess(http, ALICE.username), 400, "invalid_grant")
+        assert_error(await guess(http, ALICE.username), 429, "invalid_grant")
+        assert_error(await guess(http, "another"), 429, "invalid_grant")
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+        clock.advance(60)
+
+        assert_error(await PHONE_APP.log_in(http, WRONG_ALICE), 400, "invalid_grant")
+        assert_error(await PHONE_APP.log_in(http, ALICE), 429, "invalid_grant")
+        assert_error(await guess(http, ALICE.username), 400, "invalid_grant")
+        clock.advance(60)
+        assert_error(await PHONE_APP.log_in(http, WRONG_ALICE), 400, "invalid_grant")
+        assert (await log_in(http)).status_code == 200
+
+
+PROVIDER_SCOPE = "realm:cep role:organisation"
+
+
+@asynccontextmanager
+async def held_login(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
+    """Hold a login at the provider inside the block. Its response is released at the end."""
+    released = asyncio.Event()
+    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
+    provider.answer(TOKEN, Held(Reply(200, tokens), released))
+    await provider.await_requests(TOKEN)
+    assert not login.done()
+    yield
+    released.set()
+
+
+@pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")
+async def test_a_list_of_users_names_them_as_the_provider_does_and_not_as_they_type(
+    http: httpx2.AsyncClient, register_realm: RegisterRealm
+) -> None:
+    await register_realm(
+        {"username": USERNAME, "realm": "cep", "roles": ["organisation"]},
+        {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
+    )
+
+    assert_error(await log_in(http, PROVIDER_SCOPE), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-disabled-user")
+async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_provider_says_yes(
+    http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
+) -> None:
+    wrong = await guess(http)
+    await worker.registry.put_user(User(realm="cep", username=SUB, roles=("enduser",), disabled=True))
+    await await_invalidations(worker)
+
+    disabled = await log_in(http)
+
+    assert (400, wrong.content) == (disabled.status_code, disabled.content)
+    assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("decided-client-scope", "decided-order-client-scope-before-throttle")
+async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
+) -> None:
+    assert_error(await log_in_with_password(http, USERNAME, PASSWORD, WEB_SHOP), 400, "invalid_scope")
+    assert provider.requests == []
+
+
+@pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
+async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
+    http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
+) -> None:
+    assert_error(await log_in(http), 400, "invalid_scope")
+
+    await register_realm()
+    loop_time.advance(1)
+
+    assert (await log_in(http)).status_code == 200
+
+
+@pytest.mark.clause("decided-external-follows-the-record", "decided-external-realm-down")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"username_claim": "email"}, id="another claim"),
+        pytest.param(None, id="no realm any more"),
+    ],
+)
+async def test_a_realm_that_changes_while_its_provider_thinks_gives_no_tokens(
+    http: httpx2.AsyncClient,
+    provider: FakeProvider,
+    cep: None,
+    worker: Worker,
+    store: redis.Redis,
+    changes: dict[str, object] | None,
+) -> None:
+    record = await worker.registry.find_realm("cep")
+    assert record is not None
+    login = asyncio.create_task(log_in(http))
+    async with held_login(provider, login):
+        if changes is None:
+            store.delete(registry_key("realm", "cep"))
+        else:
+            await worker.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
+        await await_invalidations(worker)
+
+    assert_provider_unavailable(await login)
+
+    assert count_sessions(store) == 0

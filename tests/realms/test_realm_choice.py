@@ -23,7 +23,6 @@ from tests.support.browser import (
     authorization_response,
     authorization_url,
     is_consent_page,
-    is_login_page,
     page_text,
 )
 from tests.support.clients_and_users import (
@@ -107,15 +106,6 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
         assert not [text for text in sent_texts if ALICE.password in text or ALICE.username in text]
 
 
-@pytest.mark.clause("decided-realm-choice")
-async def test_a_realm_that_was_not_offered_is_no_choice(browser: Browser, cep: None, provider: FakeProvider) -> None:
-    page = await browser.open(ASK_EITHER)
-
-    assert_refused(await browser.log_in(page, ALICE, realm="mars"), 403, "forged")
-    assert provider.requests == []
-    assert is_consent_page(await browser.log_in(page))
-
-
 @pytest.mark.clause("6749-10.12-csrf", "decided-realm-choice")
 async def test_nobody_is_sent_to_the_provider_by_a_form_from_elsewhere(
     browser: Browser, cep: None, provider: FakeProvider
@@ -143,14 +133,6 @@ async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
     assert_refused(await browser.log_in(page, ALICE, realm="cep"), 403, "forged")
     assert provider.requests == []
     assert is_consent_page(await browser.log_in(page))
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_where_no_provider_is_configured_the_page_offers_none(browser: Browser) -> None:
-    for address in (ASK_EITHER, SESSIONS):
-        page = await browser.open(address)
-        assert (is_login_page(page), len(login_forms_of(Page(page)))) == (True, 1)
-        assert_refused(await browser.submit(page, LOGIN, {"realm": "cep"}), 403, "forged")
 
 
 @pytest.mark.clause("decided-realm-choice", "6749-4.1.2.1-error")

@@ -1,7 +1,8 @@
-"""An outage of Redis during a login at a provider: the login fails for now, and a retry of the callback succeeds."""
+"""An outage of Redis during a login at a provider, and the security events of such logins."""
 
 from __future__ import annotations
 
+import io
 import signal
 from collections.abc import AsyncIterator
 
@@ -10,12 +11,15 @@ import pytest
 import yaml
 
 from service.registry.seed_file.read import parse_seed
+from service.store.attempts import Counter
+from service.store.keys import address_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.realms.login_steps import log_in_at_provider, log_in_with_password, start_login
-from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
-from tests.support.clients_and_users import assert_error
-from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
+from tests.realms.login_steps import log_in_at_provider, log_in_through_cep, log_in_with_password, start_login
+from tests.support.browser import Browser, assert_refused, is_consent_page
+from tests.support.clients_and_users import PHONE_APP
+from tests.support.events import events_of
+from tests.support.fake_provider import CLAIMS, PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer
 from tests.support.waiting import until_status
@@ -50,18 +54,44 @@ async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
     assert is_consent_page(await browser.open(path))
 
 
-@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
-async def test_nobody_is_sent_to_a_provider_and_no_password_either(
-    http_on_own_redis: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
-) -> None:
-    own_redis.process.send_signal(signal.SIGSTOP)
-
-    assert_refused_for_now(await held_time.advance_until_done(Browser(http_on_own_redis).open(SESSIONS)))
-    answer = await held_time.advance_until_done(log_in_with_password(http_on_own_redis, USERNAME, PASSWORD))
-    assert_error(answer, 503, "temporarily_unavailable")
-    assert provider.requests == []
-
-
 def assert_refused_for_now(response: httpx2.Response) -> None:
     assert_refused(response, 503, "busy")
     assert int(response.headers["retry-after"]) >= 1
+
+
+ADDRESS = "203.0.113.7"
+AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
+
+
+@pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log")
+async def test_a_login_there_is_told_with_the_name_that_the_provider_gave(
+    cep: None, browser: Browser, json_logs: io.StringIO
+) -> None:
+    await log_in_through_cep(browser)
+
+    assert events_of(json_logs) == [("login_succeeded", AT_CEP | {"username": CLAIMS["sub"]})]
+
+
+@pytest.mark.clause("decided-typed-names-not-recorded")
+async def test_the_password_grant_there_names_nobody_who_was_only_typed(
+    cep: None, http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    await log_in_with_password(http, USERNAME, "a wrong password")
+    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "password_wrong"})]
+
+    await log_in_with_password(http, USERNAME, PASSWORD)
+    assert [(event, fields["username"]) for event, fields in events_of(json_logs)] == [
+        ("login_succeeded", CLAIMS["sub"]),
+        ("tokens_issued", CLAIMS["sub"]),
+    ]
+
+
+async def test_an_address_from_which_the_provider_refuses_too_much_is_told(
+    cep: None, worker: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    counter = Counter(address_key("refused", ADDRESS, "cep"), 100, 60_000)
+    for _ in range(100):
+        await worker.attempts.count([counter])
+    await log_in_with_password(http, USERNAME, PASSWORD)
+
+    assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "provider_spared"})]

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from service.protocol.parameters import TOKEN_PARAMETERS
-from service.web.request import form
+from service.web.request import reading as form
 from tests.support.clients_and_users import (
     ALICE,
     INTROSPECT,

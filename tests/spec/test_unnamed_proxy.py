@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.web.middleware.trusted_proxies import TrustedProxies
+from service.web.request.client_address import TrustedProxies
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
 from tests.support.clients_and_users import PHONE_APP, TOKEN, login_form

@@ -257,24 +257,3 @@ async def test_a_release_precedes_the_writes_that_follow(worker: Worker, store: 
             pass
         assert await worker.redis.write("GET", f"lease:{TEN.key}") is None
         assert await worker.redis.write("GET", f"lease:{OTHERS.key}") is None
-
-
-@pytest.mark.clause("decided-client-limit", "decided-only-failures-count")
-async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(worker: Worker, store: redis.Redis) -> None:
-    for _ in range(30):
-        await worker.attempts.admit([TEN])
-    await until(lambda: not store.exists(f"lease:{TEN.key}"))
-
-    assert not store.exists(TEN.key)
-
-
-@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
-async def test_a_check_that_is_admitted_waits_behind_the_others(worker: Worker, waiting_logins: WaitingLogins) -> None:
-    """A right secret among a thousand guesses must not overtake them."""
-    await waiting_logins.gather(5)
-    admitted = asyncio.create_task(worker.attempts.admit([TEN]))
-    await asyncio.sleep(0)
-    await worker.attempts.settle([TEN], passed=True)
-
-    await admitted
-    assert len(waiting_logins.reserved) == 5

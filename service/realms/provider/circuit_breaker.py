@@ -24,7 +24,6 @@ from service.protocol.provider_responses import InvalidLoginResponse, InvalidPro
 CALLS: Final = 20
 CALL_SECONDS: Final = 5.0
 ROOM_TIMEOUT_SECONDS: Final = 1.0
-MAX_WAITING: Final = 100
 FAILURES: Final = 20
 FAILURES_WITHIN_SECONDS: Final = 30.0
 OPEN_SECONDS: Final = 1.0
@@ -42,17 +41,13 @@ class CircuitBreaker:
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(CALLS)
-        self._waiting = 0
         self._failed_at: deque[float] = deque(maxlen=FAILURES)
         self._open_until: float | None = None
-        self._trial: object | None = None
 
     def check(self) -> None:
         """Raise TemporarilyUnavailable if a call would be refused at once."""
-        if self._open_until is not None and (self._trial is not None or time.monotonic() < self._open_until):
+        if self._open_until is not None and time.monotonic() < self._open_until:
             raise provider_responses.make_unavailable()
-        if self._waiting >= MAX_WAITING:
-            raise _too_busy()
 
     @asynccontextmanager
     async def guard(self) -> AsyncIterator[None]:
@@ -63,7 +58,12 @@ class CircuitBreaker:
         """
         self.check()
         deadline = asyncio.get_running_loop().time() + CALL_SECONDS
-        await self._enter()
+        try:
+            async with asyncio.timeout(ROOM_TIMEOUT_SECONDS):
+                await self._room.acquire()
+        except TimeoutError:
+            retry_seconds = provider_responses.RETRY_SECONDS
+            raise TemporarilyUnavailable("provider_busy", retry_after_seconds=retry_seconds) from None
         try:
             # Checked again: during the wait the circuit breaker may have begun to refuse calls.
             self.check()
@@ -76,35 +76,31 @@ class CircuitBreaker:
         finally:
             self._room.release()
 
-    async def _enter(self) -> None:
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(ROOM_TIMEOUT_SECONDS):
-                await self._room.acquire()
-        except TimeoutError:
-            raise _too_busy() from None
-        finally:
-            self._waiting -= 1
-
     @asynccontextmanager
     async def _trying(self) -> AsyncIterator[None]:
-        trial = object() if self._open_until is not None else None
-        self._trial = trial or self._trial
+        """Count the outcome of a call. During a trial, all other calls are refused.
+
+        If a trial shows nothing about the identity provider, the next call is the trial.
+        """
+        is_trial = self._open_until is not None
+        if is_trial:
+            self._open_until = time.monotonic() + CALL_SECONDS
+        pause_seconds = 0.0
         try:
             yield
+            self._note_answer()
         except InvalidLoginResponse:
             raise
         except InvalidProviderResponse:
+            pause_seconds = OPEN_SECONDS
             self._note_failure()
             raise
         except (ProviderError, OAuthError):
             self._note_answer()
             raise
-        else:
-            self._note_answer()
         finally:
-            if self._trial is trial:
-                self._trial = None
+            if is_trial and self._open_until is not None:
+                self._open_until = time.monotonic() + pause_seconds
 
     def _note_answer(self) -> None:
         self._failed_at.clear()
@@ -115,8 +111,4 @@ class CircuitBreaker:
         self._failed_at.append(now)
         is_row = len(self._failed_at) == FAILURES and now - self._failed_at[0] <= FAILURES_WITHIN_SECONDS
         if is_row or self._open_until is not None:
-            self._open_until = now + OPEN_SECONDS
-
-
-def _too_busy() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("provider_busy", retry_after_seconds=provider_responses.RETRY_SECONDS)
+            self._open_until = max(self._open_until or 0.0, now + OPEN_SECONDS)

@@ -21,7 +21,7 @@ from service.protocol.scope import parse_realm
 from service.store.families import Families
 from service.store.records import FamilyRecord
 from service.web.request.client_authentication import ClientAuthenticator
-from service.web.request.form import read_form
+from service.web.request.reading import read_form
 from service.web.responses import render_json
 
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
 from service.web.request.client_address import is_from_this_machine
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 
 _HOST: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]+)?|([^:]*)(?::[0-9]+)?")
 

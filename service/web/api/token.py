@@ -1,27 +1,57 @@
 """POST /oauth2/v1/token, which authenticates the client and passes the request to the grant that it names.
 
-Clauses: RFC 6749 §3.2, §5.1, §5.2, SPEC §4.2
+The steps that all grants share follow the endpoint, and then the grants.
+
+Clauses: RFC 6749 §3.2, §4.1.2, §4.1.3, §4.1.4, §4.3.2, §4.3.3, §5.1, §5.2, §6, §10.4, §10.5, SPEC §2.1, §3, §4.2, §5.4,
+§6
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.protocol.client import check_grant_type
-from service.protocol.errors import UnsupportedGrantType
-from service.protocol.parameters import TOKEN_PARAMETERS, require
-from service.web.api.grants.issue import Grant
-from service.web.request.client_authentication import ClientAuthenticator
-from service.web.request.form import read_form
+from service.crypto.keyring import Keyring, RefreshToken, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
+from service.observability.metrics import get_metrics
+from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
+from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
+from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
+from service.protocol.scope import (
+    Scope,
+    check_narrowing,
+    check_one_realm_one_role,
+    check_user_has,
+    parse_realm,
+    parse_scope,
+)
+from service.protocol.token_form import RandomToken, parse_authorization_code
+from service.protocol.token_response import TokenResponse
+from service.realms.login import Logins
+from service.registry.cache import ClientCache, UserCache
+from service.store.codes import Codes
+from service.store.families import Families, RefreshRefused
+from service.web.request.client_address import get_prefixes
+from service.web.request.client_authentication import AuthenticatedClient, ClientAuthenticator
+from service.web.request.reading import read_form
+from service.web.request.security_events import record_request_event, recording_login
 from service.web.request.state import GRANT
 from service.web.responses import render_json
 
 
 class TokenEndpoint:
-    def __init__(self, authenticator: ClientAuthenticator, grants: Iterable[Grant]) -> None:
+    """The token endpoint. `required` of a grant names the parameters that a request must have besides grant_type."""
+
+    def __init__(
+        self,
+        authenticator: ClientAuthenticator,
+        grants: Iterable[AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant],
+    ) -> None:
         self._authenticator = authenticator
         self._grants = {grant.grant_type: grant for grant in grants}
 
@@ -38,3 +68,242 @@ class TokenEndpoint:
         require(form, *grant.required)
         check_grant_type(caller.client, grant.grant_type)
         return render_json(await grant.issue(request, form, caller))
+
+
+def record_issue(
+    request: Request,
+    grant_type: str,
+    caller: AuthenticatedClient,
+    refresh_token: RefreshToken,
+    username: str,
+    scope: str,
+) -> None:
+    record_request_event(
+        request,
+        "tokens_issued",
+        client_id=caller.client.client_id,
+        username=username,
+        realm=parse_realm(scope),
+        family=refresh_token.family_digest,
+        scope=scope,
+        grant_type=grant_type,
+    )
+
+
+def make_token_response(
+    keyring: Keyring, access_token: RandomToken, refresh_token: RefreshToken, lives_ms: int, scope: str
+) -> TokenResponse:
+    return TokenResponse(
+        access_token=access_token.text,
+        expires_in=lives_ms // 1000,
+        refresh_token=keyring.sign_refresh_token(refresh_token),
+        scope=scope,
+    )
+
+
+_CODE_REFUSALS: Final = {"repeated": "code_repeated", "revoked": "code_revoked", "unknown": "code_unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationCodeGrant:
+    """The authorization_code grant, which exchanges a code for tokens, once."""
+
+    codes: Codes
+    families: Families
+    keyring: Keyring
+
+    grant_type: ClassVar[str] = AUTHORIZATION_CODE
+    required: ClassVar[tuple[str, ...]] = ("code", "redirect_uri")
+
+    async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
+        """Clauses: RFC 6749 §4.1.3, §4.1.4, §10.5, SPEC §4.2"""
+        name = parse_authorization_code(form["code"])
+        code = await self.codes.find(name) if name else None
+        if name is None or code is None:
+            raise InvalidGrant("code_unknown")
+        if isinstance(code, RedeemedCode):
+            await self._judge_second_exchange(name, code, request, form, caller)
+            raise InvalidGrant("code_repeated")
+        self._check_exchange(code, request, form, caller)
+        refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
+        outcome = await self.codes.redeem(
+            name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
+        )
+        if isinstance(outcome, int):
+            record_issue(request, AUTHORIZATION_CODE, caller, refresh_token, code.username, code.scope)
+            return make_token_response(self.keyring, access_token, refresh_token, outcome, code.scope)
+        if outcome == "repeated":
+            # A concurrent request has redeemed the code. The record of the code now names the family it started.
+            redeemed = await self.codes.find(name)
+            if isinstance(redeemed, RedeemedCode):
+                await self._judge_second_exchange(name, redeemed, request, form, caller)
+        raise InvalidGrant(_CODE_REFUSALS[outcome])
+
+    def _check_exchange(
+        self, code: AuthorizationCode, request: Request, form: Form, caller: AuthenticatedClient
+    ) -> None:
+        try:
+            check_exchange(code, caller.client, form)
+        except InvalidGrant as error:
+            # A client that may no longer request the scope lost a right. All other reasons suggest a misuse.
+            if error.reason != "code_scope_withdrawn":
+                record_request_event(
+                    request,
+                    "code_misused",
+                    client_id=caller.client.client_id,
+                    username=code.username,
+                    realm=parse_realm(code.scope),
+                    reason=error.reason,
+                )
+            raise
+
+    async def _judge_second_exchange(
+        self, name: RandomToken, redeemed: RedeemedCode, request: Request, form: Form, caller: AuthenticatedClient
+    ) -> None:
+        """End the family of the first exchange, if `judge_second_exchange` requires it.
+
+        Clauses: RFC 6749 §4.1.2 (a second use ends what the first one gave)
+        """
+        if not judge_second_exchange(redeemed, caller.client, form):
+            return
+        family, client_id = redeemed.family_digest, caller.client.client_id
+        username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
+        if username is not None:
+            get_metrics().code_replays.inc()
+            record_request_event(request, "code_replayed", client_id=client_id, username=username, family=family)
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordGrant:
+    """The password grant, which exchanges a user name and a password for tokens."""
+
+    clients: ClientCache
+    users: UserCache
+    logins: Logins
+    families: Families
+    keyring: Keyring
+
+    grant_type: ClassVar[str] = PASSWORD
+    required: ClassVar[tuple[str, ...]] = ("username", "password")
+
+    async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
+        """Clauses: RFC 6749 §4.3.2, §4.3.3, SPEC §4.2 (password), §5.4"""
+        check_text(form, "username", "password")
+        if "scope" not in form:
+            raise InvalidScope("scope_missing")
+        scope = parse_scope(form["scope"])
+        check_one_realm_one_role(scope)
+        check_scope(caller.client, scope)
+        realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
+        with recording_login(request, realm=realm, client_id=client_id, username=username):
+            user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+        record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
+        await self._check_registration_again(caller, scope)
+        check_user_has(scope, user.roles)
+        shard = user.identity.shard
+        refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
+        lives_ms = await self.families.start(
+            user,
+            client_id=client_id,
+            scope=str(scope),
+            secret_used=caller.secret_used,
+            refresh_token=refresh_token,
+            access_token=access_token,
+        )
+        if lives_ms is None:
+            self.users.forget(user.identity)
+            raise InvalidGrant("user_changed")
+        record_issue(request, PASSWORD, caller, refresh_token, user.username, str(scope))
+        return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
+
+    async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> None:
+        """Raise an OAuthError if the client lost its registration, the grant type or the scope during the login.
+
+        A login takes time, and its client may have changed since the first check.
+        """
+        client = await self.clients.find(caller.client.client_id)
+        if client is None:
+            raise InvalidClient("client_unknown")
+        check_grant_type(client, PASSWORD)
+        check_scope(client, scope)
+
+
+PATTERN_LENGTH: Final = 3
+"""Replays of this many generations in a row suggest that a second party uses the same refresh tokens."""
+
+REPLAYS_OF_A_PATTERN: Final = 5
+"""The number of replays of one generation that lost responses and two open tabs do not explain.
+
+Only this replay of the generation raises the event replay_pattern; later ones do not repeat it.
+"""
+
+_SUCCESS_EVENTS: Final[dict[str, str]] = {
+    "rotated": "tokens_refreshed",
+    "repeated": "refresh_token_repeated",
+    "recovered": "lost_generations_recovered",
+}
+_REFUSALS: Final[dict[str, tuple[type[OAuthError], str, str]]] = {
+    "replayed": (InvalidGrant, "refresh_token_replayed", "refresh_token_replayed"),
+    "foreign": (InvalidGrant, "refresh_token_of_another_client", "refresh_token_misused"),
+    "without_secret": (InvalidGrant, "refresh_without_secret", "refresh_token_misused"),
+    "withdrawn": (InvalidGrant, "refresh_token_scope_withdrawn", ""),
+    "beyond": (InvalidScope, "scope_beyond_grant", ""),
+    "unknown": (InvalidGrant, "refresh_token_unknown", ""),
+}
+"""The error, the reason, and the security event of each refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshTokenGrant:
+    """The refresh_token grant, which exchanges a refresh token for the next one and an access token."""
+
+    families: Families
+    keyring: Keyring
+
+    grant_type: ClassVar[str] = REFRESH_TOKEN
+    required: ClassVar[tuple[str, ...]] = ("refresh_token",)
+
+    async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
+        """Spend the refresh token and issue the next one. Every outcome takes one script call.
+
+        Clauses: RFC 6749 §6, §10.4, SPEC §3, §4.2 (refresh_token)
+        """
+        wanted_scope = ""
+        if "scope" in form:
+            scope = parse_scope(form["scope"])
+            check_narrowing(scope)
+            check_scope(caller.client, scope)
+            wanted_scope = str(scope)
+        refresh_token = self.keyring.parse_refresh_token(form["refresh_token"])
+        if refresh_token is None:
+            raise InvalidGrant("refresh_token_malformed")
+        access_token = make_access_token(refresh_token.shard)
+        outcome = await self.families.spend(
+            refresh_token,
+            client_id=caller.client.client_id,
+            secret_used=caller.secret_used,
+            wanted_scope=wanted_scope,
+            allowed_scope=caller.client.scope,
+            access_token=access_token,
+        )
+        get_metrics().refresh_tally.count(outcome.verdict)
+        client_id, username, family = caller.client.client_id, outcome.username, refresh_token.family_digest
+        if isinstance(outcome, RefreshRefused):
+            refusal, reason, event = _REFUSALS[outcome.verdict]
+            if event:
+                record_request_event(
+                    request, event, client_id=client_id, username=username, family=family, reason=reason
+                )
+            raise refusal(reason)
+        is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
+        record_request_event(
+            request,
+            "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict],
+            client_id=client_id,
+            username=username,
+            realm=parse_realm(outcome.scope),
+            family=family,
+            scope=outcome.scope,
+        )
+        head = refresh_token._replace(generation=outcome.head)
+        return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)

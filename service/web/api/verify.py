@@ -34,7 +34,7 @@ from service.protocol.errors import (
 )
 from service.protocol.parameters import parse_form
 from service.redis_client.deadline import StoreUnavailable
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 from service.web.responses import RawResponse
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")

@@ -35,8 +35,6 @@ _SCRAPE = "/metrics"
 """The path that Prometheus requests several times a minute. A success is logged at DEBUG, a refusal at INFO."""
 
 MAX_PATH_LENGTH = 200
-MAX_UNKNOWN_PATH_LENGTH = 80
-"""The limit for a logged path without a route. MAX_PATH_LENGTH is the limit for a path with a route."""
 
 _QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
@@ -74,7 +72,7 @@ class AccessLog:
             return
         fields = {
             "method": scope["method"],
-            "path": shorten(scope["path"], MAX_PATH_LENGTH if "route" in scope else MAX_UNKNOWN_PATH_LENGTH),
+            "path": shorten(scope["path"], MAX_PATH_LENGTH),
             "status": status,
             "ms": round(seconds * 1000, 2),
             "address": get_peer(scope),

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import OriginCache
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 
 _MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300

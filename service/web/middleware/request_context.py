@@ -1,13 +1,25 @@
-"""The context of all work on a request: one time budget for Redis, the stream of its security events, its trace."""
+"""The context of all work on a request, and the limit of its head.
+
+The context is one time budget for Redis, the stream of security events, and the trace.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Collection
+from typing import Final
+
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.observability.logs import use_trace
+from service.protocol.errors import InvalidToken, OAuthError
+from service.protocol.http_errors import HeadTooLarge
 from service.redis_client.deadline import start_budget
+from service.web.responses import answer_oauth_error
+
+MAX_HEAD_BYTES: Final = 64 * 1024
 
 
 class RequestContext:
@@ -26,3 +38,30 @@ class RequestContext:
             use_trace(scope["headers"])
         use_audit_stream(self._audit_stream)
         await self._app(scope, receive, send)
+
+
+class HeadLimit:
+    """Middleware that refuses a large head (path, query and headers) before it is parsed.
+
+    20 MB of cookies would block a worker for seconds.
+
+    The status is 431. At `verify_paths` it is 401, because a proxy that calls these paths does not understand 431.
+    """
+
+    def __init__(self, app: ASGIApp, verify_paths: Collection[str]) -> None:
+        self._app = app
+        self._verify_paths = verify_paths
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
+            response = answer_oauth_error(Request(scope), self._refuse(scope["path"]))
+            return response(scope, receive, send)
+        return self._app(scope, receive, send)
+
+    def _refuse(self, path: str) -> OAuthError:
+        return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
+
+
+def _measure(scope: Scope) -> int:
+    size = len(scope["path"]) + len(scope["query_string"])
+    return size + sum(len(name) + len(value) for name, value in scope["headers"])

@@ -33,7 +33,7 @@ from service.store.consents import AllowAnswer, DenyAnswer
 from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal, list_form_targets
 from service.web.pages.steps import PageSteps
-from service.web.request.form import get_from_query, read_form
+from service.web.request.reading import get_from_query, read_form
 from service.web.request.security_events import record_request_event
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})

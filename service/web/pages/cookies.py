@@ -4,7 +4,7 @@
 | ------- | ---------------------- | -------------------------------------------------------------------- |
 | browser | a year                 | a secret of the browser, to which login forms are bound              |
 | session | the browser session's  | the name of the browser session                                      |
-| device  | a year                 | an entry for each user who has logged in here, for the login limit   |
+| device  | a year                 | an entry for the last user who logged in here, for the login limit   |
 
 All cookies are HttpOnly and SameSite=Lax. On https they are Secure and have the prefix __Host-, so that no other host
 of the same domain can set them.
@@ -23,14 +23,10 @@ from starlette.responses import Response
 from service.crypto.keyring import Keyring, make_browser_secret
 from service.protocol.token_form import RandomToken, digest_token, parse_browser_session
 from service.protocol.user import User, UserIdentity
-from service.web.request.form import get_from_query
-from service.web.request.headers import list_header_values
-from service.web.request.state import COOKIES
-
-MAX_DEVICE_USERS: Final = 5
+from service.web.request.reading import get_from_query, list_header_values
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
-_DEVICE_ENTRY: Final = re.compile(r"[A-Za-z0-9_-]{43}~[A-Za-z0-9_-]{43}")
+_DEVICE: Final = re.compile(r"([A-Za-z0-9_-]{43})~([A-Za-z0-9_-]{43})")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -69,31 +65,23 @@ class BrowserCookies:
     def remove_session_cookie(self, response: Response) -> None:
         self._put(response, self._session, "", 0)
 
-    def has_devices(self, request: Request) -> bool:
-        return bool(self._device_entries(request))
+    def has_device(self, request: Request) -> bool:
+        return bool(self._find(request, self._device))
 
     def get_device(self, request: Request, identity: UserIdentity, revision: str) -> str:
-        """Return the name of this browser for a user who has logged in here before, or an empty text.
+        """Return the name of this browser for the user who logged in here last, or an empty text for any other user.
 
-        Each entry serves one user only, without revealing which user. It is valid until the user's record changes: a
-        new password invalidates all entries.
+        The cookie does not reveal the user. It is valid until the user's record changes: a new password invalidates it.
         """
-        for entry in self._device_entries(request):
-            name, _, signature = entry.partition("~")
-            if self._keyring.recognises_for_page(signature, "device", identity.subject, revision, name):
-                return name
+        found = _DEVICE.fullmatch(self._find(request, self._device))
+        if found and self._keyring.recognises_for_page(found[2], "device", identity.subject, revision, found[1]):
+            return found[1]
         return ""
 
     def set_device_cookie(self, request: Request, response: Response, user: User) -> None:
-        """Put the entry of this user first in the device cookie.
-
-        The cookie holds up to MAX_DEVICE_USERS entries, for browsers that people share.
-        """
-        known = self.get_device(request, user.identity, user.revision)
-        others = [entry for entry in self._device_entries(request) if entry.partition("~")[0] != known]
-        name = known or make_browser_secret()
-        entry = f"{name}~{self._keyring.sign_for_page('device', user.identity.subject, user.revision, name)}"
-        self._put(response, self._device, ".".join([entry, *others][:MAX_DEVICE_USERS]), _YEAR_SECONDS)
+        name = self.get_device(request, user.identity, user.revision) or make_browser_secret()
+        signature = self._keyring.sign_for_page("device", user.identity.subject, user.revision, name)
+        self._put(response, self._device, f"{name}~{signature}", _YEAR_SECONDS)
 
     def sign_form(self, form: str, *parts: str) -> str:
         """Return the value of the hidden field `csrf`, bound to the form and to secrets of this browser."""
@@ -117,20 +105,14 @@ class BrowserCookies:
         is_true = secret is not None and self.verify_csrf(proof, "notice", secret, notice)
         return notice if is_true else None
 
-    def _device_entries(self, request: Request) -> list[str]:
-        entries = self._find(request, self._device).split(".")
-        return [entry for entry in entries[:MAX_DEVICE_USERS] if _DEVICE_ENTRY.fullmatch(entry)]
-
     def _find(self, request: Request, name: str) -> str:
         """Return the value of one of our cookies, or an empty text. The last value of several counts.
 
         All other cookies of a request are skipped. Starlette's parser unquotes each of them, in a time that grows with
         the square of its length before Python 3.11.10.
         """
-        if COOKIES not in request.scope:
-            header = ";".join(list_header_values(request.scope, b"cookie"))
-            request.scope[COOKIES] = dict(self._own_cookies.findall(header))
-        cookies: dict[str, str] = request.scope[COOKIES]
+        header = ";".join(list_header_values(request.scope, b"cookie"))
+        cookies: dict[str, str] = dict(self._own_cookies.findall(header))
         return cookies.get(name, "")
 
     def _put(self, response: Response, name: str, value: str, max_age_seconds: int | None) -> None:

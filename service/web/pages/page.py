@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from service.config.settings import Settings
 from service.gateway.outage_log import report_outage
 from service.protocol.authorization import (
     AuthorizationRefused,
@@ -25,27 +26,21 @@ from service.protocol.errors import OAuthError, ServerError
 from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.redis_client.deadline import StoreUnavailable
-from service.web.pages.languages import DEFAULT_LANGUAGE, Language
+from service.web.pages.languages import DEFAULT_LANGUAGE, Language, load_languages
 from service.web.pages.rendering import Renderer
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 from service.web.request.state import LANGUAGE, REASON
 
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 
 _STATUS: Final = {"expired": 400, "answered": 400, "forged": 403, "astray": 403, "signed_out": 403}
-_UNUSED_FEATURES: Final = (
-    "accelerometer camera clipboard-read display-capture fullscreen geolocation gyroscope hid magnetometer microphone "
-    "midi payment serial usb xr-spatial-tracking"
-)
-"""The browser features that no page uses. Chromium warns in its console of a name that it does not know."""
 _HEADERS: Final = {
     **NO_STORE_HEADERS,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES.split()),
 }
 _HSTS: Final = {"Strict-Transport-Security": "max-age=31536000"}
 """HSTS for one year. Subdomains are not included, because they may belong to other services."""
@@ -70,25 +65,19 @@ class SessionOver(Exception):
 class Pages:
     """Builder of the responses of all pages.
 
-    `languages` are by their tags, the default one first. `issuer` is a parameter of every redirect to a client.
     `web_path` is the prefix of every local path. `is_secure` is True if the web URL is https; `transport_headers` then
     keep browsers on https, also for assets.
     """
 
-    def __init__(
-        self,
-        renderer: Renderer,
-        languages: Mapping[str, Language],
-        *,
-        issuer: str,
-        web_path: str,
-        is_secure: bool,
-    ) -> None:
-        self._renderer = renderer
-        self._languages = languages
-        self._issuer = issuer
-        self.web_path = web_path
-        self.transport_headers = _HSTS if is_secure else {}
+    def __init__(self, settings: Settings) -> None:
+        web = urlsplit(settings.web_url)
+        self.web_path, self.is_secure = web.path, web.scheme == "https"
+        self.renderer = Renderer(
+            settings.page_name, settings.page_accent, web.path, has_logo=settings.page_logo is not None
+        )
+        self.transport_headers = _HSTS if self.is_secure else {}
+        self._languages = load_languages()
+        self._issuer = settings.base_url
         self._headers = _HEADERS | self.transport_headers
 
     def get_language(self, request: Request) -> Language:
@@ -137,7 +126,7 @@ class Pages:
             "Content-Security-Policy": policy.rstrip(),
             "Vary": "Accept-Language",
         }
-        return Response(self._renderer.render(language, template, **context), status, headers, "text/html")
+        return Response(self.renderer.render(language, template, **context), status, headers, "text/html")
 
     def redirect(self, path: str) -> Response:
         """Redirect to one of our pages, at an address that does not depend on the Host header."""

@@ -25,8 +25,8 @@ from service.web.pages.authorization import AuthorizationPages
 from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal, SessionOver, add_retry_after, check_is_page
 from service.web.pages.steps import PageSteps
-from service.web.request.client_address import get_address, get_prefixes
-from service.web.request.form import read_form
+from service.web.request.client_address import get_peer, get_prefixes
+from service.web.request.reading import read_form
 from service.web.request.security_events import record_request_event, recording_login
 from service.web.request.state import REASON
 
@@ -221,7 +221,7 @@ class SessionsPages(PageSteps):
             device = await self.authorization.get_device(request, session.username)
             user = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
-        return await self.password_change.make(user, password_hash, address=get_address(request))
+        return await self.password_change.make(user, password_hash, address=get_peer(request.scope))
 
     async def _redirect_after_change(self, request: Request, session: BrowserSession, changed: User | None) -> Response:
         """Redirect to /sessions/, after a change with a new login under a new id.

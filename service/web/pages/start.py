@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from mimetypes import guess_type
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.config.settings import Settings
+from service.web.pages.languages import TEMPLATES
 from service.web.pages.page import Pages
-from service.web.pages.rendering import Renderer
 
-_LOGO_TYPES: Final = {
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".webp": "image/webp",
-    ".gif": "image/gif",
-}
 _ASSET_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     # An SVG that is opened directly is a document, so it must be forbidden to load or run anything.
@@ -27,14 +20,14 @@ _ASSET_HEADERS: Final = {
 
 
 class StartEndpoint:
-    def __init__(self, pages: Pages, renderer: Renderer, settings: Settings) -> None:
+    def __init__(self, pages: Pages, settings: Settings) -> None:
         self._pages = pages
         self._settings = settings
         self._asset_headers = _ASSET_HEADERS | pages.transport_headers
-        self._stylesheet = renderer.stylesheet
-        logo = settings.page_logo
-        self._logo = renderer.plain_logo if logo is None else logo.read_bytes()
-        self._logo_type = _LOGO_TYPES[".svg" if logo is None else logo.suffix.lower()]
+        self._stylesheet = pages.renderer.stylesheet
+        logo = settings.page_logo or TEMPLATES / "logo.svg"
+        self._logo = logo.read_bytes()
+        self._logo_type = guess_type(logo.name.lower(), strict=False)[0]
 
     async def get(self, request: Request) -> Response:
         return self._pages.render(

@@ -37,7 +37,7 @@ from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages
-from service.web.pages.pending_logins import PendingLogins
+from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place
 from service.web.request.client_address import get_prefixes
 from service.web.request.security_events import record_request_event
 
@@ -87,6 +87,21 @@ class PageSteps:
     async def recheck_client(self, request: AuthorizationRequest, scope: str) -> Client:
         """Return the client of the request as it is registered now, or raise what `recheck_registration` raises."""
         return recheck_registration(request, scope, await self.clients.find(request.client_id))
+
+    def open_login(self, request: Request, place: Place, sealed: str) -> tuple[PendingLogin, str]:
+        """Return the pending login and the secret of this browser, and use the login's language.
+
+        Raises PageRefusal if the text is not ours, or belongs to another browser.
+        """
+        login = self.pending_logins.open(place, sealed)
+        if login is None:
+            raise PageRefusal("expired", "login_expired")
+        if login.request is not None:
+            self.pages.use_language(request, login.request.language)
+        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
+        if browser_secret is None:
+            raise PageRefusal("forged" if place == FORM else "astray", "login_of_another_browser")
+        return login, browser_secret
 
     async def start_session(
         self,

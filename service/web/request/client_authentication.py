@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple, NoReturn, TypeVar
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
@@ -32,7 +32,7 @@ from service.redis_client.deadline import charge_wait
 from service.registry.cache import ClientCache
 from service.store.attempts import QUEUE_TIMEOUT_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
 from service.web.request.client_address import get_prefixes
-from service.web.request.headers import list_header_values
+from service.web.request.reading import list_header_values
 from service.web.request.state import CLIENT_ID
 
 ADDRESS_FACTOR: Final = 3
@@ -47,9 +47,6 @@ Counters = tuple[Counter, ...]
 
 Candidates = tuple[tuple[Client | None, ClientCredentials], ...]
 """The possible readings of the credentials, each with the registered client that it names, or None."""
-
-Name = TypeVar("Name")
-_Turns = WeakValueDictionary[Name, asyncio.Lock]
 
 
 class AuthenticatedClient(NamedTuple):
@@ -88,8 +85,7 @@ class ClientAuthenticator:
     _is_seed_in_force: Callable[[], Awaitable[bool]]
     admitted_seconds: float = ADMITTED_SECONDS
     _memory: VerifiedSecretCache = field(default_factory=VerifiedSecretCache, init=False)
-    _turns: _Turns[tuple[ClientCredentials, ...]] = field(default_factory=WeakValueDictionary, init=False)
-    _admissions: _Turns[Counters] = field(default_factory=WeakValueDictionary, init=False)
+    _turns: WeakValueDictionary[Counters, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
     _blocked: _Deadlines = field(default_factory=_Deadlines, init=False)
     _admitted: _Deadlines = field(default_factory=_Deadlines, init=False)
 
@@ -132,15 +128,34 @@ class ClientAuthenticator:
         counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), prefixes)
         self._check_block(counters)
         client = self._find_known_right(candidates)
-        if client is None:
-            # Equal credentials that arrive together are checked once; the later requests find the result in memory.
-            async with _turn(self._turns, tuple([reading for _, reading in candidates])):
+        if client is None or not self._is_admitted(counters):
+            # Requests that arrive together are checked once; the later ones find the result in memory.
+            async with self._take_turn(counters):
                 self._check_block(counters)
                 client = self._find_known_right(candidates)
-                if client is None:
-                    return await self._verify_slowly(candidates, counters, prefixes[-1].network)
-        if self._admitted.seconds_left(counters) <= 0:
-            await self._admit(counters)
+                if client is None or not self._is_admitted(counters):
+                    client = await self._check_within_limit(client, candidates, counters, prefixes[-1].network)
+        return client
+
+    async def _check_within_limit(
+        self, known: Client | None, candidates: Candidates, counters: Counters, network: str
+    ) -> Client:
+        """Reserve one attempt, check each reading unless the client is known, and count one failure if all are wrong.
+
+        A right secret must be refused past the limit as well; otherwise a flood of guesses would still find it. After
+        one that passed, Redis is not asked again for ADMITTED_SECONDS, unless a check on this worker fails. An unknown
+        client fails like a wrong secret.
+        """
+        if known is None and any(client is not None and not client.is_public for client, _ in candidates):
+            self._secrets.check_room(network)
+        self._admitted.remove(counters)
+        try:
+            async with self._attempts.checking(counters, failure=InvalidClient):
+                client = known or await self._verify_slowly(candidates, network)
+        except Exhausted as error:
+            self._blocked.set(counters, error.wait_ms / 1000)
+            raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds) from None
+        self._admitted.set(counters, self.admitted_seconds)
         return client
 
     def _find_known_right(self, candidates: Candidates) -> Client | None:
@@ -169,44 +184,35 @@ class ClientAuthenticator:
         """
         return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
 
-    async def _admit(self, counters: Counters) -> None:
-        """Reserve room under the rate limit for a right secret, which must be refused past the limit as well.
+    async def _verify_slowly(self, candidates: Candidates, network: str) -> Client:
+        *others, last = candidates
+        for candidate in others:
+            with suppress(InvalidClient):
+                return await self._verify_secret(*candidate, network)
+        return await self._verify_secret(*last, network)
 
-        Otherwise a flood of guesses would still find the secret. Redis is called once a second for each client and
-        address, and again after each failure on this worker.
+    def _is_admitted(self, counters: Counters) -> bool:
+        return self._admitted.seconds_left(counters) > 0
+
+    @asynccontextmanager
+    async def _take_turn(self, counters: Counters) -> AsyncIterator[None]:
+        """Run one caller at a time for the same counters.
+
+        Raises TemporarilyUnavailable if a caller would wait for more than QUEUE_TIMEOUT_SECONDS.
         """
-        async with _turn(self._admissions, counters):
-            self._check_block(counters)
-            if self._admitted.seconds_left(counters) <= 0:
-                try:
-                    await self._attempts.admit(counters)
-                except Exhausted as error:
-                    self._block(counters, error)
-                self._admitted.set(counters, self.admitted_seconds)
-
-    async def _verify_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
-        """Reserve one attempt, check each reading, and count one failure if all are wrong.
-
-        An unknown client fails like a wrong secret.
-        """
-        if any(client is not None and not client.is_public for client, _ in candidates):
-            self._secrets.check_room(network)
-        self._admitted.remove(counters)
+        lock = self._turns.setdefault(counters, asyncio.Lock())
+        started_at = time.monotonic()
         try:
-            async with self._attempts.checking(counters, failure=InvalidClient):
-                *others, last = candidates
-                for candidate in others:
-                    with suppress(InvalidClient):
-                        return await self._verify_secret(*candidate, network)
-                return await self._verify_secret(*last, network)
-        except Exhausted as error:
-            self._block(counters, error)
+            async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
+                await lock.acquire()
+        except TimeoutError:
+            raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
         finally:
-            self._admitted.remove(counters)
-
-    def _block(self, counters: Counters, error: Exhausted) -> NoReturn:
-        self._blocked.set(counters, error.wait_ms / 1000)
-        raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds)
+            charge_wait(started_at)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _check_block(self, counters: Counters) -> None:
         wait_seconds = self._blocked.seconds_left(counters)
@@ -245,24 +251,3 @@ def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefix
         for counter in make_address_counters("client", prefixes, allowed, client_id)
     ]
     return (*of_clients, *make_address_counters("client", prefixes, (ADDRESS_FACTOR * most, window_ms)))
-
-
-@asynccontextmanager
-async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
-    """Run one caller at a time for each name.
-
-    Raises TemporarilyUnavailable if a caller would wait for more than QUEUE_TIMEOUT_SECONDS.
-    """
-    lock = turns.setdefault(name, asyncio.Lock())
-    started_at = time.monotonic()
-    try:
-        async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
-            await lock.acquire()
-    except TimeoutError:
-        raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
-    finally:
-        charge_wait(started_at)
-    try:
-        yield
-    finally:
-        lock.release()

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from service.observability.audit import log_event, stream_event
 from service.protocol import errors
 from service.protocol.scope import MAIN_REALM
-from service.web.request.client_address import get_address
+from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
 _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
@@ -30,7 +30,7 @@ def record_request_event(request: Request, event: str, **fields: Any) -> None:
     The line of the request in the log carries the event. If the request has caused another event before, that one gets
     a line of its own now.
     """
-    fields["address"] = get_address(request)
+    fields["address"] = get_peer(request.scope)
     known = stream_event(event, fields)
     if EVENT in request.scope:
         log_event(*request.scope[EVENT])

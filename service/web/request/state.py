@@ -23,14 +23,11 @@ CLIENT_ID: Final = "token_service.client_id"
 PEER_IS_TRUSTED: Final = "token_service.peer_is_trusted"
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
 
-BODY_IS_COMPLETE: Final = "token_service.body_is_complete"
-"""True if our server has read the whole body, so that reading it needs no time limit."""
-
-COOKIES: Final = "token_service.cookies"
-"""Our own cookies of a request by their names, so that they are parsed once."""
-
 LANGUAGE: Final = "token_service.language"
 """The tag of the language in which a page answers, once it is chosen."""
+
+BODY_IS_COMPLETE: Final = "token_service.body_is_complete"
+"""True if our server has read the whole body, so that reading it needs no time limit."""
 
 ENDING: Final = "token_service.ending"
 """True in the state of each request after the process has begun to shut down."""

@@ -1,4 +1,4 @@
-"""The body and the query of a request, read within limits.
+"""The headers, the query and the form of a request, read within limits.
 
 Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 """
@@ -6,19 +6,26 @@ Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 
 from service.protocol.authorization import parse_query
 from service.protocol.http_errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
-from service.web.request.headers import list_header_values
 from service.web.request.state import BODY_IS_COMPLETE
 
 BODY_SECONDS: Final = 10.0
 """The time limit for the body of a request, which usually has a few hundred bytes."""
+
+
+def list_header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
+    """Return all values of the header `name`, which is in lower case.
+
+    This runs at every request, where a Request would cost too much.
+    """
+    return [value.decode("latin-1") for found, value in scope["headers"] if found == name]
 
 
 async def read_form(request: Request, known: Collection[str]) -> Form:

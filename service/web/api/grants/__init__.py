@@ -1,1 +1,0 @@
-"""The grants of the token endpoint, one per file."""
