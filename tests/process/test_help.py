@@ -6,11 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from uvicorn.main import main as uvicorn_command
 
 from service import __version__
-from service.config.settings import VARIABLES, load_settings
-from service.serving.arguments import GRACEFUL_SHUTDOWN_SECONDS, parse_arguments
+from service.config.settings import VARIABLES
 from service.serving.help import HELP
 from tests.support.servers import CHECKOUT
 
@@ -41,19 +39,6 @@ def test_help_and_version_need_no_installation(tmp_path: Path, arguments: list[s
     assert sorted(file.name for file in tmp_path.iterdir()) == ["scripts", "service"]
 
 
-def test_the_help_names_options_that_uvicorn_has() -> None:
-    options = {option for parameter in uvicorn_command.params for option in parameter.opts} | {"--help"}
-    assert set(re.findall(r"--[a-z][a-z-]+", HELP)) <= options
-
-
 def test_the_help_names_settings_that_exist() -> None:
     named = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bHOST\b|\bPORT\b", HELP))
     assert {"HOST", "PORT", "REDIS_URL"} <= named <= VARIABLES
-
-
-def test_the_help_has_the_defaults_of_the_server() -> None:
-    arguments = parse_arguments([], load_settings({}))
-    assert "HOST, 127.0.0.1" in HELP
-    assert "PORT, 8000" in HELP
-    assert f"after this time ({arguments['timeout_keep_alive']})" in HELP
-    assert f"at the end ({GRACEFUL_SHUTDOWN_SECONDS})" in HELP
