@@ -19,7 +19,7 @@ from service.config.settings import SETTINGS, load_settings
 from service.gateway.lookup import _parse_url
 from service.redis_client.url import parse_redis_url, without_password
 from service.serving.arguments import BadArguments, parse_arguments
-from tests.fuzz.generators import assert_no_blow_up, bent_text, text, wild
+from tests.fuzz.generators import bent_text, text, wild
 
 PASSWORD = "Tr0ub4dor"
 KEY = "a key of 32 bytes with 16 distinct"
@@ -85,11 +85,6 @@ def test_whatever_the_environment_says_it_is_settings_or_a_list_of_mistakes(envi
 
     assert all(mistake.startswith(tuple(VARIABLES)) for mistake in told.splitlines())
     assert told.replace("\n", "").isprintable()
-
-
-@given(st.text("abc", max_size=25).map(lambda rest: PASSWORD + rest), st.sampled_from(["", ",", " , ", ",x", ",é"]))
-def test_no_mistake_repeats_a_secret_key(key: str, behind: str) -> None:
-    assert PASSWORD not in mistakes_of({"TOKEN_SERVICE_SECRET_KEY": key + behind, "WEB_CONCURRENCY": "x"})
 
 
 # REDIS_URL
@@ -175,12 +170,3 @@ def test_times_and_spans_are_read_or_wrong_usage(words: str) -> None:
         assert isinstance(found, int)
         assert found >= 0
         assert form(found)
-
-
-def test_long_addresses_take_no_time() -> None:
-    def parse(url: str) -> None:
-        without_password("redis://" + url)
-        with suppress(ValueError):
-            parse_redis_url("redis://" + url)
-
-    assert_no_blow_up(parse, ["a", ":", "@", ",", "a:1,", "[", "[::1],", "%", "/", "?", "&", "db=1&", "#", "1"])
