@@ -55,7 +55,6 @@ def bodies(*good: dict[str, Any]) -> st.SearchStrategy[bytes]:
     return st.one_of(changed, bent_bytes(*map(msgspec.json.encode, good)), data, json_values.map(msgspec.json.encode))
 
 
-@pytest.mark.fuzzes("provider_responses.parse_metadata", "provider_responses.parse_json")
 @example(b"[" * 100_000)
 @given(bodies(METADATA))
 def test_metadata_is_read_or_a_misanswer(body: bytes) -> None:
@@ -65,7 +64,6 @@ def test_metadata_is_read_or_a_misanswer(body: bytes) -> None:
         parse_json(body, dict[str, Any], "it")
 
 
-@pytest.mark.fuzzes("provider_responses.parse_token_response", "provider_responses.parse_claims")
 @given(statuses, bodies(TOKENS, {"error": "invalid_grant"}, {"active": True, "sub": "zoe"}))
 def test_answers_about_a_login_are_read_or_told(status: int, body: bytes) -> None:
     with suppress(InvalidProviderResponse, ProviderError):
@@ -102,7 +100,6 @@ PUBLISHED = [dict(make_key(kind).as_dict(private=False)) for kind in ("RSA", "ES
 MEMBERS = sorted({member for key in PUBLISHED for member in key} | {"d", "x5c", "key_ops", "oth"})
 
 
-@pytest.mark.fuzzes("id_token.parse_keys")
 @given(
     st.sampled_from(PUBLISHED),
     st.dictionaries(st.sampled_from(MEMBERS), st.one_of(json_values, bent_text("AQAB", "P-256", "A" * 43)), max_size=2),

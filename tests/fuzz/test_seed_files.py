@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -60,7 +59,6 @@ def as_tree(seed: Seed) -> dict[str, Any]:
     }
 
 
-@pytest.mark.fuzzes("read.parse_seed")
 @given(st.one_of(bent(st.sampled_from(SEEDS), pieces), st.lists(pieces, max_size=8).map(b"".join)))
 @example(b"\xff\xfe")
 @example(b"[" * 10_000)

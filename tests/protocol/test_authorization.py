@@ -39,7 +39,6 @@ pieces = st.sampled_from([b"&", b"=", b"%", b"+", b"%2", b"%ff", b"%00", b"%ed%a
 # The query
 
 
-@pytest.mark.fuzzes("authorization.parse_query")
 @given(st.lists(st.one_of(pieces, st.binary(max_size=4))).map(b"".join))
 def test_whatever_stands_in_the_query_it_is_read_or_refused(text: bytes) -> None:
     try:
@@ -51,7 +50,6 @@ def test_whatever_stands_in_the_query_it_is_read_or_refused(text: bytes) -> None
     assert all(query.values.values())
 
 
-@pytest.mark.fuzzes("authorization.parse_authorization_request")
 @given(st.lists(st.one_of(pieces, st.binary(max_size=4))).map(b"".join))
 def test_whatever_stands_in_the_query_is_an_oauth_error_at_most(text: bytes) -> None:
     try:
