@@ -22,7 +22,7 @@ import redis
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
 from tests.process.locks import can_lock
-from tests.support.servers import CHECKOUT, free_port, start_redis, stop
+from tests.support.servers import CHECKOUT
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 SERVICE = (sys.executable, "-P", "-m", "service")
@@ -126,25 +126,6 @@ def start_ready(start: Start) -> Start:
 
 
 # Starts
-
-
-def test_a_service_listens_without_its_redis_and_is_ready_with_it(start: Start, tmp_path: Path) -> None:
-    redis_port = free_port()
-    service = start("--port", "0", REDIS_URL=f"redis://127.0.0.1:{redis_port}", TOKEN_SERVICE_SECRET_KEY=KEY)
-    wait_until(lambda: read_events(service, "listening"))
-    (event,) = read_events(service, "listening")
-    assert urllib.request.urlopen(f"{event['address']}/healthz", timeout=MAX_WAIT_SECONDS).status == 200
-    assert read_events(service, "ready") == []
-    assert service.output.read_text() == ""
-
-    server = start_redis(tmp_path, port=redis_port)
-    try:
-        service.wait_until_ready()
-        (event,) = read_events(service, "ready")
-        assert len(read_events(service, "listening")) == 1
-        assert service.curl_words() == ["curl", "-sS", "-i", f"{event['address']}/readyz"]
-    finally:
-        stop(server.process)
 
 
 def read_events(service: Service, name: str) -> list[dict[str, Any]]:
