@@ -25,7 +25,7 @@ from joserfc.jwk import Key, KeySet, RSAKey
 from joserfc.jws import JWSRegistry
 
 from tests.support.servers import free_port
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import until
 
 CLIENT_ID: Final = "token-service"
 CLIENT_SECRET: Final = "secret at the organisation"
@@ -166,7 +166,6 @@ class FakeProvider:
         }
         self._grants: dict[str, _Grant] = {}
         self._scopes: dict[str, str] = {}
-        self._changed = asyncio.Condition()
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def calls(self, path: str) -> list[ReceivedRequest]:
@@ -189,11 +188,11 @@ class FakeProvider:
 
     async def await_requests(self, path: str, count: int = 1) -> None:
         """Wait until so many requests for the path have come."""
-        await self._until(lambda: len(self.calls(path)) >= count, f"{count} requests for {path}")
+        await until(lambda: len(self.calls(path)) >= count, f"{count} requests for {path}")
 
     async def await_idle(self) -> None:
         """Wait until no request waits for a response, because the callers have closed their connections."""
-        await self._until(lambda: self.waiting == 0, "the end of all waiting")
+        await until(lambda: self.waiting == 0, "the end of all waiting")
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
@@ -231,17 +230,6 @@ class FakeProvider:
         }
         return _changed(usual, self.metadata)
 
-    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        try:
-            async with asyncio.timeout(MAX_WAIT_SECONDS), self._changed:
-                await self._changed.wait_for(is_so)
-        except TimeoutError:
-            raise AssertionError(f"waited {MAX_WAIT_SECONDS} s for: {what}") from None
-
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve_connection(reader, writer))
         self._connections[task] = writer
@@ -259,7 +247,6 @@ class FakeProvider:
             pass  # the caller has hung up
         finally:
             writer.transport.abort()
-            await self._notify()
 
     async def _receive(self, reader: asyncio.StreamReader) -> Answer:
         try:
@@ -267,7 +254,6 @@ class FakeProvider:
         except (ValueError, KeyError, asyncio.LimitOverrunError) as error:
             return Reply(400, f"no request that an organisation would take: {error!r}".encode())
         self.requests.append(request)
-        await self._notify()
         return self._answers.get(request.path) or self._answer_correctly(request)
 
     async def _send(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
