@@ -5,7 +5,6 @@ What an engine does beyond this is left out: limits of memory and processes, sec
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -90,11 +89,6 @@ class Container:
         enter = ("nsenter", f"--target={self.pid}", "--mount", "--net", "--pid")
         whole = [*enter, *make_command(self.image, self.environment, command)]
         return subprocess.run(whole, input=text, capture_output=True, text=True)
-
-    def end(self) -> int:
-        """Send the signal with which an engine stops a container. Returns the exit status."""
-        os.kill(self.pid, getattr(signal, self.image.stop_signal))
-        return self.process.wait()
 
 
 def make_command(image: Image, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
@@ -23,8 +21,6 @@ from tests.support.servers import CHECKOUT, free_port, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 STACK = (sys.executable, "-P", "-m", "deployment.stack")
-# Linux accepts all of 127.0.0.0/8, so a test can connect from an address that is not trusted.
-UNTRUSTED_ADDRESS = "127.0.0.2"
 
 
 @dataclass(frozen=True)
@@ -54,18 +50,11 @@ class RunningStack:
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
-    def client(self, *, address: str | None = None) -> httpx2.Client:
-        transport = httpx2.HTTPTransport(verify=self.trust(), local_address=address)
-        return httpx2.Client(base_url=self.url, transport=transport, timeout=MAX_WAIT_SECONDS)
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, verify=self.trust(), timeout=MAX_WAIT_SECONDS)
 
     def written(self, name: str) -> str:
         return (self.folder / "stack" / name).read_text()
-
-    def service_requests(self) -> list[dict[str, Any]]:
-        """Return the service's complete log lines of requests."""
-        whole, _, _ = self.log.rpartition("\n")
-        events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        return [event for event in events if "method" in event]
 
     def listens(self, port: int) -> bool:
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""The settings, the secrets and the times in compose.yaml are right. test_image.py runs a container with them."""
+"""The settings and the secrets in compose.yaml are right. test_image.py runs a container with them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ from typing import Any, Final
 import pytest
 
 from service.config.settings import load_settings
-from service.serving.draining_server import DRAIN_SECONDS
 from tests.conftest import SECRET_KEY, SEED
-from tests.support.servers import CHECKOUT
 
-DEPLOYMENT: Final = CHECKOUT / "deployment"
 INSTANCES: Final = ("instance-1", "instance-2")
 SECRETS: Final = "/run/secrets/"
-IDLE_SECONDS, PENDING_SECONDS, NGINX_SECONDS = 3, 10, 20
-"""The time for idle connections and for pending requests at the end of an instance, and for those of nginx."""
 
 Service = Mapping[str, Any]
 
@@ -26,19 +21,6 @@ Service = Mapping[str, Any]
 def services(compose: Any) -> Any:
     """Return the services by name."""
     return compose["services"]
-
-
-def read_seconds(text: str) -> int:
-    return int(text.removesuffix("s"))
-
-
-def test_a_container_that_ends_has_time_for_its_requests(services: Mapping[str, Service]) -> None:
-    for name in INSTANCES:
-        needed = DRAIN_SECONDS + IDLE_SECONDS + PENDING_SECONDS
-        assert read_seconds(services[name]["stop_grace_period"]) > needed
-    nginx = (DEPLOYMENT / "nginx.conf").read_text()
-    assert f"worker_shutdown_timeout {NGINX_SECONDS}s;" in nginx
-    assert read_seconds(services["nginx"]["stop_grace_period"]) > NGINX_SECONDS
 
 
 def test_the_settings_of_an_instance_are_accepted(services: Mapping[str, Service], tmp_path: Path) -> None:

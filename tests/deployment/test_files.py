@@ -111,24 +111,6 @@ def test_a_unit_runs_what_exists_as_a_user_of_its_own(unit: str) -> None:
     assert service["CapabilityBoundingSet"] == ""
 
 
-def read_bytes(amount: str) -> int:
-    """Return a size as compose files, units and Redis write it: 2g, 2G or 2gb."""
-    number, unit = re.fullmatch(r"(\d+)([gm])b?", amount.lower()).groups()  # type: ignore[union-attr]
-    return int(number) << {"m": 20, "g": 30}[unit]
-
-
-def read_maxmemory(words: list[str]) -> int:
-    return read_bytes(words[words.index("--maxmemory") + 1])
-
-
-def test_each_container_of_redis_and_the_service_has_a_limit_of_memory(compose: Any) -> None:
-    """Redis must reach its own limit first. It then refuses writes, and the kernel kills no process."""
-    services = compose["services"]
-    for name in ("instance-1", "instance-2"):
-        assert read_bytes(services[name]["mem_limit"]) >= 1 << 30
-    assert read_bytes(services["redis"]["mem_limit"]) >= 2 * read_maxmemory(services["redis"]["command"])
-
-
 @pytest.mark.parametrize(
     ("password", "configuration", "message"),
     [

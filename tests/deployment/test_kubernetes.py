@@ -151,23 +151,6 @@ def test_the_settings_are_accepted(
     assert settings.trusted_proxies
 
 
-def test_the_ports_agree(of_kind: Mapping[str, Any], container: Any) -> None:
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    admitted = [rule["ports"] for rule in of_kind["NetworkPolicy"]["spec"]["ingress"]]
-    assert f"PORT={ports['http']}" in (CHECKOUT / "deployment" / "Containerfile").read_text()
-    assert of_kind["ConfigMap"]["data"]["TOKEN_SERVICE_METRICS_ADDRESS"] == f"0.0.0.0:{ports['metrics']}"
-    assert [port["targetPort"] for port in of_kind["Service"]["spec"]["ports"]] == ["http"]
-    assert admitted == [[{"protocol": "TCP", "port": ports[name]}] for name in ("http", "metrics")]
-
-
-def test_a_node_can_be_drained_and_one_pod_stays(of_kind: Mapping[str, Any]) -> None:
-    replicas = of_kind["Deployment"]["spec"]["replicas"]
-    budget = of_kind["PodDisruptionBudget"]["spec"]
-    assert 0 < budget["maxUnavailable"] < replicas
-    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    assert of_kind["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-
-
 def test_a_pod_that_ends_has_time_for_its_requests(pod: Any, container: Any) -> None:
     _, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
     needed = float(seconds) + DRAIN_SECONDS + IDLE_SECONDS + PENDING_SECONDS

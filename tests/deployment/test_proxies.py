@@ -16,7 +16,7 @@ import pytest
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.support.clients_and_users import REVOKE
 from tests.support.servers import free_port
-from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
+from tests.support.waiting import wait_until
 
 before_instances = pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
 RunningProxy = Callable[..., AbstractContextManager[httpx2.Client]]
@@ -25,17 +25,11 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class SimulatedInstance:
-    """A simulated instance, which counts its requests and then answers or hangs up.
-
-    It delays health checks until `may_answer_checks`.
-    """
+    """A simulated instance, which counts its requests and then answers or hangs up."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
         self.requests: list[bytes] = []
-        self.checks = 0
-        self.may_answer_checks = threading.Event()
-        self.may_answer_checks.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -47,19 +41,14 @@ class SimulatedInstance:
             request = connection.recv(1 << 16)
             if request.startswith(b"GET /readyz "):
                 # HAProxy's health checks are not counted as requests.
-                self.checks += 1
-                threading.Thread(target=self._answer_check, args=(connection,)).start()
+                with connection:
+                    connection.sendall(ANSWER)
                 continue
             with connection:
                 if not request:
                     return
                 self.requests.append(request)
                 connection.sendall(self.answer)
-
-    def _answer_check(self, connection: socket.socket) -> None:
-        with connection, suppress(ConnectionError):
-            self.may_answer_checks.wait(MAX_WAIT_SECONDS)
-            connection.sendall(ANSWER)
 
     def stop(self) -> None:
         with socket.create_connection(("127.0.0.1", self.port)):
@@ -108,31 +97,6 @@ def test_a_post_that_was_sent_is_not_sent_again(
     ):
         assert client.post(REVOKE, data={"token": "x"}).status_code == 503
     assert (len(dying_instance.requests), len(answering_instance.requests)) == (1, 0)
-
-
-@pytest.fixture
-def slow_instance() -> Iterator[SimulatedInstance]:
-    """An instance that has not answered its health check yet."""
-    instance = SimulatedInstance(ANSWER)
-    instance.may_answer_checks.clear()
-    yield instance
-    instance.may_answer_checks.set()
-    instance.stop()
-
-
-@pytest.mark.clause("decided-restart-costs-no-request")
-def test_a_slow_answer_of_readyz_takes_no_instance_out(
-    tmp_path: Path, slow_instance: SimulatedInstance, answering_instance: SimulatedInstance
-) -> None:
-    """The checks of the other instance show that a whole period passes."""
-    with running_haproxy(tmp_path, slow_instance.port, answering_instance.port) as client:
-        wait_until(lambda: slow_instance.checks, "the slow check")
-        before = answering_instance.checks
-        wait_until(lambda: answering_instance.checks >= before + 2, "another period of checks")
-        assert [client.post(REVOKE, data={"token": "x"}).status_code for _ in range(4)] == [200] * 4
-        assert slow_instance.checks == 1
-        slow_instance.may_answer_checks.set()
-    assert (len(slow_instance.requests), len(answering_instance.requests)) == (2, 2)
 
 
 @before_instances

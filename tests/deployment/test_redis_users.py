@@ -35,7 +35,7 @@ from tests.store.filling import fill
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, UserCredentials, tokens_of
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
-from tests.support.servers import USER_FILES, RedisServer, knows_users, server_binary
+from tests.support.servers import RedisServer, knows_users, server_binary
 
 UNSEEN = {
     "asking": "of a key whose slot moves, on a cluster",
@@ -273,10 +273,3 @@ def test_they_reach_no_keys_of_others(redis_server: RedisServer, store: redis.Re
             client.publish("channel", "x")
 
     store.acl_log_reset()
-
-
-def test_each_file_holds_its_user_alone_and_all_can_be_loaded_as_one() -> None:
-    """An ACL file with other users can include them unchanged, as in `start_redis`."""
-    for file in USER_FILES:
-        names = [line.split()[1] for line in file.read_text().splitlines()]
-        assert names in ([file.stem.removeprefix("redis-")], ["replica", "sentinel"])

@@ -1,4 +1,4 @@
-"""A network that can be cut or slow: a TCP proxy in front of a Redis."""
+"""A network that can be cut: a TCP proxy in front of a Redis."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-
-import hiredis
 
 from tests.support.servers import free_port
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -22,7 +20,6 @@ class Proxy:
     `hold_at`: a text and a number n. `held` becomes true before the n-th request with the text passes.
     `cut_after`: a text. Redis' answer to the next request that contains it is dropped, together with the connection.
     `keep_back`: a text. From the next request that contains it on, the answers on its connection wait for `deliver`.
-    `delay_seconds`: the delay of each answer, by the event loop of the proxy.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -39,7 +36,6 @@ class Proxy:
         self.hold_at: tuple[bytes, int] | None = None
         self.cut_after: bytes | None = None
         self.keep_back: bytes | None = None
-        self.delay_seconds = 0.0
         self.deliver()
 
     @property
@@ -54,11 +50,6 @@ class Proxy:
     def held(self, is_held: bool) -> None:
         self._is_held = is_held
         self.tell(self._tell_change)
-
-    @property
-    def is_quiet(self) -> bool:
-        """Return True if Redis has answered all commands. For a proxy in the event loop of the caller."""
-        return all(link.is_quiet for link in self._links)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -135,58 +126,26 @@ class _Link:
     def __init__(self, proxy: Proxy, to_client: asyncio.StreamWriter, to_redis: asyncio.StreamWriter) -> None:
         self.is_doomed = False
         self.is_kept_back = False
-        self._asked = 0
-        self._answered = 0
         self._proxy = proxy
         self._to_client = to_client
         self._to_redis = to_redis
 
-    @property
-    def is_quiet(self) -> bool:
-        """Return True if no reply of Redis is pending here."""
-        return self._to_client.is_closing() or self._asked == self._answered
-
     async def forward_requests(self, client: asyncio.StreamReader) -> None:
-        commands = hiredis.Reader()
         while data := await client.read(SLICE):
             self._proxy.notice(data, self)
             await self._proxy.wait_while(lambda: self._proxy.held)
-            commands.feed(data)
-            while commands.gets() is not False:
-                self._asked += 1
             self._to_redis.write(data)
         self.close()
 
     async def forward_answers(self, redis: asyncio.StreamReader) -> None:
-        delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        delivering = asyncio.ensure_future(self._deliver(delayed))
-        answers, loop = hiredis.Reader(notEnoughData=self), asyncio.get_running_loop()
         try:
             while data := await redis.read(SLICE):
-                answers.feed(data)
-                while (answer := answers.gets()) is not self:
-                    self._answered += not isinstance(answer, hiredis.PushNotification)
                 await self._proxy.wait_while(lambda: self._proxy.held or self.is_kept_back)
                 if self.is_doomed:
                     break
-                delayed.put_nowait((loop.time() + self._proxy.delay_seconds, data))
-            else:
-                await delayed.join()
+                self._to_client.write(data)
         finally:
-            delivering.cancel()
             self.close()
-
-    async def _deliver(self, delayed: asyncio.Queue[tuple[float, bytes]]) -> None:
-        """Deliver the answers, each after its delay. Later answers do not wait longer because of earlier ones."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due, data = await delayed.get()
-            if due > loop.time():
-                is_due = asyncio.Event()
-                loop.call_at(due, is_due.set)
-                await is_due.wait()
-            self._to_client.write(data)
-            delayed.task_done()
 
     def close(self) -> None:
         self._to_client.close()

@@ -15,7 +15,7 @@ from service.app import build_app
 from service.config.reading import BadSettings
 from service.config.settings import load_settings
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
-from service.redis_client.durable_writes import MAX_IDLE_SECONDS, RESERVE_SECONDS
+from service.redis_client.durable_writes import RESERVE_SECONDS
 from service.worker import Worker
 from tests.conftest import environment_of, http_client_for, make_code, running_lifespan
 from tests.support.clients_and_users import (
@@ -27,7 +27,6 @@ from tests.support.clients_and_users import (
     revoke_all,
     tokens_of,
 )
-from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import recording_commands
 from tests.support.servers import RedisServer, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, until, wait_until
@@ -180,26 +179,6 @@ async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_the
                 await until(lambda: count(client) == 0)
             await confirm(worker)
             assert count(client) == 1
-
-
-@pytest.mark.clause("decided-durability")
-async def test_connections_that_were_idle_for_long_are_not_used_any_more(
-    master: RedisServer, replica: RedisServer, held_time: LoopTime
-) -> None:
-    """A firewall on the way may have forgotten them, and would swallow what is sent."""
-
-    def names(client: redis.Redis) -> set[str]:
-        return {each["id"] for each in client.client_list() if each["name"] == "token-confirmations"}
-
-    async with service_on(master, "replica") as (worker, _):
-        with master.connect() as client:
-            await asyncio.gather(*(confirm(worker) for _ in range(3)))
-            before = names(client)
-            held_time.advance(MAX_IDLE_SECONDS + 1)
-            await confirm(worker)
-
-            await until(lambda: len(names(client)) == 1)
-            assert not before & names(client)
 
 
 SAFE = {"--appendonly": "yes", "--appendfsync": "always", "--no-appendfsync-on-rewrite": "no"}

@@ -24,7 +24,6 @@ from tests.support.browser import (
 )
 from tests.support.clients_and_users import (
     ALICE,
-    AUDITOR,
     BOB,
     MADE_SECRET,
     PHONE_APP,
@@ -34,7 +33,6 @@ from tests.support.clients_and_users import (
     assert_error,
     revoke_all,
     tokens_of,
-    verify,
 )
 from tests.support.servers import REDIS_6, other_servers, running_service
 
@@ -116,19 +114,6 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(
         assert deployment.find_ending(other["refresh_token"]) == "revoked"
 
     assert deployment.find_family(tokens["refresh_token"]) is not None
-
-
-@pytest.mark.clause("decided-redis-away", "decided-introspection-changes-nothing")
-async def test_a_full_redis_goes_on_telling_whose_a_token_is(
-    deployment: Deployment, direct_http: httpx2.AsyncClient
-) -> None:
-    """Lookups need no memory of Redis, and must not wait for a Redis that is only full."""
-    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
-
-    with deployment.full():
-        assert (await verify(direct_http, tokens["access_token"])).status_code == 200
-        for token in tokens["access_token"], tokens["refresh_token"]:
-            assert (await AUDITOR.introspect(direct_http, token)).json()["active"]
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final", "7009-2.1-client-authenticated-first")
@@ -248,23 +233,6 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
             assert deployment.find_family(tokens["refresh_token"]) is None
             assert not deployment.knows_access_token(tokens["access_token"])
             assert deployment.find_ending(tokens["refresh_token"]) == reason
-
-
-@pytest.mark.clause("decided-redis-away", "decided-ended-families")
-async def test_a_full_redis_takes_the_sweep_of_a_client(
-    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
-) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
-    code = await make_code(worker)
-
-    async def go_on() -> None:
-        pass
-
-    with deployment.full():
-        assert await worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
-        assert deployment.find_ending(tokens["refresh_token"]) == "withdrawn"
-
-    assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
 @pytest.mark.clause("decided-readyz")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import httpx2
 import pytest
@@ -13,7 +12,7 @@ from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.store.scripts import load_script
 from service.worker import Worker
-from tests.conftest import Clock, make_code, serving
+from tests.conftest import Clock, serving
 from tests.faults.deployment import Deployment, Session, call_of, start_sessions
 from tests.support.browser import Browser, assert_refused, authorization_response, authorization_url, is_login_page
 from tests.support.clients_and_users import (
@@ -62,51 +61,6 @@ async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_th
         tokens = again
 
 
-@dataclass(frozen=True)
-class Transition:
-    """A script, and a request that runs it as its last or only one; `runs` is how many scripts that takes."""
-
-    script: str
-    runs: int
-    ask: Callable[[httpx2.AsyncClient, Mapping[str, str], str], Awaitable[httpx2.Response]]
-    makes_family: bool = False
-
-
-TRANSITIONS = (
-    # A login asks the throttle as well: two reservations before, two settlements after the check of the password.
-    Transition("start_family", 5, lambda http, _, __: PHONE_APP.log_in(http, BOB), makes_family=True),
-    Transition(
-        "redeem_authorization_code",
-        1,
-        lambda http, _, code: PHONE_APP.exchange(http, code, PHONE_CALLBACK),
-        makes_family=True,
-    ),
-    Transition("spend_refresh_token", 1, lambda http, tokens, _: PHONE_APP.refresh(http, tokens["refresh_token"])),
-    Transition("revoke_access_token", 1, lambda http, tokens, _: PHONE_APP.revoke(http, tokens["access_token"])),
-    Transition("end_family", 1, lambda http, tokens, _: PHONE_APP.revoke(http, tokens["refresh_token"])),
-    Transition("mark_revoked", 1, lambda http, tokens, _: revoke_all(http, tokens["access_token"])),
-)
-
-
-@pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
-@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.script)
-async def test_no_script_is_run_twice_by_the_redis_client_itself(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient, worker: Worker, transition: Transition
-) -> None:
-    tokens, code = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE)), await make_code(worker)
-    families = count_families(deployment)
-    deployment.proxy.cut_after = call_of(transition.script)
-
-    with recording_commands(deployment.store) as commands:
-        answer = await transition.ask(proxied_http, tokens, code)
-
-    assert_error(answer, 503, "temporarily_unavailable")
-    assert deployment.proxy.cut_after is None
-    assert count_runs(commands) == transition.runs
-    if transition.makes_family:
-        assert count_families(deployment) == families + 1
-
-
 @pytest.mark.clause("decided-password-change-pending", "decided-i10-own-retry")
 async def test_a_change_of_a_password_whose_answer_was_lost_is_finished_by_a_worker(
     deployment: Deployment, worker: Worker, loop_time: LoopTime
@@ -143,10 +97,6 @@ def count_runs(commands: Sequence[str]) -> int:
     return sum(EVENTS.sha1 not in command and EVENTS.text not in command for command in runs)
 
 
-def count_families(deployment: Deployment) -> int:
-    return len(list(deployment.store.scan_iter("family:*")))
-
-
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i10-own-retry", "decided-i1-one-winner")
 async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_next(
     deployment: Deployment, proxied_http: httpx2.AsyncClient
@@ -168,40 +118,6 @@ async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_n
     tokens = tokens_of(await PHONE_APP.exchange(proxied_http, code, PHONE_CALLBACK))
     assert deployment.knows_access_token(tokens["access_token"])
     assert_refused(await browser.allow(page), 400, "answered")
-
-
-@pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
-async def test_a_login_whose_answer_was_lost_can_be_sent_again(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient
-) -> None:
-    """The page still works. A session whose cookie was lost belongs to no browser."""
-    browser = Browser(proxied_http)
-    form = await browser.open(authorization_url())
-    deployment.proxy.cut_after = call_of("start_browser_session")
-
-    lost = await browser.log_in(form)
-
-    assert deployment.proxy.cut_after is None
-    assert lost.status_code == 503
-    assert "ts_session" not in browser.cookie_values
-    assert authorization_response(await browser.allow(await browser.log_in(form)))["code"]
-
-
-@pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
-async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient
-) -> None:
-    """The session is dead, though still there, and must not block a login."""
-    browser = Browser(proxied_http)
-    page = await browser.open_consent_page(authorization_url())
-    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
-    deployment.proxy.cut_after = call_of("mark_revoked")
-    assert_error(await revoke_all(proxied_http, tokens["access_token"]), 503, "temporarily_unavailable")
-
-    assert_refused(await browser.allow(page), 400, "expired")
-    form = await browser.open(authorization_url())
-    assert is_login_page(form)
-    assert authorization_response(await browser.allow(await browser.log_in(form)))["code"]
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")

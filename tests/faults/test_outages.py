@@ -159,21 +159,6 @@ async def test_a_redis_that_forgets_the_scripts_gets_them_again(
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_a_flood_during_an_outage_does_not_outlast_it(
-    deployment: Deployment, proxied_http: httpx2.AsyncClient
-) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
-
-    with deployment.cut_off():
-        answers = await asyncio.gather(
-            *(PHONE_APP.refresh(proxied_http, tokens["refresh_token"]) for _ in range(FLOOD))
-        )
-
-    assert {response.status_code for response in answers} == {503}
-    await until_status(lambda: PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 200)
-
-
-@pytest.mark.clause("decided-redis-away")
 async def test_connections_that_died_while_idle_cost_nobody_an_answer(
     deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:

@@ -23,16 +23,6 @@ async def test_a_user_who_may_not_read_the_eviction_policy_is_ready_all_the_same
         assert (await http.get("/readyz")).status_code == 200
 
 
-@pytest.mark.clause("decided-readyz", "decided-redis-away", "decided-i8-fail-closed")
-async def test_a_user_who_may_run_no_scripts_is_not_ready(deployment: Deployment) -> None:
-    deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-@scripting")  # type: ignore[no-untyped-call]
-    url = deployment.redis.url.replace("redis://", "redis://restricted:password@")
-    settings = load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
-
-    async with serving(settings, Clock(deployment.store)) as http:
-        assert (await http.get("/readyz")).status_code == 503
-
-
 @pytest.mark.clause("decided-readyz", "decided-registry-change-seen")
 async def test_a_user_who_may_not_track_is_served_without_memory(deployment: Deployment) -> None:
     """A managed Redis may have no CLIENT TRACKING. The registry and tokens are read each time."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -15,11 +14,10 @@ from service.redis_client.deadline import DEADLINE_SECONDS
 from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import Clock, serving
-from tests.faults.deployment import Deployment, Session, call_of, http_client_for, start_sessions
+from tests.faults.deployment import Deployment, Session, call_of, start_sessions
 from tests.support.clients_and_users import PHONE_APP, assert_error, revoke_all
 from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import recording_commands
-from tests.support.servers import running_service
 from tests.support.waiting import until, until_status
 
 DELETE = load_script("delete_revoked")
@@ -108,29 +106,3 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
             await until_status(lambda: revoke_all(http, sessions[0][0]), 200)
     assert (count_live(deployment, "family"), count_live(deployment, "access")) == (0, 0)
     assert not list(deployment.store.scan_iter("revoked:*"))
-
-
-@pytest.mark.clause(
-    "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
-)
-async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_instance(
-    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, tmp_path: Path
-) -> None:
-    sessions = await start_sessions(worker, USERNAME, 1_000)
-
-    with running_service(tmp_path, deployment.environment(REDIS_URL=deployment.proxy.url)) as victim:
-        async with http_client_for(victim) as http:
-            deployment.proxy.hold_at = (call_of(DELETE.name), 3)
-            request = asyncio.create_task(revoke_all(http, sessions[0][0]))
-            await until(lambda: deployment.proxy.held)
-            victim.process.kill()
-            with pytest.raises(httpx2.TransportError):
-                await request
-    deployment.proxy.held = False
-
-    assert 0 < count_live(deployment, "access") < len(sessions)
-    assert deployment.knows_access_token(sessions[0][0])
-    assert_error(await PHONE_APP.refresh(direct_http, sessions[0][1]), 400, "invalid_grant")
-    assert (await revoke_all(direct_http, sessions[0][0])).status_code == 200
-    assert (count_live(deployment, "family"), count_live(deployment, "access")) == (0, 0)
-    await assert_dead(deployment, direct_http, sessions[::100])

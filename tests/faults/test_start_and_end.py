@@ -11,7 +11,6 @@ import pytest
 from service.store.scripts import load_script
 from tests.conftest import environment_of
 from tests.faults.deployment import Deployment, call_of, http_client_for
-from tests.faults.proxy import running_proxy
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 from tests.support.waiting import until, wait_until
@@ -34,26 +33,6 @@ async def test_a_service_that_is_older_than_its_redis_seeds_it_and_becomes_ready
                 assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
             finally:
                 stop(server.process)
-
-
-@pytest.mark.long  # the lock of the worker that was cut off lives ten seconds
-@pytest.mark.clause("decided-readyz", "decided-seed-interrupted")
-async def test_a_service_whose_redis_was_lost_while_it_was_seeded_finishes_the_seed(tmp_path: Path) -> None:
-    server = start_redis(tmp_path)
-    try:
-        with running_proxy(server.port) as proxy:
-            environment = environment_of(server, REDIS_URL=proxy.url)
-            proxy.hold_at = (b"HSET", 2)
-            with running_service(tmp_path, environment, wait_for=None) as service:
-                wait_until(lambda: proxy.held and service.status("/healthz") == 200, "the service to give up")
-                assert service.status("/readyz") == 503
-                proxy.held = False
-
-                wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
-                async with http_client_for(service) as http:
-                    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    finally:
-        stop(server.process)
 
 
 @pytest.mark.clause("decided-clean-stop")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
-import httpx2
 import pytest
 
 from service.config.settings import load_settings
@@ -15,7 +13,6 @@ from tests.conftest import Clock, serving_worker
 from tests.faults.deployment import LATEST_SECONDS, Deployment, call_of, limit_connections
 from tests.support.clients_and_users import (
     ALICE,
-    MADE_SECRET,
     PHONE_APP,
     UserCredentials,
     assert_error,
@@ -30,8 +27,6 @@ WRONG = UserCredentials(ALICE.username, "wrong")
 ALLOWED = 3
 LEASE_SECONDS = 10
 CONTENDERS = 30
-
-Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
 
 
 @pytest.mark.clause("decided-only-failures-count", "decided-login-limit", "decided-i10-outage-is-not-theft")
@@ -60,30 +55,19 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deploymen
         assert_error(await PHONE_APP.log_in(http, ALICE), 429, "invalid_grant")
 
 
-def refresh(http: httpx2.AsyncClient, refresh_token: str) -> Awaitable[httpx2.Response]:
-    """Refresh with a client whose right secret needs room under the limit."""
-    return MADE_SECRET.refresh(http, refresh_token)
-
-
-def log_in(http: httpx2.AsyncClient, _: str) -> Awaitable[httpx2.Response]:
-    return PHONE_APP.log_in(http, ALICE)
-
-
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-@pytest.mark.parametrize("ask", [refresh, log_in])
 async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
-    deployment: Deployment, held_time: LoopTime, ask: Ask
+    deployment: Deployment, held_time: LoopTime
 ) -> None:
     """The logins come in a row. The first waits in vain before the last begins to wait."""
     worker = Worker(load_settings(deployment.environment()))
-    worker.authenticator.admitted_seconds = 0.0
     async with serving_worker(worker) as http:
-        refresh_token = tokens_of(await MADE_SECRET.log_in(http, ALICE))["refresh_token"]
+        tokens_of(await PHONE_APP.log_in(http, ALICE))
         seconds: list[float] = []
 
         async def measure() -> None:
             asked = held_time.read()
-            assert_error(await ask(http, refresh_token), 503, "temporarily_unavailable")
+            assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
             seconds.append(held_time.read() - asked)
 
         with deployment.frozen():
@@ -95,6 +79,6 @@ async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as
             assert len(seconds) == CONTENDERS
             await asyncio.gather(*contenders)
         with held_time.running_at(1):
-            await until_status(lambda: ask(http, refresh_token), 200)
+            await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)
 
     assert max(seconds) <= LATEST_SECONDS

@@ -1,23 +1,14 @@
-"""Inputs for parsers: slightly changed valid texts, garbage, and long repetitions."""
+"""Inputs for parsers: slightly changed valid texts, and garbage."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from _typeshed import TraceFunction
 
 Some = TypeVar("Some", str, bytes)
 Bend = tuple[int, int, Some]
 
-LARGE = 64 * 1024
-GROWTH = 8
-MOST_GROWTH = 10
 
 PIECES = (
     *("\0", "\t", "\n", "\r\n", " ", "  ", "\x7f", "\x85", "\xa0", "\u2028", "\ufeff", "\u202e"),
@@ -68,40 +59,3 @@ def bent_text(*good: str) -> st.SearchStrategy[str]:
 
 def bent_bytes(*good: bytes) -> st.SearchStrategy[bytes]:
     return bent(st.sampled_from(good), data)
-
-
-def assert_no_blow_up(parse: Callable[[Some], object], units: Sequence[Some], size: int = LARGE) -> None:
-    """Eight times as much takes some eight times as much work; square growth would take 64 times.
-
-    `parse` raises nothing. Regular expressions, slices and parsers in C count as one step each.
-    """
-    for unit in units:
-        times = size // len(unit)
-        little, much = (_count_work(parse, unit * count) for count in (times // GROWTH, times))
-        assert much <= MOST_GROWTH * little, f"{unit!r} {times} times: {much} steps, and {little} for an eighth of it"
-
-
-def _count_work(parse: Callable[[Some], object], some: Some) -> int:
-    """Return the number of lines that are executed, and of characters in texts whose methods are called."""
-    work = 0
-
-    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction:
-        nonlocal work
-        work += event == "line"
-        return trace
-
-    def note_call(frame: FrameType, event: str, function: object) -> None:
-        nonlocal work
-        if event == "c_call":
-            subject = getattr(function, "__self__", None)
-            work += len(subject) if isinstance(subject, str | bytes | bytearray) else 1
-
-    before = sys.gettrace(), sys.getprofile()
-    sys.settrace(trace)
-    sys.setprofile(note_call)
-    try:
-        parse(some)
-    finally:
-        sys.settrace(before[0])
-        sys.setprofile(before[1])
-    return work

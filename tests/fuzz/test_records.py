@@ -75,27 +75,6 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
 pieces = st.one_of(data, st.just(b"\n"), json_values.map(msgspec.json.encode))
 
 
-@pytest.mark.fuzzes(
-    "access_record.parse_grant",
-    "codes._parse_code",
-    "records.parse_family",
-    "records.parse_tombstone",
-    "records.parse_code",
-    "records.parse_redeemed",
-    "records.parse_consent",
-    "records.parse_browser_session",
-    "records._parse_optional",
-    "records._parse_access_entry",
-    "records._parse_scope_field",
-    "records._parse_spent_entry",
-    "session_scan._parse_code",
-    "session_scan._parse_family",
-    "consents._parse_consent",
-    "browser_sessions._parse_session",
-    "registry._parse_client",
-    "registry._parse_realm",
-    "registry._parse_user",
-)
 @pytest.mark.parametrize("kind", PARSERS)
 @example(b"")
 @example(b"\xff")
@@ -120,7 +99,6 @@ def test_an_answer_that_is_no_text_is_an_outage() -> None:
                 parse(answer)
 
 
-@pytest.mark.fuzzes("families.parse_capped_family")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @example(FAMILY.replace(b"h=2", b"h=", 1))
 @example(CODE.replace(b"1700000000000", b"then", 1))

@@ -81,7 +81,6 @@ def _cut(answer: bytes, size: int) -> Iterable[bytes]:
 RANGE: list[Any] = [0, 16383, [b"127.0.0.1", 7000, b"id"]]
 
 
-@pytest.mark.fuzzes("topology._parse_ranges", "topology._parse_range")
 @given(st.one_of(json_values, st.lists(st.one_of(json_values, st.permutations([*RANGE[2], *RANGE])), max_size=3)))
 def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
     try:
@@ -92,7 +91,6 @@ def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
     assert all(0 <= first <= last < 16384 for first, last, _ in ranges)
 
 
-@pytest.mark.fuzzes("client._parse_info")
 @given(st.one_of(st.binary(), bent_bytes(b"# Memory\r\nused_memory:5\r\nmaxmemory_policy:noeviction\r\n")))
 def test_whatever_stands_in_an_info_is_read(text: bytes) -> None:
     assert all(":" not in name for name in _parse_info(text))
@@ -104,7 +102,6 @@ OWN_LINE = (
 OTHER_LINE = b"292f8b3 10.0.0.2:6379@16379,host master - 0 1426238316232 2 connected 5461-10922"
 
 
-@pytest.mark.fuzzes("slots.parse_own_slots")
 @given(st.one_of(st.binary(), bent_bytes(OWN_LINE, OTHER_LINE, OTHER_LINE + b"\n" + OWN_LINE + b"\n")))
 def test_what_a_node_says_of_its_slots_is_read_or_an_outage(answer: bytes) -> None:
     with suppress(StoreUnavailable):

@@ -1,9 +1,5 @@
 """The list of clauses is well formed, every clause that we say we keep has a test, and no citation rots."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tools import clauses as catalogue
@@ -11,11 +7,6 @@ from tools import clauses as catalogue
 CLAUSES = catalogue.load_clauses()
 IDS = {clause.id for clause in CLAUSES}
 DOCUMENTS_COVERED_BY_SECTION = {"6749", "6750", "7009", "7662", "spec"}
-
-
-def run_clauses(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(catalogue.ROOT / "scripts" / "clauses"), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_rows_are_well_formed() -> None:
@@ -67,14 +58,3 @@ def test_every_cited_section_has_a_row() -> None:
     ]
 
     assert not astray, "cited, but no clause stands there:\n" + "\n".join(astray)
-
-
-def test_the_tool_shows_a_row_with_its_test_and_reports_mistakes(tmp_path: Path) -> None:
-    """The exit status is 1 if nothing matches, and 2 for a wrong usage."""
-    for arguments, status, output in (
-        (["spec-0-strictly-the-rfcs"], 0, "test  tests/house/test_clauses.py::test_every_kept_clause_has_a_test"),
-        (["6749", "99"], 1, "nothing matches 6749 99"),
-        (["1234", "4.1"], 2, "no document 1234"),
-    ):
-        answer = run_clauses(*arguments, folder=tmp_path)
-        assert (answer.returncode, True) == (status, output in answer.stdout + answer.stderr), answer

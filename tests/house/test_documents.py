@@ -16,7 +16,6 @@ HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
-THREATS_OF_SECTION = {"4.1": 5, "4.2": 4, "4.3": 5, "4.4.1": 13, "4.4.2": 6, "4.4.3": 6, "4.5": 4, "4.6": 7}
 
 
 def links_of(document: Path) -> Iterator[str]:
@@ -61,10 +60,3 @@ def test_every_test_that_a_document_names_exists() -> None:
     assert named
     for file, name in named:
         assert f"def {name}(" in (CHECKOUT / "tests" / file).read_text(), f"{file}::{name}"
-
-
-def test_all_threats_are_gone_through_in_order() -> None:
-    text = (CHECKOUT / "docs" / "threats.md").read_text()
-
-    threats = [f"{section}.{1 + number}" for section, count in THREATS_OF_SECTION.items() for number in range(count)]
-    assert re.findall(r"^\| (4[\d.]+) \|", text, re.MULTILINE) == threats

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 from tests.support.servers import CHECKOUT
@@ -119,18 +118,6 @@ def test_the_distributed_packages_import_each_other_relatively() -> None:
             assert ours <= DISTRIBUTED
 
 
-def test_elsewhere_imports_are_absolute() -> None:
-    relative = [
-        module_of(path)
-        for path in FILES
-        if not is_in(module_of(path), DISTRIBUTED)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
-
-    assert not relative
-
-
 def test_the_protocol_has_no_clock_no_randomness_and_no_input_or_output() -> None:
     impure = {"asyncio", "time", "datetime", "random", "secrets", "os", "socket", "threading"}
     allowed = {*sys.stdlib_module_names, "msgspec", "python_multipart", "service"} - impure
@@ -141,14 +128,3 @@ def test_the_protocol_has_no_clock_no_randomness_and_no_input_or_output() -> Non
         for name in imports_in(path)
         if name.split(".")[0] not in allowed
     ]
-
-
-def test_no_two_modules_import_each_other() -> None:
-    """A circle would show that something stands in the wrong place."""
-    modules = {f"service.{module_of(path)}": path for path in FILES}
-    known = {
-        module: {each for name in imports_in(path) for each in (name, name.rpartition(".")[0]) if each in modules}
-        for module, path in modules.items()
-    }
-
-    TopologicalSorter(known).prepare()  # raises CycleError

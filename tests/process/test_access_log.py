@@ -15,7 +15,6 @@ import redis
 
 from service.store.keys import address_key
 from tests.conftest import environment_of
-from tests.support.browser import CONSENT, LOGIN, Browser, authorization_response, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
@@ -137,33 +136,6 @@ async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceP
     assert "tell" not in service.log.read_text()
 
 
-async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without_their_query(
-    service: ServiceProcess,
-) -> None:
-    async with httpx2.AsyncClient(base_url=service.url) as http:
-        browser = Browser(http)
-        page = await browser.open(authorization_url(state="tell-nobody"))
-        for _ in range(11):
-            page = await browser.log_in(page, WRONG_ALICE)
-        page = await browser.open_consent_page(authorization_url(state="tell-nobody"), BOB)
-        await browser.deny(page)
-        page = await browser.open(authorization_url(state="tell-nobody"))
-        code = authorization_response(await browser.allow(page))["code"]
-
-    requests = wait_for_requests(service.log, 14)
-
-    assert [(request["path"], request["status"], request.get("reason")) for request in requests] == [
-        *[(LOGIN, 200, "password_wrong")] * 10,
-        (LOGIN, 429, "login_throttled"),
-        (LOGIN, 303, None),
-        (CONSENT, 303, "user_denied"),
-        (CONSENT, 303, None),
-    ]
-    log = service.log.read_text()
-    for text in ("tell-nobody", code, *browser.cookie_values.values()):
-        assert text not in log
-
-
 @pytest.mark.clause("decided-trace-id")
 async def test_a_pipelined_request_has_only_its_own_trace(service: ServiceProcess) -> None:
     """The server starts the second request within the first, and so in a copy of its context."""
@@ -181,52 +153,6 @@ async def test_a_pipelined_request_has_only_its_own_trace(service: ServiceProces
 
 
 # Requests with very long texts
-
-
-async def send_raw(service: ServiceProcess, request: bytes) -> None:
-    """Send these bytes as a request, and wait for the first bytes of the response."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-    writer.write(request)
-    await reader.read(1)
-    writer.close()
-
-
-LONG = b"%7f" * 1_300
-
-
-@pytest.mark.clause("decided-log-lines-bounded")
-@pytest.mark.parametrize("log_format", ["json", "console"])
-async def test_no_request_makes_a_line_longer_than_a_kibibyte(
-    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, log_format: str
-) -> None:
-    variables = {"LOG_LEVEL": "debug", "LOG_FORMAT": log_format, "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"}
-    ends = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    paths = (b"/", b"/authorization/", b"/oauth2/v1/", b"/oauth2/v1/token/", b"/sessions/")
-    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
-        before = len(service.log.read_text().splitlines())
-        for request in (
-            *(b"GET " + path + LONG + ends + b"\r\n" for path in paths),
-            *(b"GET " + path + b"?" + LONG + ends + b"\r\n" for path in paths),
-            b"GET /" + b'"' * 30_000 + ends + b"\r\n",
-            b"GET /" + b"%F3%A0%80%81" * 2_500 + ends + b"\r\n",
-            b"G" * 30_000 + b" /" + ends + b"\r\n",
-            b"GET /x" + ends + b"X-Forwarded-For: " + b"\x7f" * 30_000 + b"\r\n\r\n",
-            b"GET /x" + ends + b"X-Forwarded-For: fe80::1%" + b"z" * 30_000 + b"\r\n\r\n",
-            b"GET /x" + ends + b"Upgrade: " + b"w" * 30_000 + b"\r\n\r\n",
-        ):
-            await send_raw(service, request)
-        async with httpx2.AsyncClient(base_url=service.url) as http:
-            for client in (OAuthClient("\x7f" * 255, '"' * 255), OAuthClient("web-shop", "x" * 30_000)):
-                await client.log_in(http, UserCredentials("\x7f" * 255, "x" * 30_000), scope="role:" + "x" * 20_000)
-            await PHONE_APP.log_in(http, UserCredentials('"' * 30_000, "x"), scope="realm:main role:enduser")
-            await PHONE_APP.log_in(http, WRONG_ALICE)
-            await http.get("/last")
-        wait_until(lambda: "/last" in service.log.read_text(), "the last line")
-        lines = service.log.read_text().splitlines()[before:]
-
-    assert len(lines) > 15
-    assert max(len(line.encode()) for line in lines) <= 1024
-    assert len([line for line in lines if "…" in line]) >= len(paths)
 
 
 # A unix socket

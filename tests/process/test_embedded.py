@@ -1,9 +1,7 @@
 """The embedded store: a real server of our own, which ends with its owner."""
 
 import os
-import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,20 +13,12 @@ from service.embedded.binary import NoServerBinary, get_server_binary
 from service.embedded.data_folder import socket_path
 from service.embedded.server import EmbeddedStore, StoreFailed
 from service.system.private_files import FolderRefused, make_private
-from tests.process.locks import can_lock
-from tests.support.servers import CHECKOUT
-from tests.support.waiting import wait_until
 
 Start = Callable[[Path], EmbeddedStore]
 
 
 def connect(store: EmbeddedStore) -> redis.Redis:
     return redis.Redis(unix_socket_path=str(store.socket_path), decode_responses=True)
-
-
-def server_is_gone(data_dir: Path) -> bool:
-    """Return True if the server has ended. It holds this lock while it lives."""
-    return can_lock(data_dir / "store.lock")
 
 
 @pytest.fixture
@@ -45,25 +35,6 @@ def start() -> Iterator[Start]:
     yield start_store
     for store in started:
         store.stop()
-
-
-def test_it_answers_once_started_and_is_gone_once_stopped(start: Start, tmp_path: Path) -> None:
-    store = start(tmp_path)
-    with connect(store) as client:
-        assert client.ping()
-    assert not server_is_gone(tmp_path)
-    store.stop()
-    assert server_is_gone(tmp_path)
-    assert not store.socket_path.exists()
-
-
-def test_a_restart_keeps_the_data(start: Start, tmp_path: Path) -> None:
-    store = start(tmp_path)
-    with connect(store) as client:
-        client.set("session", "alive")
-    store.stop()
-    with connect(start(tmp_path)) as client:
-        assert client.get("session") == "alive"
 
 
 def test_the_folder_is_private(start: Start, tmp_path: Path) -> None:
@@ -94,21 +65,6 @@ def test_a_link_beside_others_is_not_followed(tmp_path: Path) -> None:
         make_private(tmp_path / "link", follow_symlinks=False)
 
 
-def test_a_second_start_on_the_same_folder_is_refused_at_once(start: Start, tmp_path: Path) -> None:
-    start(tmp_path)
-    with pytest.raises(FolderRefused, match="in use"):
-        EmbeddedStore(tmp_path).claim()
-
-
-def test_the_key_is_made_once(start: Start, tmp_path: Path) -> None:
-    store = start(tmp_path)
-    key = (tmp_path / "secret_key").read_bytes()
-    assert len(key.strip()) >= 32
-    store.stop()
-    start(tmp_path)
-    assert (tmp_path / "secret_key").read_bytes() == key
-
-
 def test_a_deep_folder_has_its_socket_elsewhere(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30)
     store = start(folder)
@@ -121,31 +77,6 @@ def test_a_deep_folder_has_its_socket_elsewhere(start: Start, tmp_path: Path) ->
     assert not store.socket_path.parent.exists()
 
 
-HOLD_A_STORE = """
-import sys, threading
-from pathlib import Path
-from service.embedded.server import EmbeddedStore
-store = EmbeddedStore(Path(sys.argv[1]))
-store.claim()
-store.start()
-print("started", flush=True)
-threading.Event().wait()
-"""
-
-
-def test_kill_9_of_its_owner_leaves_no_orphan(start: Start, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD_A_STORE, str(tmp_path)]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        try:
-            assert owner.stdout.readline() == "started\n"
-        finally:
-            owner.kill()
-    # The next start waits for the old server itself.
-    with connect(start(tmp_path)) as client:
-        assert client.ping()
-
-
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "appendonlydir").touch()
     (tmp_path / "appendonly.aof").mkdir()
@@ -156,17 +87,6 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
             store.start()
     finally:
         store.stop()
-
-
-def test_a_store_that_died_is_logged_with_what_to_do(
-    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = start(tmp_path)
-    assert store.pid is not None
-    os.kill(store.pid, signal.SIGKILL)
-    wait_until(lambda: "the embedded store died; restart the service" in caplog.text)
-    store.stop()
-    assert server_is_gone(tmp_path)
 
 
 def test_data_that_the_server_cannot_read_ends_the_start_with_what_to_do(start: Start, tmp_path: Path) -> None:

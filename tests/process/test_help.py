@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from uvicorn.main import main as uvicorn_command
 
 from service import __version__
 from service.config.settings import VARIABLES
@@ -40,16 +39,6 @@ def test_help_and_version_need_no_installation(tmp_path: Path, arguments: list[s
     assert sorted(file.name for file in tmp_path.iterdir()) == ["scripts", "service"]
 
 
-def test_the_help_names_options_that_uvicorn_has() -> None:
-    options = {option for parameter in uvicorn_command.params for option in parameter.opts} | {"--help"}
-    assert set(re.findall(r"--[a-z][a-z-]+", HELP)) <= options
-
-
 def test_the_help_names_settings_that_exist() -> None:
     named = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bHOST\b|\bPORT\b", HELP))
     assert {"HOST", "PORT", "REDIS_URL"} <= named <= VARIABLES
-
-
-def test_the_help_has_the_defaults_of_the_server() -> None:
-    assert "HOST, 127.0.0.1" in HELP
-    assert "PORT, 8000" in HELP

@@ -3,7 +3,6 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import redirect_stderr
 
 import pytest
 
@@ -26,17 +25,6 @@ def last_event(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return event
 
 
-def test_an_event_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
-    EventLog("service.test").info("started\nnow", port=8000, odd=object)
-    event = last_event(capsys)
-    assert event["event"] == "started\nnow"
-    assert event["level"] == "info"
-    assert event["logger"] == "service.test"
-    assert event["port"] == 8000
-    assert str(event["timestamp"]).endswith("Z")
-
-
 def test_each_line_has_its_own_time_in_microseconds(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "json")
     expected = {
@@ -56,49 +44,6 @@ def test_uvicorns_own_access_log_is_off(capsys: pytest.CaptureFixture[str]) -> N
     configure_logging("debug", "json")
     logging.getLogger("uvicorn.access").info("GET /authorization/?code=secret")
     assert capsys.readouterr().err == ""
-
-
-class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def log_a_start(stream: io.StringIO, level: str, log_format: str) -> list[str]:
-    """Log the lines of a start on this stream. Returns them without colours."""
-    with redirect_stderr(stream):
-        configure_logging(level, log_format)
-        write_lines_of_a_start()
-    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
-
-
-def write_lines_of_a_start() -> None:
-    uvicorn, store, audit = (
-        logging.getLogger(name) for name in ("uvicorn.error", "service.redis_client", "service.audit")
-    )
-    created = {"client_id": "shop", "actor": "service", "reason": "seed"}
-    EventLog("service.test").detail("starting", store="embedded")
-    uvicorn.info("Started server process [%d]", 1)
-    store.info("connected for reads to 127.0.0.1:6379")
-    audit.info("client_created", extra={RECORD_FIELDS: created})
-    audit.info("seed_applied", extra={RECORD_FIELDS: {"added": 1, "actor": "service"}})
-    store.warning("no connection for requests to 127.0.0.1:6379")
-    audit.info("client_created", extra={RECORD_FIELDS: created | {"actor": "root"}})
-    uvicorn.info("Waiting for connections to close. (CTRL+C to force quit)")
-    uvicorn.info("Uvicorn running on unix socket /run/x (Press CTRL+C to quit)")
-
-
-def test_a_terminal_is_spared_the_details_of_a_start() -> None:
-    lines = [re.sub(r"^\d\d:\d\d:\d\d\.\d{3}Z", "now", line) for line in log_a_start(Terminal(), "info", "console")]
-
-    assert lines == [
-        "now [info    ] seed_applied [service.audit] added=1 actor=service",
-        "now [warning ] no connection for requests to 127.0.0.1:6379 [service.redis_client]",
-        "now [info    ] client_created [service.audit] client_id=shop actor=root reason=seed",
-        "now [info    ] Waiting for connections to close. (CTRL+C to force quit) [uvicorn.error]",
-        "now [info    ] Uvicorn running on unix socket /run/x (Press CTRL+C to quit) [uvicorn.error]",
-    ]
 
 
 def test_no_value_looks_like_further_fields_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,18 +13,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 import redis
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import Histogram
 
 from service.observability import metrics
-from service.observability.metric_buffers import CounterBuffer
 from tests.conftest import environment_of
 from tests.support.clients_and_users import PHONE_APP, TOKEN
 from tests.support.metrics_scrape import Scrape
-from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop
+from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 REQUESTS = 40
@@ -105,34 +103,6 @@ def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) ->
     (family,) = reference.collect()
     expected = {sample.name + sample.labels.get("le", ""): pytest.approx(sample.value) for sample in family.samples}
     assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == expected
-
-
-class CounterOnDisk(Counter):
-    """A counter whose file has no room while `is_full`."""
-
-    is_full = False
-
-    def labels(self, *labelvalues: Any, **labelkwargs: Any) -> Self:
-        if self.is_full:
-            raise OSError(28, "No space left on device")
-        return super().labels(*labelvalues, **labelkwargs)
-
-
-def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(caplog: pytest.LogCaptureFixture) -> None:
-    registry = CollectorRegistry()
-    counter = CounterOnDisk("told", "By word.", ("word",), registry=registry)
-    buffer = CounterBuffer(counter)
-    counter.is_full = True
-    buffer.count("lost")
-    metrics.flush_counts([buffer])
-    assert "cannot be written" in caplog.text
-
-    counter.is_full = False
-    buffer.count("told")
-    metrics.flush_counts([buffer])
-    metrics.flush_counts([buffer])
-    values = [registry.get_sample_value("told_total", {"word": word}) for word in ("lost", "told")]
-    assert values == [None, 1]
 
 
 @pytest.mark.clause("decided-metrics")
@@ -222,31 +192,3 @@ def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_
         assert service.log.read_text().count("sessions are not counted") == 1
         assert ask("127.0.0.1", service.port)[0] == 404
         assert not list(metrics_parent_folder.iterdir())
-
-
-@pytest.fixture
-def unsupervised_workers(
-    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
-) -> Iterator[ServiceProcess]:
-    """Two workers, started by uvicorn's own command and without our supervisor."""
-    port, log, shared = free_port(), tmp_path / "log", tmp_path / "shared"
-    shared.mkdir()
-    variables = environment_of(redis_server, LOG_LEVEL="info", LOG_FORMAT="json", PROMETHEUS_MULTIPROC_DIR=str(shared))
-    command = ["uvicorn", "--factory", "service.app:create_app", "--workers", "2", "--port", str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=CHECKOUT, env=os.environ | variables, stdout=output, stderr=output
-        )
-    service = ServiceProcess(process, port, log)
-    wait_until(lambda: log.read_text().count("Application startup complete") == 2, "both workers to start")
-    yield service
-    stop(process)
-
-
-@pytest.mark.long
-def test_workers_that_are_started_otherwise_share_the_folder_of_the_environment(
-    unsupervised_workers: ServiceProcess,
-) -> None:
-    send_malformed_refreshes(unsupervised_workers, REQUESTS)
-
-    wait_until_refused(unsupervised_workers.port, REQUESTS)

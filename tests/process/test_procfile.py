@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from service.config.settings import EXAMPLE_SEED
 from tests.support.servers import CHECKOUT
 
 
@@ -45,13 +44,6 @@ def test_the_example_seed_is_refused_at_a_public_address(checkout: Path, redis_p
     assert (ended.returncode, ended.stdout) == (2, "")
     (line,) = ended.stderr.splitlines()
     assert line.startswith("TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since HOST '")
-
-
-@pytest.mark.clause("decided-example-seed-not-public")
-def test_a_named_seed_is_taken_at_a_public_address(checkout: Path, redis_port: int) -> None:
-    ended = run_web(checkout, redis_port, HOST="0.0.0.0", TOKEN_SERVICE_SEED_FILE=str(EXAMPLE_SEED))
-
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{EXAMPLE_SEED}\n", "")
 
 
 def test_the_example_seed_is_the_default_on_this_machine(checkout: Path, redis_port: int) -> None:

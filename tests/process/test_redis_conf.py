@@ -54,12 +54,6 @@ def test_what_could_harm_is_refused(store: redis.Redis, command: tuple[str, ...]
         store.execute_command(*command)  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("command", FORBIDDEN, ids=" ".join)
-def test_a_script_may_do_no_more_than_its_caller(store: redis.Redis, command: tuple[str, ...]) -> None:
-    with pytest.raises(redis.ResponseError):
-        store.eval("return redis.call(unpack(ARGV))", 0, *command)
-
-
 def test_nothing_is_evicted_and_everything_is_written_down(store: redis.Redis) -> None:
     settings = _settings(store)
     assert settings["maxmemory-policy"] == "noeviction"

@@ -1,7 +1,6 @@
 """The content of rendered pages: escaping, texts and colours. Other tests reach the pages over HTTP."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jinja2 import UndefinedError
 
 from service.protocol.scope import ROLES
 from service.web.pages.languages import TEMPLATES, load_languages
@@ -19,7 +17,6 @@ from service.web.pages.rendering import (
     contrast,
 )
 from service.web.pages.sessions import PasswordErrors
-from tests.support.servers import CHECKOUT
 
 HOSTILE = """<b>x</b>"' onfocus=alert(1) &amp; {7*7} {{7*7}} {text.__globals__}"""
 NOW = datetime(2026, 11, 21, 10, 44, tzinfo=UTC)
@@ -174,17 +171,6 @@ def test_a_page_holds_nothing_that_its_policy_forbids(template: str) -> None:
 
 # Values that a caller must pass
 
-USED = [(template, name) for template in PAGES for name in CONTEXTS[template] if name != "realm"]
-"""The template shows the realm by its label."""
-
-
-@pytest.mark.parametrize(("template", "name"), USED)
-def test_a_value_that_is_forgotten_is_an_error_not_a_gap(template: str, name: str) -> None:
-    context = {key: value for key, value in CONTEXTS[template].items() if key != name}
-
-    with pytest.raises(UndefinedError):
-        renderer.render(ENGLISH, template, **context)
-
 
 # Texts
 
@@ -216,22 +202,6 @@ def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
 # Login
 
 
-@pytest.mark.parametrize(
-    ("state", "focused"),
-    [
-        ({"username": ""}, "username"),
-        ({}, "password"),
-        ({"username_error": "missing"}, "username"),
-        ({"username": "", "password_error": "missing"}, "password"),
-        ({"error": "wrong"}, "password"),
-    ],
-)
-def test_the_field_that_needs_attention_has_the_focus(state: dict[str, str], focused: str) -> None:
-    page = render("login.html", **{"error": None, "username_error": None, "password_error": None} | state)
-
-    assert [found["name"] for found in page.find("input") if "autofocus" in found] == [focused]
-
-
 def test_an_error_is_tied_to_its_field() -> None:
     page = render("login.html", error=None, username_error=None, password_error="missing")
 
@@ -242,14 +212,6 @@ def test_an_error_is_tied_to_its_field() -> None:
 
 
 # Consent
-
-
-def test_what_is_asked_stands_before_the_answers() -> None:
-    words = render("consent.html").words
-
-    for expected in ("Example Web Shop", "alice@example.com", "30 days", "shop.example.com", "not encrypted"):
-        assert words.index(expected) < words.index("Deny")
-    assert all(ENGLISH.texts[f"role.{role}"] in words for role in ROLES)
 
 
 # Sessions
@@ -269,21 +231,6 @@ def test_what_is_asked_stands_before_the_answers() -> None:
 )
 def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> None:
     assert ENGLISH.ago(NOW - age, NOW) == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.2, "1 second"),
-        (90, "90 seconds"),
-        (60, "1 minute"),
-        (36 * 3600, "36 hours"),
-        (86400, "1 day"),
-        (30 * 86400, "30 days"),
-    ],
-)
-def test_durations_are_told_without_a_remainder(seconds: float, expected: str) -> None:
-    assert ENGLISH.duration(int(seconds * 1000)) == expected
 
 
 def test_a_lifetime_names_what_can_end_it() -> None:
@@ -322,38 +269,3 @@ def test_the_fixed_colours_can_be_read() -> None:
             assert contrast(colours["border"], behind) >= 3
         for kind in ("danger", "warning"):
             assert contrast(colours[kind], colours[f"{kind}-back"]) >= 4.5
-
-
-KEYS = set(ENGLISH.texts)
-
-
-TABLES = {key.partition(".")[0] for key in KEYS}
-
-
-KEY = re.compile(r"""f?"([a-z_]+\.[a-z_{}.]*)"((?:\s*~\s*[a-z_]+)?(?:\s*~\s*"([a-z_]+)")?)""")
-
-
-def find_used_keys() -> Iterator[re.Pattern[str]]:
-    files = [*TEMPLATES.glob("*.html"), *CHECKOUT.glob("service/web/**/*.py")]
-    for file in files:
-        for key, joined, end in KEY.findall(file.read_text("utf-8")):
-            if key.partition(".")[0] in TABLES and not key.endswith((".html", ".css")):
-                beginning = re.sub(r"\\{[^}]*}", "[a-z_]+", re.escape(key))
-                yield re.compile(beginning + ("[a-z]+" if joined else "") + end)
-
-
-def is_use(pattern: re.Pattern[str], key: str) -> bool:
-    """Return True if code that contains the pattern uses the text. Code leaves out the form of a count."""
-    return any(pattern.fullmatch(used) for used in (key, re.sub(r"_(one|other)$", "", key)))
-
-
-def test_every_text_that_is_asked_for_exists() -> None:
-    missing = [used.pattern for used in find_used_keys() if not any(is_use(used, key) for key in KEYS)]
-
-    assert not missing
-
-
-def test_contrast_is_that_of_the_guidelines() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=0.001)
-    assert contrast("#abcdef", "#abcdef") == 1

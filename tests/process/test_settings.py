@@ -31,15 +31,6 @@ def seed_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_service_alone_is_for_this_machine() -> None:
-    """A test of the manual holds the other defaults."""
-    settings = load()
-    assert (settings.base_url, settings.web_url) == ("http://127.0.0.1:8000", "http://127.0.0.1:8000")
-    assert settings.data_dir.name == ".data"
-    assert (settings.seed_file, settings.session_max_age_ms, settings.trusted_proxies) == (None, None, ())
-    assert (settings.metrics_address, settings.page_logo) == (None, None)
-
-
 def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file: str) -> None:
     (tmp_path / "secret_key").write_text("short\n")
     environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
@@ -95,10 +86,6 @@ def test_the_example_seed_is_for_this_machine(tmp_path: Path, host: str) -> None
     assert not settings.has_public_example_seed
 
 
-def test_an_empty_variable_counts_as_unset() -> None:
-    assert load(PORT="", TOKEN_SERVICE_SESSION_MAX_AGE="", TOKEN_SERVICE_CODE_TTL="") == load()
-
-
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
     [("600", 600_000), ("0.25", 250), ("90s", 90_000), ("10m", 600_000), ("1.5h", 5_400_000), ("30d", 2_592_000_000)],
@@ -107,10 +94,6 @@ def test_durations_take_a_unit(text: str, milliseconds: int) -> None:
     settings = load(TOKEN_SERVICE_ACCESS_TOKEN_TTL=text, TOKEN_SERVICE_REFRESH_GRACE=text)
 
     assert (settings.access_token_ttl_ms, settings.refresh_grace_ms) == (milliseconds, milliseconds)
-
-
-def test_the_grace_may_be_nothing() -> None:
-    assert load(TOKEN_SERVICE_REFRESH_GRACE="0").refresh_grace_ms == 0
 
 
 @pytest.mark.parametrize(
@@ -127,16 +110,8 @@ def test_limits_name_their_window(text: str, limit: Limit) -> None:
     assert load(TOKEN_SERVICE_LOGIN_ATTEMPTS=text).login_attempts == limit
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("127.0.0.1:9100", ("127.0.0.1", 9100)),
-        ("metrics.internal:9100", ("metrics.internal", 9100)),
-        ("[::1]:9100", ("::1", 9100)),
-    ],
-)
-def test_the_address_of_the_metrics_is_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
-    assert load(TOKEN_SERVICE_METRICS_ADDRESS=text).metrics_address == address
+def test_the_address_of_the_metrics_is_a_host_and_a_port() -> None:
+    assert load(TOKEN_SERVICE_METRICS_ADDRESS="[::1]:9100").metrics_address == ("::1", 9100)
 
 
 def test_the_base_url_follows_host_and_port() -> None:
@@ -218,15 +193,6 @@ def test_a_mistake_names_the_variable_the_value_and_what_was_expected(variable: 
     assert line.startswith(f"{variable}: {value!r}: expected ")
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    lines = mistakes({"REDIS_URL": "redis://localhost", "PORT": "http", "TOKEN_SERVICE_CODE_TTL": "0"})
-    assert [line.partition(":")[0] for line in lines] == [
-        "PORT",
-        "TOKEN_SERVICE_SECRET_KEY",
-        "TOKEN_SERVICE_CODE_TTL",
-    ]
-
-
 @pytest.mark.clause("decided-secret-key-needed")
 def test_with_redis_url_a_key_is_required() -> None:
     (line,) = mistakes({"REDIS_URL": "redis://localhost"})
@@ -234,14 +200,6 @@ def test_with_redis_url_a_key_is_required() -> None:
         "TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more, as REDIS_URL is set. "
         "Make a key: head -c 48 /dev/urandom | base64"
     )
-
-
-@pytest.mark.clause("decided-secrets-not-shown", "decided-secret-key-needed")
-def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
-    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},hunter2"})
-    assert "key 2 of 2 has 7 bytes" in line
-    assert "hunter2" not in line
-    assert KEY not in line
 
 
 WEAK_KEYS = {
@@ -349,27 +307,6 @@ def test_a_wrong_value_in_a_file_is_shown_without_its_secret(
     assert KEY not in line
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("REDIS_URL", "redis://ann:hunter2@cache:port"),
-        ("REDIS_URL", "redis://:hunter2"),
-        ("REDIS_URL", "hunter2"),
-        ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2@example.org"),
-        ("TOKEN_SERVICE_BASE_URL", "https:ann:hunter2@example.org"),
-        ("TOKEN_SERVICE_BASE_URL", "ann:hunter2@example.org"),
-        ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2\n@example.org"),
-        ("TOKEN_SERVICE_WEB_URL", "https://ann:hunter2@example.org"),
-        ("TOKEN_SERVICE_WEB_URL", "https:/ann:hunter2@hunter2@example.org"),
-    ],
-)
-@pytest.mark.clause("decided-secrets-not-shown")
-def test_of_a_url_no_password_is_shown(variable: str, value: str) -> None:
-    (line,) = mistakes(PRODUCTION | {variable: value})
-    assert line.startswith(f"{variable}: ")
-    assert "hunter2" not in line
-
-
 def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> None:
     typos = ("CODE_TLL", "PORT", "REDIS_URL", "SECRETKEY", "ZZZ")
     environment = {f"TOKEN_SERVICE_{typo}": "1" for typo in typos} | {"PATH": "", **PRODUCTION}
@@ -380,3 +317,16 @@ def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> No
         "TOKEN_SERVICE_SECRETKEY is not a setting; did you mean TOKEN_SERVICE_SECRET_KEY?",
         "TOKEN_SERVICE_ZZZ is not a setting",
     ]
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert load(PORT="", TOKEN_SERVICE_SESSION_MAX_AGE="", TOKEN_SERVICE_CODE_TTL="") == load()
+
+
+@pytest.mark.parametrize("variable", ["TOKEN_SERVICE_BASE_URL", "TOKEN_SERVICE_WEB_URL"])
+@pytest.mark.parametrize("value", ["https://ann:hunter2@example.org", "ann:hunter2@example.org"])
+@pytest.mark.clause("decided-secrets-not-shown")
+def test_no_password_of_a_url_is_shown(variable: str, value: str) -> None:
+    (line,) = mistakes(PRODUCTION | {variable: value})
+    assert line.startswith(f"{variable}: ")
+    assert "hunter2" not in line

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.protocol.client import Client, Narrowing, check_scope, find_narrowing, may_keep_session
-from service.protocol.errors import InvalidScope
+from service.protocol.client import Client, Narrowing, find_narrowing, may_keep_session
 from service.protocol.scope import parse_scope
 
 SHOP = Client(
@@ -32,11 +31,6 @@ def test_the_previous_secret_is_good_until_its_time_and_not_at_it(now_ms: int, a
     )
 
     assert rotated.accepted_secret_hashes(now_ms) == accepted
-
-
-def test_a_client_without_a_scope_may_ask_for_nothing() -> None:
-    with pytest.raises(InvalidScope):
-        check_scope(Client(client_id="gateway"), parse_scope("realm:main"))
 
 
 WITHOUT_REFRESH = msgspec.structs.replace(SHOP, grant_types=("password",))

@@ -1,37 +1,10 @@
-"""The error table: each exception has one standard code, one status, and a description for the response."""
+"""Refusals that a caller must not tell apart have one description."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from service.protocol import errors
 from service.protocol.error_descriptions import DESCRIPTIONS
-from service.protocol.errors import OAuthError
-
-NQSCHAR = re.compile(r"[\x20\x21\x23-\x5B\x5D-\x7E]+")
-
-# RFC 6749 §4.1.2.1, §5.2 and RFC 6750 §3.1
-STANDARD_CODES = {
-    "invalid_request",
-    "invalid_client",
-    "invalid_grant",
-    "unauthorized_client",
-    "unsupported_grant_type",
-    "invalid_scope",
-    "invalid_token",
-    "insufficient_scope",
-    "access_denied",
-    "unsupported_response_type",
-    "server_error",
-    "temporarily_unavailable",
-}
-
-
-def find_exceptions() -> list[type[OAuthError]]:
-    found = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OAuthError)]
-    return [each for each in found if hasattr(each, "error")]
 
 
 @pytest.mark.clause("decided-unknown-client", "decided-unknown-user-costs-the-same", "decided-disabled-user")

@@ -38,11 +38,6 @@ async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClie
     assert response.headers["allow"] == "POST"
 
 
-@pytest.mark.clause("decided-other-method", "6749-3.2-post-only")
-async def test_a_head_request_is_no_post(http: httpx2.AsyncClient) -> None:
-    assert (await http.head(TOKEN)).status_code == 405
-
-
 @pytest.mark.clause("decided-other-method")
 @pytest.mark.parametrize("address", ["/healthz", "/readyz"])
 async def test_the_health_addresses_are_read_only(http: httpx2.AsyncClient, address: str) -> None:

@@ -29,8 +29,6 @@ from tests.support.clients_and_users import (
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
     assert_error,
     revoke_all,
     tokens_of,
@@ -162,26 +160,7 @@ async def test_on_https_a_cookie_without_the_prefix_is_not_believed(
         assert is_login_page(await planted.open(authorization_url()))
 
 
-@pytest.mark.parametrize("value", ["x", "tsbs1_000" + "A" * 44, "\u00ff"])
-async def test_a_session_cookie_that_names_nothing_is_none(browser: Browser, value: str) -> None:
-    response = await browser.http.get(authorization_url(), headers={b"Cookie": f"ts_session={value}".encode("latin-1")})
-
-    assert is_login_page(response)
-
-
 # Two tabs
-
-
-async def test_a_login_in_one_tab_leaves_the_question_in_the_other_open(browser: Browser) -> None:
-    one, other = (
-        await browser.open(authorization_url(state="one")),
-        await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK, state="other")),
-    )
-    asked_first = await browser.log_in(one)
-    asked_last = await browser.log_in(other, stay="yes")
-
-    assert authorization_response(await browser.allow(asked_last), SHOP_CALLBACK)["state"] == "other"
-    assert "code" in authorization_response(await browser.allow(asked_first))
 
 
 async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(browser: Browser) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
-
 import httpx2
 import pytest
-import redis
 
 from service.crypto.opaque_tokens import make_browser_session
 from service.protocol.user import identify_user
-from service.store.keys import mark_key
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.browser import (
@@ -28,7 +23,6 @@ from tests.support.browser import (
 )
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
 from tests.support.codes import SESSION_MS
-from tests.support.events import events_of
 
 pytestmark = pytest.mark.clause("decided-browser-logins-listed")
 
@@ -76,19 +70,6 @@ async def test_a_browser_is_signed_out_and_nothing_else(browser: Browser, http: 
     assert is_login_page(await other.open(authorization_url()))
     assert is_consent_page(await third.open(authorization_url()))
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
-
-
-async def test_of_many_clicks_one_signs_the_browser_out_and_none_is_a_mistake(
-    browser: Browser, http: httpx2.AsyncClient, json_logs: io.StringIO
-) -> None:
-    await browser.sign_in()
-    await Browser(http).sign_in()
-    [form] = browser_forms_of(await browser.open(SESSIONS))
-    events_of(json_logs)
-    pages = await asyncio.gather(*(browser.send(form.action, form.fields) for _ in range(CLICKS)))
-
-    assert [count_browsers(page) for page in pages] == [(1, 0)] * CLICKS
-    assert [event for event, _ in events_of(json_logs)] == ["signed_out"]
 
 
 async def test_nobody_signs_somebody_else_out(browser: Browser, http: httpx2.AsyncClient, worker: Worker) -> None:
@@ -143,18 +124,6 @@ async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.
     clock.advance(31)
 
     assert count_browsers(await browser.open(SESSIONS)) == (1, 0)
-
-
-async def test_a_login_that_an_interrupted_revoke_all_covers_is_not_shown(
-    browser: Browser, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, clock: Clock
-) -> None:
-    await Browser(http).sign_in()
-    clock.advance(1)
-    marked_ms = await worker.redis.read_clock_ms()
-    store.set(mark_key(IDENTITY.shard, IDENTITY.subject), marked_ms, px=SESSION_MS)
-    clock.advance(1)
-
-    assert count_browsers(await browser.sign_in()) == (1, 0)
 
 
 async def test_of_very_many_browsers_the_page_shows_a_hundred_and_says_so(browser: Browser, worker: Worker) -> None:

@@ -114,24 +114,6 @@ async def test_basic_credentials_are_taken_raw_and_form_encoded(http: httpx2.Asy
     assert (await log_in_by_header(http, basic("%72eader", quote_plus(READER.client_secret)))).status_code == 200
 
 
-@pytest.mark.clause("6749-2.3.1-basic-form-encoded", "decided-basic-encoded-and-raw")
-@pytest.mark.parametrize("secret", ["a secret: with 100%   signs", "a+secret:+with+100%+++signs"])
-async def test_what_decodes_to_something_else_is_a_wrong_secret(http: httpx2.AsyncClient, secret: str) -> None:
-    assert_error(await log_in_by_header(http, basic("reader", secret)), 401, "invalid_client")
-
-
-@pytest.mark.clause("6749-a.2-client-secret-characters")
-@pytest.mark.parametrize("secret", ["web-shop-sécret", "web-shop-secret\n", "web-shop-secret\x00"])
-async def test_a_secret_that_is_not_printable_ascii_authenticates_nobody(http: httpx2.AsyncClient, secret: str) -> None:
-    assert_error(await log_in_by_header(http, basic("web-shop", secret)), 401, "invalid_client")
-    assert_error(await replace(WEB_SHOP, client_secret=secret).log_in(http, ALICE), 401, "invalid_client")
-
-
-@pytest.mark.clause("decided-basic-with-same-client-id", "6749-2.3-one-method")
-async def test_basic_with_the_same_client_id_in_the_body_is_one_method(http: httpx2.AsyncClient) -> None:
-    assert (await log_in_by_header(http, WEB_SHOP.basic, client_id="web-shop")).status_code == 200
-
-
 @pytest.mark.clause("decided-basic-and-body-differ", "6749-2.3-one-method", "decided-invalid-request-400")
 @pytest.mark.parametrize(
     "extra",
@@ -189,13 +171,6 @@ async def test_an_authorization_header_that_is_not_basic_is_invalid_client(
     assert response.headers["www-authenticate"] == CHALLENGE
 
 
-@pytest.mark.clause("decided-malformed-basic")
-async def test_a_malformed_header_is_not_mended_by_a_client_id_in_the_body(http: httpx2.AsyncClient) -> None:
-    response = await log_in_by_header(http, {"Authorization": "Basic ***"}, client_id="phone-app")
-
-    assert_error(response, 401, "invalid_client")
-
-
 @pytest.mark.clause(
     "6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ", "decided-basic-with-same-client-id"
 )
@@ -218,11 +193,3 @@ async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
         assert (await log_in_by_header(http, header, client_id="a+b")).status_code == 200
         assert_error(await log_in_by_header(http, header, client_id="a b"), 400, "unauthorized_client")
         assert_error(await log_in_by_header(http, header, client_id="a%2Bb"), 400, "invalid_request")
-
-
-@pytest.mark.clause("decided-basic-and-body-differ")
-async def test_a_reading_of_basic_that_the_body_does_not_name_authenticates_nobody(http: httpx2.AsyncClient) -> None:
-    header = basic("%72eader", quote_plus(READER.client_secret or ""))
-
-    assert (await log_in_by_header(http, header, client_id="reader")).status_code == 200
-    assert_error(await log_in_by_header(http, header, client_id="%72eader"), 401, "invalid_client")

@@ -128,17 +128,6 @@ async def test_nobody_at_another_address_is_locked_out(
         assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
 
 
-@pytest.mark.clause("decided-client-limit")
-async def test_another_client_at_the_same_address_is_not_affected_at_first(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
-        await fail(http, 2)
-
-        assert_throttled(await WEB_SHOP.revoke(http, "x"))
-        assert (await READER.revoke(http, "x")).status_code == 200
-
-
 @pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force")
 async def test_an_address_may_fail_three_times_as_often_for_all_clients_together(
     make_settings: MakeSettings, clock: Clock, registry: None
@@ -152,14 +141,6 @@ async def test_an_address_may_fail_three_times_as_often_for_all_clients_together
         assert_throttled(await WEB_SHOP.revoke(http, "x"))
     async with serving_a_minute_later(settings, clock) as http:
         assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
-
-
-@pytest.mark.clause("decided-only-failures-count")
-async def test_right_secrets_do_not_count(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
-        statuses = [(await client.revoke(http, "x")).status_code for client in (WEB_SHOP, MADE_SECRET, READER) * 3]
-
-        assert statuses == [200] * 9
 
 
 @pytest.mark.clause("decided-client-limit")
@@ -199,14 +180,6 @@ async def test_a_basic_credential_with_two_readings_is_one_attempt(
         assert_throttled(await guess(http, "web-shop", "web-shop-secret"))
 
 
-@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "decided-basic-encoded-and-raw")
-async def test_no_reading_is_checked_past_the_limit(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
-        assert_error(await guess(http, "reader", "a+b"), 401, "invalid_client")
-
-        assert_throttled(await guess(http, "reader", READER.client_secret or ""))
-
-
 TWO_READINGS = "p+q%41/r s%2B+20%"
 """A secret that has another value when it is form-decoded."""
 
@@ -235,26 +208,6 @@ async def test_a_right_secret_is_never_a_failure(
         for _ in range(2):
             assert_error(await guess(http, "plus", spell(f"{TWO_READINGS}!")), 401, "invalid_client")
         assert_throttled(await guess(http, "plus", spell(TWO_READINGS)))
-
-
-@pytest.mark.clause("decided-client-limit", "decided-only-failures-count", "decided-basic-encoded-and-raw")
-async def test_readings_that_name_two_clients_count_for_both(
-    make_settings: MakeSettings, clock: Clock, worker: Worker, store: redis.Redis
-) -> None:
-    """Basic with `a+b` names the client "a b" form-decoded, and "a+b" raw."""
-    for client_id, secret in (("a b", "the secret of one"), ("a+b", "the secret of other")):
-        client = Client(client_id=client_id, client_secret_hash=hash_password(secret))
-        await worker.registry.put_client(client)
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
-        for secret in ("the secret of one", "the secret of other") * 5:
-            assert (await guess(http, "a+b", secret)).status_code == 200
-        assert not list(store.scan_iter("address:*"))
-        for _ in range(2):
-            assert_error(await guess(http, "a+b", "wrong"), 401, "invalid_client")
-
-        assert_throttled(await OAuthClient("a b", "the secret of one").revoke(http, "x"))
-        assert_throttled(await OAuthClient("a+b", "the secret of other").revoke(http, "x"))
-        assert (await READER.revoke(http, "x")).status_code == 200
 
 
 @pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw", "6749-2.3.1-brute-force")

@@ -31,21 +31,6 @@ async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, worker: Worker
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-@pytest.mark.clause("spec-4.2-secret-supplied", "6749-4.1.4-token-response")
-async def test_a_client_with_a_secret_buys_tokens_with_it(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
-
-    assert (await WEB_SHOP.exchange(http, code, SHOP_CALLBACK)).status_code == 200
-
-
-@pytest.mark.clause("spec-4.2-code-client-id-or-basic", "spec-4.2-basic")
-async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
-    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": SHOP_CALLBACK}
-
-    assert (await http.post(TOKEN, data=form, headers=WEB_SHOP.basic)).status_code == 200
-
-
 @pytest.mark.clause("6749-4.1.2-second-use-denied", "6819-5.1.5.4-one-time-use", "6749-10.5-short-lived-single-use")
 async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, worker: Worker) -> None:
     code = await make_code(worker)
@@ -150,3 +135,11 @@ async def test_the_age_of_a_session_counts_from_its_exchange(
 
         assert int(tokens["expires_in"]) == 30
         assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+
+
+@pytest.mark.clause("spec-4.2-code-client-id-or-basic", "spec-4.2-basic")
+async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": SHOP_CALLBACK}
+
+    assert (await http.post(TOKEN, data=form, headers=WEB_SHOP.basic)).status_code == 200

@@ -38,17 +38,6 @@ async def test_a_second_use_ends_every_token_of_the_first(
     assert_error(await PHONE_APP.refresh(http, second["refresh_token"]), 400, "invalid_grant")
 
 
-@pytest.mark.clause("decided-second-exchange-ends-family")
-async def test_a_second_use_with_another_redirect_uri_is_a_second_use_too(
-    http: httpx2.AsyncClient, worker: Worker
-) -> None:
-    code = await make_code(worker)
-    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
-
-    assert_error(await PHONE_APP.exchange(http, code, "http://127.0.0.1:9000/other"), 400, "invalid_grant")
-    assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
-
-
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-4.1.2-second-use-denied")
 async def test_another_client_does_not_end_the_session_with_a_used_code(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
@@ -71,17 +60,6 @@ async def test_a_second_use_without_the_right_verifier_ends_nothing(
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, **extra), 400, "invalid_grant")
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
-
-
-@pytest.mark.clause("decided-second-exchange-needs-verifier", "decided-second-exchange-ends-family")
-async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
-    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
-
-    second = await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)
-
-    assert_error(second, 400, "invalid_grant")
-    assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
 
 
 @pytest.mark.clause("decided-second-exchange-remembered")

@@ -64,16 +64,6 @@ async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_a
     assert page.find_form(CONSENT).buttons == {"decision": ["deny", "allow"]}
 
 
-@pytest.mark.clause("6819-5.2.4.2-informed-decision")
-async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token(
-    browser: Browser, worker: Worker
-) -> None:
-    app = await register(worker, "short", grant_types=("authorization_code",))
-    lifetime = load_languages()["en"].lifetime(600_000, 600_000)
-
-    assert lifetime in Page(await browser.open_consent_page(authorization_url(app))).text
-
-
 @pytest.mark.clause("6749-3.1.2.1-insecure-redirect-warned", "6819-5.2.4.3-client-shown")
 @pytest.mark.parametrize(
     ("redirect_uri", "destination", "is_warned"),
@@ -144,14 +134,6 @@ async def test_a_repeated_request_asks_for_consent_again_and_not_for_the_passwor
         codes.append(authorization_response(await browser.allow(page))["code"])
 
     assert len(set(codes)) == 4
-
-
-@pytest.mark.clause("6819-5.2.3.2-consent-for-public-clients", "6749-10.2-no-automatic-repeat")
-async def test_no_parameter_spares_the_user_the_question(browser: Browser) -> None:
-    await browser.get_code()
-
-    for more in ("prompt=none", "decision=allow", "approval_prompt=auto", "consent=yes"):
-        assert is_consent_page(await browser.open(f"{authorization_url()}&{more}"))
 
 
 # One answer
@@ -230,14 +212,6 @@ async def test_the_page_ends_with_the_login_that_it_was_made_for(browser: Browse
     clock.advance(101)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
-
-
-@pytest.mark.parametrize("name", ["x", "tspc1_000" + "A" * 44])
-async def test_a_question_that_was_never_asked_is_not_known(browser: Browser, name: str) -> None:
-    await browser.sign_in()
-
-    assert_refused(await browser.open(f"{CONSENT}?request={name}"), 400, "expired")
-    assert_refused(await browser.send(CONSENT, {"request": name, "decision": "allow"}), 400, "expired")
 
 
 # The grant equals what the page showed

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-import redis
 
-from service.protocol.client import Client
-from service.worker import Worker
 from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
@@ -15,7 +12,6 @@ from tests.support.clients_and_users import (
     REVOKE_ALL,
     TOKEN,
     OAuthClient,
-    assert_error,
     bearer,
     login_form,
     tokens_of,
@@ -134,12 +130,6 @@ async def test_a_registered_origin_may_end_all_sessions_of_a_user(http: httpx2.A
         assert "origin" in response.headers["vary"].lower()
 
 
-async def test_options_that_is_no_preflight_is_another_method(http: httpx2.AsyncClient) -> None:
-    response = await http.options(TOKEN)
-
-    assert (response.status_code, response.headers["allow"]) == (405, "POST")
-
-
 @pytest.mark.clause("7009-2.3-no-jsonp")
 async def test_revoke_knows_no_callback(http: httpx2.AsyncClient) -> None:
     got = await http.get(f"{REVOKE}?token=x&callback=run")
@@ -147,36 +137,3 @@ async def test_revoke_knows_no_callback(http: httpx2.AsyncClient) -> None:
 
     assert got.status_code == 405
     assert (posted.status_code, posted.content) == (200, b"")
-
-
-@pytest.mark.clause("decided-cors-origins", "decided-server-error")
-async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
-    http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
-    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    for key in store.scan_iter("family:*"):
-        store.hset(key, "h", "no times of ours")
-    form = PHONE_APP.credentials | {"token": refresh_token}
-    for origin, permission in ((KNOWN, KNOWN), (STRANGER, None)):
-        response = await http.post(REVOKE, data=form, headers={"Origin": origin})
-
-        assert_error(response, 500, "server_error")
-        assert response.headers.get("access-control-allow-origin") == permission
-        assert "origin" in response.headers["vary"].lower()
-
-
-@pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
-@pytest.mark.parametrize(("length", "is_known"), [(300, True), (301, False)])
-async def test_an_origin_over_300_characters_gets_no_permission_registered_or_not(
-    http: httpx2.AsyncClient, worker: Worker, length: int, is_known: bool
-) -> None:
-    origin = "https://".ljust(length, "x")
-    await worker.registry.put_client(Client(client_id="far", redirect_uris=(f"{origin}/x",)))
-
-    preflight_response = await http.options(TOKEN, headers=preflight(origin))
-    called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})
-
-    assert called.status_code == 200
-    for response in (preflight_response, called):
-        assert response.headers.get("access-control-allow-origin") == (origin if is_known else None)
-        assert "origin" in response.headers["vary"].lower()

@@ -134,20 +134,6 @@ async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_t
 
 
 @pytest.mark.clause("decided-readyz-remembered")
-async def test_a_probe_that_is_broken_off_leaves_the_others_their_answer(
-    make_settings: MakeSettings, registry: None
-) -> None:
-    async with serving_with_cached_readyz(make_settings(), FOREVER_SECONDS) as app, http_client_for(app) as http:
-        probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
-        await asyncio.sleep(0)
-        for probe in probes[::2]:
-            probe.cancel()
-        responses = await asyncio.gather(*probes[1::2])
-
-    assert {response.status_code for response in responses} == {200}
-
-
-@pytest.mark.clause("decided-readyz-remembered")
 async def test_an_outage_is_told_half_a_second_later_at_most(
     held_time: LoopTime, make_settings: MakeSettings, clock: Clock, own_redis: RedisServer
 ) -> None:

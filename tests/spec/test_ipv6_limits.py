@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import httpx2
 import pytest
-import redis
 
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import SESSIONS, Browser, is_login_page
@@ -88,17 +87,3 @@ async def test_a_mapped_ipv4_address_counts_as_that(make_settings: MakeSettings,
         spellings = ("198.51.100.1", "::ffff:198.51.100.1", "::ffff:c633:6401")
         assert [await open_page(http, address) for address in spellings] == [True, True, False]
         assert await open_page(http, "::ffff:198.51.100.2")
-
-
-@pytest.mark.clause("decided-ipv6-prefixes")
-async def test_the_counters_of_one_address_share_a_slot(
-    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
-) -> None:
-    # A counter lives for the window divided by its limit: a few milliseconds with the default limit.
-    settings = make_settings(TOKEN_SERVICE_PAGES_PER_ADDRESS="2/hour")
-    async with serving(settings, clock, address="2001:db8:1::1") as http:
-        await open_page(http, "")
-        keys = list(store.scan_iter("address:*"))
-
-    assert len(keys) == 3
-    assert len({key.partition("}")[0] for key in keys}) == 1

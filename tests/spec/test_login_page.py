@@ -155,20 +155,6 @@ async def test_an_empty_field_is_told_and_is_no_failed_login(
         assert is_consent_page(await browser.log_in(page, ALICE))
 
 
-@pytest.mark.parametrize("field", ["username", "password"])
-async def test_a_line_end_in_a_field_is_never_checked_as_a_login(browser: Browser, field: str) -> None:
-    value = {"username": ALICE.username, "password": ALICE.password}[field] + "\n"
-    page = await browser.log_in(await browser.open(authorization_url()), ALICE, **{field: value})
-
-    assert (page.status_code, is_login_page(page), WRONG in Page(page).text) == (200, True, True)
-
-
-async def test_the_ticked_box_stays_ticked_after_a_wrong_password(browser: Browser) -> None:
-    page = await browser.log_in(await browser.open(authorization_url()), wrong(ALICE), stay="yes")
-
-    assert Page(page).find_form(LOGIN).fields["stay"] == "yes"
-
-
 @pytest.mark.parametrize("name", ["", "x", "tspl1_000" + "A" * 44])
 async def test_a_page_that_is_not_known_is_told(browser: Browser, name: str) -> None:
     assert_refused(await browser.open(f"{LOGIN}?request={name}"), 400, "expired")

@@ -119,14 +119,6 @@ async def test_where_it_has_an_address_of_its_own_there_is_nothing_here_for_anyb
         assert (await http.post(METRICS)).status_code == 404
 
 
-async def test_it_stands_below_the_path_of_the_base_url_too(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://example.com/auth")
-    async with serving(settings, clock, address="127.0.0.1") as http:
-        assert (await http.get("/auth/metrics")).status_code == 200
-
-
 # Counters
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from urllib.parse import urlencode
 
 import httpx2
@@ -22,7 +21,6 @@ from tests.support.browser import (
     is_login_page,
     page_text,
 )
-from tests.support.clients_and_users import ALICE, WEB_SHOP
 
 GERMAN_REQUEST = authorization_url(ui_locales="fr de-AT en")
 
@@ -54,13 +52,6 @@ async def test_the_browser_chooses_the_language_of_a_page(
     headers = [] if accept_language is None else [(b"Accept-Language", accept_language.encode("latin-1"))]
 
     assert_language(await http.get(path, headers=headers), expected, text)
-
-
-@pytest.mark.clause("decided-page-language")
-async def test_several_headers_count_as_one(http: httpx2.AsyncClient) -> None:
-    headers = [("Accept-Language", "en;q=0.5"), ("Accept-Language", "de;q=0.6")]
-
-    assert_language(await http.get("/", headers=headers), "de")
 
 
 @pytest.mark.clause("decided-page-language", "decided-page-language-kept")
@@ -138,23 +129,3 @@ async def test_error_pages_without_a_request_follow_the_browser(http: httpx2.Asy
     assert_language(forged, language, "refused.forged_message")
     left = await browser.submit(page, f"{SESSIONS}sign-out", {})
     assert_language(left, language, "login.notice_signed_out_here")
-
-
-async def test_times_on_the_page_of_sessions_are_in_its_language(http: httpx2.AsyncClient) -> None:
-    browser = Browser(http, accept_language="de")
-    await browser.sign_in()
-    await WEB_SHOP.log_in(http, ALICE)
-    page = await browser.open(SESSIONS)
-
-    assert_language(page, "de", "ago.now", "role_name.enduser")
-    assert "Uhr (UTC)" in Page(page).text
-
-
-def list_languages(responses: Sequence[httpx2.Response]) -> list[str | None]:
-    return [response.headers.get("content-language") for response in responses]
-
-
-async def test_redirects_and_assets_have_no_language(http: httpx2.AsyncClient) -> None:
-    paths = ("/sessions", "/authorization/assets/page.css", "/authorization/assets/logo")
-
-    assert list_languages([await http.get(path) for path in paths]) == [None] * len(paths)

@@ -174,10 +174,3 @@ async def test_a_head_of_more_than_64_kib_is_refused_before_it_is_read(browser: 
     assert (await browser.http.get("/healthz", headers={header: "a=b; " * 10_000})).status_code == 200
 
     assert_error(await browser.http.get(SESSIONS, headers={header: "a=b; " * 14_000}), 431, "invalid_request")
-
-
-async def test_an_address_counts_as_a_part_of_the_head(browser: Browser) -> None:
-    address = f"{authorization_url()}&unknown={'x' * 60_000}"
-    assert is_login_page(await browser.open(address))
-
-    assert_error(await browser.http.get(address, headers={"X-Anything": "x" * 6_000}), 431, "invalid_request")

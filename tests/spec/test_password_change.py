@@ -297,19 +297,3 @@ async def test_a_change_is_reported_and_no_password_is_kept_or_logged(
     for secret in (NEW, ALICE.password):
         assert secret not in written
         assert not [text for text in read_everything(store) if secret in text]
-
-
-async def test_the_form_is_made_for_password_managers(browser: Browser) -> None:
-    page = await browser.sign_in()
-    form = Page(page).find_form(PASSWORD)
-
-    assert form.types == {
-        "csrf": "hidden",
-        "username": "text",
-        "current": "password",
-        "new": "password",
-        "repeated": "password",
-    }
-    assert form.fields["username"] == ALICE.username
-    kinds = [part.partition('"')[0] for part in page.text.partition(PASSWORD)[2].split('autocomplete="')[1:]]
-    assert kinds == ["username", "current-password", "new-password", "new-password"]

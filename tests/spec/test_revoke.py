@@ -150,12 +150,3 @@ async def test_every_client_may_revoke_whatever_its_grants(http: httpx2.AsyncCli
     assert (await GATEWAY.revoke(http, "x")).status_code == 200
     assert (await http.post(REVOKE, data={"token": "x"}, headers=GATEWAY.basic)).status_code == 200
     assert (await http.post(REVOKE, data={"token": "x", "client_id": "phone-app"})).status_code == 200
-
-
-@pytest.mark.clause("decided-other-authorization-scheme")
-async def test_a_bearer_does_not_authenticate_a_client(http: httpx2.AsyncClient) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-
-    response = await http.post(REVOKE, data={"token": "x"}, headers={"Authorization": f"Bearer {access_token}"})
-
-    assert_error(response, 401, "invalid_client")

@@ -69,12 +69,6 @@ async def test_a_scope_outside_the_vocabulary_is_invalid(http: httpx2.AsyncClien
     assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
 
 
-@pytest.mark.clause("6749-3.3-case-sensitive")
-@pytest.mark.parametrize("scope", ["realm:main role:EndUser", "REALM:main role:enduser"])
-async def test_the_case_of_a_scope_item_matters(http: httpx2.AsyncClient, scope: str) -> None:
-    assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
-
-
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, worker: Worker) -> None:
     namesake = UserCredentials(ALICE.username, "", realm="cep")

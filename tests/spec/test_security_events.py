@@ -366,21 +366,6 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
 NEW_USER = '\n  - {{username: {}, roles: [enduser], password_hash: "' + hash_password("password") + '"}}\n'
 
 
-async def test_a_seed_says_what_it_changed(worker: Worker, json_logs: io.StringIO) -> None:
-    text = SEED.read_text().replace("client_name: Phone App", "client_name: Another name")
-    changed = parse_seed((text + NEW_USER.format("new@example.com")).encode())
-    await worker.seeding.apply(changed, actor="root")
-    recorded = events_of(json_logs)
-    await worker.seeding.apply(changed, actor="root")
-
-    assert recorded == [
-        ("client_updated", {"client_id": PHONE_APP.client_id, "actor": "root", "reason": "seed"}),
-        ("user_created", {"username": "new@example.com", "realm": "main", "actor": "root", "reason": "seed"}),
-        ("seed_applied", {"added": 1, "updated": 1, "removed": 0, "actor": "root"}),
-    ]
-    assert not events_of(json_logs)
-
-
 async def test_a_seed_says_what_happened_to_each_entry(worker: Worker, json_logs: io.StringIO) -> None:
     """A new secret, a new password and `disabled` have events of their own, beside which nothing was updated."""
     text = SEED.read_text()

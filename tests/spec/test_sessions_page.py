@@ -231,14 +231,6 @@ async def test_a_link_that_claims_a_sign_out_says_nothing(browser: Browser) -> N
         assert page_text("login.notice_signed_out_everywhere") not in Page(claimed).text
 
 
-async def test_the_proof_of_one_sign_out_does_not_claim_the_other(browser: Browser) -> None:
-    left = await browser.submit(await browser.sign_in(), SIGN_OUT, {})
-    assert page_text("login.notice_signed_out_here") in Page(left).text
-    claimed = await browser.open(str(left.url).replace("signed_out=here", "signed_out=everywhere"))
-
-    assert page_text("login.notice_signed_out_everywhere") not in Page(claimed).text
-
-
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
 async def test_a_foreign_form_which_brings_no_cookie_takes_none_away(browser: Browser, action: str) -> None:

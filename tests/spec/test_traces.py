@@ -11,7 +11,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.worker import Worker
 from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredentials, login_form
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -103,16 +102,3 @@ async def test_a_refusal_before_the_path_is_known_has_the_trace_id(
     (line,) = read_requests(json_logs)
 
     assert (line["status"], line["trace_id"]) == (431, TRACE_ID)
-
-
-@pytest.mark.clause("decided-trace-id")
-async def test_an_event_in_the_stream_has_the_trace_id(http: httpx2.AsyncClient, http_worker: Worker) -> None:
-    await log_in(http, TRACEPARENT, user=WRONG_ALICE)
-    await log_in(http, user=WRONG_ALICE)
-    await http_worker.audit_stream.flush()
-    events = [json.loads(entry.text) for entry in await http_worker.event_stream.read()]
-
-    assert [(event["event"], event.get("trace_id")) for event in events] == [
-        ("login_failed", TRACE_ID),
-        ("login_failed", None),
-    ]

@@ -87,17 +87,6 @@ async def test_every_method_is_answered_alike(http: httpx2.AsyncClient, method: 
     assert identity_of(passed)["x-auth-user"] == ALICE.username
 
 
-@pytest.mark.clause("decided-verify-any-method")
-@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "application/json", "nonsense"])
-async def test_the_body_of_the_request_is_ignored(http: httpx2.AsyncClient, content_type: str) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    headers = bearer(access_token) | {"Content-Type": content_type}
-
-    response = await http.post(VERIFY, content=b"access_token=%zz&scope=role:admin" * 5_000, headers=headers)
-
-    assert response.status_code == 200
-
-
 @pytest.mark.clause("decided-bearer-missing", "6750-3-challenge", "6750-3.1-no-error-without-credentials")
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer"}, {"Authorization": ""}, WEB_SHOP.basic])
 async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(

@@ -7,14 +7,12 @@ run ends with status 1 if this machine lacks what a test needs.
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.left_out import JAVASCRIPT, PREFIX
+from tests.support.left_out import PREFIX
 
 TESTS = Path(__file__).resolve().parent.parent
 QUICK_FOLDERS = ("crypto", "house", "protocol", "spec", "store")
@@ -67,12 +65,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _report_quick(reporter: pytest.TerminalReporter) -> None:
-    files = [file for file in TESTS.rglob("test_*.py") if "node_modules" not in file.parts]
-    quick = [file for file in files if is_quick(file)]
-    reporter.section(f"--quick left out {len(files) - len(quick)} of {len(files)} files of tests")
-    reporter.line(f"It ran those of tests/{{{','.join(QUICK_FOLDERS)}}}, on one server without Sentinel or cluster,")
-    reporter.line(f"except {', '.join(NOT_QUICK)}.")
-    reporter.line("This command runs all tests: ./scripts/test")
+    reporter.section("--quick left out most tests")
+    reporter.line(f"It ran those of tests/{{{','.join(QUICK_FOLDERS)}}}, except {', '.join(NOT_QUICK)}.")
 
 
 def _report_left_out(reporter: pytest.TerminalReporter, needs: Counter[str]) -> None:
@@ -81,7 +75,7 @@ def _report_left_out(reporter: pytest.TerminalReporter, needs: Counter[str]) -> 
     reporter.line("Tests by what they need and this machine lacks:")
     for need, count in needs.most_common():
         reporter.line(f"{count:6} {need}")
-    reporter.line(_describe_installation(needs))
+    reporter.line("This command installs what is missing, on Debian as root: ./scripts/install --programs")
     if _is_ci():
         reporter.line("The variable CI is true, so the run ends with status 1.")
 
@@ -92,14 +86,6 @@ def _count_left_out(config: pytest.Config) -> Counter[str]:
     reports = reporter.stats.get("skipped", ()) if reporter else ()
     reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in reports)
     return Counter(reason.removeprefix(PREFIX) for reason in reasons if reason.startswith(PREFIX))
-
-
-def _describe_installation(needs: Mapping[str, int]) -> str:
-    if needs.keys() == {JAVASCRIPT} or os.geteuid() == 0:
-        return "This command installs what is missing: ./scripts/install --programs"
-    if shutil.which("apt-get"):
-        return "This command installs what is missing: sudo ./scripts/install --programs"
-    return "On Debian this command installs what is missing: sudo ./scripts/install --programs"
 
 
 def _is_ci() -> bool:

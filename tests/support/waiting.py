@@ -62,18 +62,20 @@ async def result_of(work: Awaitable[Result]) -> Result:
 
 async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> None:
     """Repeat the request until its response has the status."""
-    deadline = read_real_clock() + MAX_WAIT_SECONDS
-    while (response := await ask()).status_code != status:
-        told = f"still {response.status_code} after {MAX_WAIT_SECONDS:g} s: {response.text}"
-        assert read_real_clock() < deadline, told
-        await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+    await _until_response(ask, lambda found: found == status)
 
 
 async def until_other_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> httpx2.Response:
     """Repeat the request until its response has another status, and return that response."""
+    return await _until_response(ask, lambda found: found != status)
+
+
+async def _until_response(
+    ask: Callable[[], Awaitable[httpx2.Response]], is_wanted: Callable[[int], bool]
+) -> httpx2.Response:
     deadline = read_real_clock() + MAX_WAIT_SECONDS
-    while (response := await ask()).status_code == status:
-        told = f"still {status} after {MAX_WAIT_SECONDS:g} s: {response.text}"
+    while not is_wanted((response := await ask()).status_code):
+        told = f"still {response.status_code} after {MAX_WAIT_SECONDS:g} s: {response.text}"
         assert read_real_clock() < deadline, told
         await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
     return response

@@ -63,7 +63,6 @@ class Replicated(Servers):
             "freeze_master": self.freeze_master,
             "lose_writes": self.lose_writes,
             "kill_replica": self.kill_replica,
-            "flush_scripts": self.flush_scripts,
         }
 
     def switch_master(self, rng: random.Random) -> Fault:
@@ -143,15 +142,6 @@ class Replicated(Servers):
         shard.restart(killed)
         self._nodes.wait_until_whole()
         return Fault(name="kill_replica", started=started, ended=read_clock())
-
-    def flush_scripts(self, rng: random.Random) -> Fault:
-        """Every master forgets all scripts."""
-        started = read_clock()
-        for shard in self._shards:
-            with shard.master.connect() as store:
-                store.script_flush()
-            rest(rng, 0, 0.3)
-        return Fault(name="flush_scripts", started=started, ended=read_clock())
 
 
 class Divided(Replicated):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from service.crypto.keyring import Keyring
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, check_history
 from tests.faults.soak.clock import rest
-from tests.faults.soak.history import WRITES, Call, Fault, History, Stall
+from tests.faults.soak.history import Call, Fault, History, Stall
 from tests.faults.soak.load import Load
 from tests.faults.soak.servers import PEOPLE, Servers
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
@@ -30,11 +29,10 @@ def read_generation(text: str) -> Generation | None:
 
 @dataclass
 class Report:
-    """The result of all rounds so far. `away_seconds`: how long each fault of Redis stopped writes."""
+    """The result of all rounds so far."""
 
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
-    away_seconds: dict[str, list[float]] = field(default_factory=dict)
     slowest_seconds: float = 0
     sessions: int = 0
     sessions_alive: int = 0
@@ -46,10 +44,6 @@ class Report:
         self.rounds += 1
         self.calls.update((call.kind, str(call.status or call.trouble)) for call in history.calls)
         self.faults.update(fault.name for fault in history.faults)
-        for fault in history.faults:
-            away = find_away_seconds(history.calls, fault)
-            if away is not None:
-                self.away_seconds.setdefault(fault.name, []).append(away)
         answered = [call.ended - call.started for call in history.calls if call.status and not history.is_hit(call)]
         self.slowest_seconds = max(self.slowest_seconds, *answered)
         self.sessions += sum(bool(call.refresh_token) for call in history.calls if call.kind != "refresh")
@@ -69,36 +63,13 @@ class Report:
             yield f"    {kind}: " + ", ".join(f"{status} {number} times" for status, number in statuses)
         yield f"{self.faults.total()} faults"
         for name, number in sorted(self.faults.items()):
-            yield f"    {name}: {number}" + describe_away(self.away_seconds.get(name, ()))
+            yield f"    {name}: {number}"
         yield f"{self.sessions} sessions, {self.sessions_alive} of them alive and refreshed at the end of their round"
         for reason, number in sorted(self.unchecked.items()):
             yield f"not checked, {number} times: {reason}"
         yield f"{len(self.violations)} violations"
         for violation in self.violations:
             yield f"  {violation}"
-
-
-def describe_away(seconds: Sequence[float]) -> str:
-    if not seconds:
-        return ""
-    middle = statistics.median(seconds)
-    return f", without service for {min(seconds):.1f} / {middle:.1f} / {max(seconds):.1f} s (min/median/max)"
-
-
-def find_away_seconds(calls: Sequence[Call], fault: Fault) -> float | None:
-    """Return the time from a fault of Redis to the end of the first write after a refused one, or None."""
-    if fault.instance is not None:
-        return None
-    touched = [
-        call
-        for call in calls
-        if call.kind in WRITES and fault.started <= call.started and (fault.users is None or call.user in fault.users)
-    ]
-    refused = [call.started for call in touched if call.status == 503 and call.started <= fault.ended]
-    if not refused:
-        return None
-    done = [call.ended for call in touched if call.status == 200 and call.started > max(refused)]
-    return min(done, default=fault.ended) - fault.started
 
 
 def count_alive(history: History) -> int:
