@@ -11,8 +11,8 @@ from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from service.protocol.uri import split_uri
 from service.redis_client.durability import DISK, MEMORY, REPLICA, Durability
 from service.redis_client.url import parse_redis_url, without_password
 
@@ -118,7 +118,8 @@ def parse_file(text: str) -> Path:
 def parse_base_url(text: str) -> str:
     expected = ValueError("an absolute http or https URL without user, query or fragment")
     try:
-        parts = split_uri(text)
+        parts = urlsplit(text)
+        _ = parts.port  # raises ValueError for a wrong one
     except ValueError:
         raise expected from None
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[^\x21-\x7E]|[@?#]", text):

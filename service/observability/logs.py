@@ -181,7 +181,8 @@ def configure_logging(level: str, log_format: str) -> None:
             handler.addFilter(_TerminalFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
-    _quieten_libraries()
+    # httpcore2 would log requests to identity providers and their responses.
+    logging.getLogger("httpcore2").setLevel(logging.WARNING)
     _disable_unused_record_fields()
 
 
@@ -193,16 +194,6 @@ def _take_over_uvicorn() -> None:
         logger.setLevel(logging.NOTSET)
     # The access log of uvicorn would print query strings, and with them codes and states.
     logging.getLogger("uvicorn.access").disabled = True
-
-
-def _quieten_libraries() -> None:
-    """Silence the lowest levels of two libraries.
-
-    `httpcore2` would log requests to identity providers and their responses. `python_multipart` would log each empty
-    field of a stranger's form.
-    """
-    for name in ("httpcore2", "python_multipart"):
-        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _disable_unused_record_fields() -> None:

@@ -17,14 +17,20 @@ AUTHENTICATION_REALM: Final = "token-service"
 
 
 class OAuthError(Exception):
-    """A refusal with an OAuth error code. `status` is the HTTP status of its response."""
+    """A refusal with an OAuth error code.
+
+    `status` is the HTTP status of its response: that of its class, unless HTTP has a more exact one for the reason.
+    """
 
     error: ClassVar[str]
-    status: ClassVar[int] = 400
+    status = 400
 
-    def __init__(self, reason: str, *, name: str = "", retry_after_seconds: int | None = None) -> None:
+    def __init__(
+        self, reason: str, *, name: str = "", status: int | None = None, retry_after_seconds: int | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.status = status or self.status
         self.description = DESCRIPTIONS[reason].format(name=name)
         self.retry_after_seconds = retry_after_seconds
 
@@ -80,16 +86,6 @@ class LoginThrottled(OAuthError):
 
 class UnauthorizedClient(OAuthError):
     error = "unauthorized_client"
-
-
-class IntrospectionRefused(OAuthError):
-    """A client that may not introspect the token.
-
-    Clauses: RFC 7662 §2.1 (callers are authorized)
-    """
-
-    error = "unauthorized_client"
-    status = 403
 
 
 class UnsupportedResponseType(OAuthError):

@@ -244,7 +244,7 @@ class ExternalRealms:
         from service.realms.provider.client import ProviderClient
 
         sealed = provider.sealed_secret
-        client_secret = self._keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
+        client_secret = self._keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
         return ExternalRealm(
             name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
         )

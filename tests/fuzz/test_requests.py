@@ -16,13 +16,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from service.crypto.keyring import Keyring, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent, make_random_token
+from service.crypto.keyring import (
+    Keyring,
+    make_access_token,
+    make_browser_session,
+    make_consent,
+    make_first_refresh_token,
+    make_random_token,
+)
 from service.gateway.bearer import parse_required_scope
 from service.protocol.authorization import MAX_STATE_BYTES, ReturnAddress, is_registered, make_location, parse_query
 from service.protocol.bearer import parse_bearer
 from service.protocol.client import Client
-from service.protocol.client_authentication import parse_basic, parse_client_credentials
 from service.protocol.errors import (
     BearerMissing,
     InsufficientScope,
@@ -34,12 +39,18 @@ from service.protocol.errors import (
     OAuthError,
 )
 from service.protocol.languages import (
-    MAX_LANGUAGE_RANGES,
     find_language,
     parse_accept_language,
     parse_ui_locales,
 )
-from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
+from service.protocol.parameters import (
+    MAX_FORM_BYTES,
+    TOKEN_PARAMETERS,
+    check_content_type,
+    parse_basic,
+    parse_client_credentials,
+    parse_form,
+)
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
 from service.protocol.token_form import (
     RandomToken,
@@ -102,15 +113,14 @@ def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None
 @pytest.mark.fuzzes("languages.parse_accept_language", "languages.parse_ui_locales")
 @given(st.one_of(bent_text("de-AT;q=0.8, *;q=0"), bent_text("de en")))
 def test_languages_are_read_or_ignored(text: str) -> None:
-    for wish in (parse_accept_language(text), parse_ui_locales(text)):
-        assert len(wish.wanted) + len(wish.refused) <= MAX_LANGUAGE_RANGES
-        assert find_language(wish, ("en", "de")) in (None, "en", "de")
+    for wanted in (parse_accept_language(text), parse_ui_locales(text)):
+        assert find_language(wanted, ("en", "de")) in (None, "en", "de")
 
 
 # Credentials
 
 
-@pytest.mark.fuzzes("client_authentication.parse_basic", "client_authentication.parse_client_credentials")
+@pytest.mark.fuzzes("parameters.parse_basic", "parameters.parse_client_credentials")
 @given(
     st.lists(st.one_of(bent_text(f"Basic {b64encode(b'web-shop:s%20x').decode()}"), header), max_size=2),
     st.dictionaries(st.sampled_from(["client_id", "client_secret"]), st.one_of(st.just("web-shop"), utf8.filter(bool))),
@@ -318,7 +328,7 @@ def test_what_a_request_may_carry_at_most_takes_no_time() -> None:
         find_server_mistake,
         lambda some: is_registered(Client(client_id="c", redirect_uris=URIS), "http://[::1]:1/" + some),
         lambda some: BROWSERS.get_device(make_request(b"ts_device=" + some.encode()), ALICE.identity, "r1"),
-        lambda some: KEYRING.open_for_page("login form", some),
+        lambda some: KEYRING.open_sealed("login form", some),
         lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
         lambda some: find_language(parse_accept_language(some), ("en", "de")),
         lambda some: find_language(parse_ui_locales(some), ("en", "de")),

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from service.config.settings import load_settings
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import redis
 
-from service.crypto.opaque_tokens import make_browser_session
+from service.crypto.keyring import make_browser_session
 from service.protocol.user import identify_user
 from service.store.keys import mark_key
 from service.worker import Worker

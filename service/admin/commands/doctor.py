@@ -228,7 +228,7 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     for risk in list_identity_risks(provider.username_claim, trust_email=provider.trust_email):
         yield Finding("warning", subject, risk)
     sealed = provider.sealed_secret
-    client_secret = context.keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
+    client_secret = context.keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
     if client_secret is None:
         says = "no configured key opens its client secret. If TOKEN_SERVICE_SECRET_KEY is right, apply the seed again"
         yield Finding("trouble", subject, says)

@@ -8,8 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.protocol.errors import InvalidToken, OAuthError
-from service.protocol.http_errors import HeadTooLarge
+from service.protocol.errors import InvalidRequest, InvalidToken, OAuthError
 from service.web.responses import answer_oauth_error
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -32,7 +31,9 @@ class HeadLimit:
         return self._app(scope, receive, send)
 
     def _refuse(self, path: str) -> OAuthError:
-        return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
+        if path in self._verify_paths:
+            return InvalidToken("head_too_large")
+        return InvalidRequest("head_too_large", status=431)
 
 
 def _measure(scope: Scope) -> int:

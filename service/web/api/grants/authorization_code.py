@@ -10,8 +10,7 @@ from typing import ClassVar, Final
 
 from starlette.requests import Request
 
-from service.crypto.keyring import Keyring, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE

@@ -10,8 +10,7 @@ from typing import ClassVar
 
 from starlette.requests import Request
 
-from service.crypto.keyring import Keyring, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.protocol.client import PASSWORD, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope
 from service.protocol.parameters import Form, check_text

@@ -10,8 +10,7 @@ from typing import ClassVar, Final
 
 from starlette.requests import Request
 
-from service.crypto.keyring import Keyring
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import Keyring, make_access_token
 from service.observability.metrics import get_metrics
 from service.protocol.client import REFRESH_TOKEN, check_scope
 from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError
