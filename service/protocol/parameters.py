@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from binascii import a2b_qp
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -99,11 +99,16 @@ def read_fields(encoded: bytes) -> Fields:
 
 
 def decode_field(encoded: bytes) -> str | None:
-    """Return what `urllib.parse.unquote_plus` returns, or None if the text is malformed."""
+    """Return what `urllib.parse.unquote_plus` returns, or None if the text is malformed.
+
+    Quoted-printable differs in the escape character only, and the standard library decodes it in C. `unquote_plus`
+    takes ten times as long for 64 KiB of `%41`.
+    """
     if not encoded.isascii() or _MALFORMED_ESCAPE.search(encoded):
         return None
+    quoted_printable = encoded.replace(b"=", b"%3D").replace(b"+", b" ").replace(b"%", b"=")
     try:
-        return unquote_to_bytes(encoded.replace(b"+", b" ")).decode()
+        return a2b_qp(quoted_printable).decode()
     except UnicodeDecodeError:
         return None
 
