@@ -151,15 +151,13 @@ class _ConsoleFormatter(logging.Formatter):
         return f"\x1b[{colour}m{text}\x1b[0m" if self._is_on_terminal else text
 
 
-class _TerminalFilter(logging.Filter):
-    """A filter of the details, for a terminal whose level is above debug.
+def _is_useful_on_terminal(record: logging.LogRecord) -> bool:
+    """Return False for a detail, which a terminal does not show unless its level is debug.
 
     Details are what a person who starts the service need not read: the lines of uvicorn, new connections to Redis, and
     the entries of a seed, whose number is in `seed_applied`. Other logs have them.
     """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (getattr(record, IS_DETAIL, False) or (record.levelno == logging.INFO and _is_known_detail(record)))
+    return not (getattr(record, IS_DETAIL, False) or (record.levelno == logging.INFO and _is_known_detail(record)))
 
 
 def _is_known_detail(record: logging.LogRecord) -> bool:
@@ -178,7 +176,7 @@ def configure_logging(level: str, log_format: str) -> None:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_ConsoleFormatter(is_on_terminal=sys.stderr.isatty()))
         if sys.stderr.isatty() and level != "debug":
-            handler.addFilter(_TerminalFilter())
+            handler.addFilter(_is_useful_on_terminal)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
     # httpcore2 would log requests to identity providers and their responses.

@@ -21,8 +21,8 @@ from service.crypto.keyring import Keyring
 from service.gateway.outage_log import OutageLog
 from service.protocol import provider_responses
 from service.protocol.authorization import Query
+from service.protocol.authorization_code import make_code_challenge
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
-from service.protocol.pkce import make_code_challenge
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS

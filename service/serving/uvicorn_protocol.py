@@ -13,8 +13,7 @@ from typing import Any, Final, NoReturn, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from service.protocol.error_response import render_refusal
-from service.protocol.errors import InvalidRequest, OAuthError
+from service.protocol.errors import InvalidRequest, OAuthError, render_refusal
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.connections import Connections
 from service.web.request.headers import LOCAL_PEER

@@ -15,8 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.gateway.outage_log import report_outage
-from service.protocol.error_response import render_refusal
-from service.protocol.errors import BearerMissing, InvalidRequest, OAuthError, ServerError
+from service.protocol.errors import BearerMissing, InvalidRequest, OAuthError, ServerError, render_refusal
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.web.request.security_events import record_refusal
 from service.web.request.state import REASON

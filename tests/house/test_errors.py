@@ -8,8 +8,7 @@ import pytest
 
 from service.protocol import errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
-from service.protocol.error_descriptions import DESCRIPTIONS
-from service.protocol.errors import OAuthError
+from service.protocol.errors import DESCRIPTIONS, OAuthError
 from service.web.api.grants import authorization_code, refresh_token
 from tests.support.servers import CHECKOUT
 

@@ -13,8 +13,8 @@ from tests.support.servers import CHECKOUT
 
 USED = {
     "_srcfile": "observability/logs.py does not look for the caller of a log line",
-    "_sum": "observability/metric_buffers.py adds many observations at once",
-    "_buckets": "observability/metric_buffers.py, likewise",
+    "_sum": "observability/metrics.py adds many observations at once",
+    "_buckets": "observability/metrics.py, likewise",
 }
 """Attributes of other objects than `self` whose names begin with an underscore."""
 

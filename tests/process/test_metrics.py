@@ -20,7 +20,7 @@ import redis
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from service.observability import metrics
-from service.observability.metric_buffers import CounterBuffer
+from service.observability.metrics import CounterBuffer
 from tests.conftest import environment_of
 from tests.support.clients_and_users import PHONE_APP, TOKEN
 from tests.support.metrics_scrape import Scrape

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.protocol.authorization_code import AuthorizationCode, check_exchange
+from service.protocol.authorization_code import AuthorizationCode, check_exchange, make_code_challenge
 from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant
-from service.protocol.pkce import make_code_challenge
 
 CALLBACK = "https://shop.example/callback"
 VERIFIER = "v" * 43

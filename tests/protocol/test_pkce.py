@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.protocol.pkce import make_code_challenge, matches_code_challenge
+from service.protocol.authorization_code import make_code_challenge, matches_code_challenge
 
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"

@@ -13,8 +13,7 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
 from service.admin.output import Advance, Output
-from service.config.settings import Settings, unknown_variables
-from service.config.wiring import choose_durability, make_redis_url
+from service.config.settings import Settings, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client
 from service.protocol.provider import IdentityProvider, list_identity_risks
