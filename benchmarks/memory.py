@@ -14,8 +14,7 @@ from benchmarks.processes import pss_mib
 from benchmarks.testbed import CLIENT, Testbed, run_concurrently, start_users
 from service.config.settings import load_settings
 from service.crypto.hashing_pool import IDLE_SECONDS
-from service.crypto.keyring import RefreshToken
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import RefreshToken, make_access_token
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.deployment import KEYRING, Deployment, Session, worker_on

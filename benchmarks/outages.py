@@ -16,7 +16,7 @@ from benchmarks.in_process import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from benchmarks.testbed import Testbed
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from tests.conftest import make_code
 from tests.faults.deployment import Deployment, http_client_for, start_sessions, worker_on

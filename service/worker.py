@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import nan
 
-from service.config.settings import EXAMPLE_SEED, Settings
-from service.config.wiring import choose_durability, make_lifetimes, make_redis_url
+from service.config.settings import EXAMPLE_SEED, Settings, choose_durability, make_lifetimes, make_redis_url
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import verify_dummy_password

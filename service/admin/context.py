@@ -14,8 +14,14 @@ import click
 
 from service.admin.output import CommandRefused, WrongInput
 from service.config.reading import BadSettings
-from service.config.settings import Settings, load_settings
-from service.config.wiring import choose_durability, describe_store, make_lifetimes, make_redis_url
+from service.config.settings import (
+    Settings,
+    choose_durability,
+    describe_store,
+    load_settings,
+    make_lifetimes,
+    make_redis_url,
+)
 from service.crypto.keyring import Keyring
 from service.observability.audit import record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from service.protocol.uri import split_uri
 from service.redis_client.durability import DISK, MEMORY, REPLICA, Durability
-from service.redis_client.url import parse_redis_url, without_password
+from service.redis_client.url import parse_redis_url
 
 SECRET_KEY_BYTES = 32
 
@@ -25,12 +26,6 @@ UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_SECONDS = 100 * 365 * 24 * 3600
 
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
-
-SWITCHES = {"on": True, "off": False}
-
-LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-
-LOG_FORMATS = ("console", "json")
 
 MAX_PAGE_NAME_CHARACTERS = 60
 
@@ -75,8 +70,12 @@ def _is_ipv6(text: str) -> bool:
 
 
 def parse_port(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
-        raise ValueError("a port between 0 and 65535 (0: any free one)")
+    return _read_number(text, range(65536), "a port between 0 and 65535 (0: any free one)")
+
+
+def _read_number(text: str, allowed: range, expected: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) not in allowed:
+        raise ValueError(expected)
     return int(text)
 
 
@@ -88,19 +87,17 @@ def parse_address(text: str) -> HostPort:
 
 
 def parse_workers(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) < 1:
-        raise ValueError("a number of worker processes, 1 or more")
-    return int(text)
+    return _read_number(text, range(1, 10_000), "a number of worker processes, 1 or more")
 
 
 def parse_folder(text: str) -> Path:
     try:
         folder = Path(text).expanduser().absolute()
-        is_other = folder.exists() and not folder.is_dir()
+        is_usable = folder.is_dir() or not folder.exists()
     except (OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
-        raise ValueError("a folder that can be reached") from None
-    if is_other:
-        raise ValueError("a folder")
+        is_usable = False
+    if not is_usable:
+        raise ValueError("a folder that can be reached")
     return folder
 
 
@@ -118,7 +115,8 @@ def parse_file(text: str) -> Path:
 def parse_base_url(text: str) -> str:
     expected = ValueError("an absolute http or https URL without user, query or fragment")
     try:
-        parts = split_uri(text)
+        parts = urlsplit(text)
+        _ = parts.port  # raises ValueError for a wrong one
     except ValueError:
         raise expected from None
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[^\x21-\x7E]|[@?#]", text):
@@ -126,39 +124,24 @@ def parse_base_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def show_without_user(text: str) -> str:
-    return repr(re.sub(r"(https?://)?.*@", r"\1…@", text, count=1, flags=re.DOTALL))
-
-
-def show_without_password(text: str) -> str:
-    """Return the address without its password. A text that is no address is hidden, since it may be a password."""
-    return repr(without_password(text)) if "://" in text else "'…', without '://'"
-
-
 def parse_duration_ms(text: str) -> int:
-    milliseconds = _milliseconds(text)
-    if milliseconds is None or milliseconds < 1:
-        raise ValueError("seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d; more than 0")
+    milliseconds = parse_duration_or_zero_ms(text)
+    if milliseconds < 1:
+        raise ValueError("a time that is longer than 0")
     return milliseconds
 
 
 def parse_duration_or_zero_ms(text: str) -> int:
-    milliseconds = _milliseconds(text)
-    if milliseconds is None:
-        raise ValueError("seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d; 0: none")
-    return milliseconds
-
-
-def _milliseconds(text: str) -> int | None:
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhd]?)", text)
     seconds = Decimal(match[1]) * UNIT_SECONDS[match[2]] if match else MAX_SECONDS + 1
-    return int(seconds * 1000) if seconds <= MAX_SECONDS else None
+    if seconds > MAX_SECONDS:
+        raise ValueError("seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d")
+    return int(seconds * 1000)
 
 
 def parse_password_length(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MAX_MIN_PASSWORD_CHARACTERS:
-        raise ValueError(f"a number of characters between 1 and {MAX_MIN_PASSWORD_CHARACTERS}")
-    return int(text)
+    allowed = range(1, MAX_MIN_PASSWORD_CHARACTERS + 1)
+    return _read_number(text, allowed, f"a number of characters between 1 and {MAX_MIN_PASSWORD_CHARACTERS}")
 
 
 def parse_limit(text: str) -> Limit:
@@ -176,9 +159,21 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_switch(text: str) -> bool:
-    if text.lower() not in SWITCHES:
-        raise ValueError("on or off")
-    return SWITCHES[text.lower()]
+    return _choose(text, ("on", "off")) == "on"
+
+
+def parse_log_level(text: str) -> str:
+    return _choose(text, ("debug", "info", "warning", "error", "critical"))
+
+
+def parse_log_format(text: str) -> str:
+    return _choose(text, ("console", "json"))
+
+
+def _choose(text: str, options: Sequence[str]) -> str:
+    if text.lower() not in options:
+        raise ValueError(f"one of {', '.join(options)}")
+    return text.lower()
 
 
 def parse_durability(text: str) -> Durability:
@@ -214,44 +209,21 @@ def parse_colour(text: str) -> str:
     return "#" + (digits if len(digits) == 6 else "".join(digit * 2 for digit in digits))
 
 
-def parse_log_level(text: str) -> str:
-    if text.lower() not in LOG_LEVELS:
-        raise ValueError(f"one of {', '.join(LOG_LEVELS)}")
-    return text.lower()
-
-
-def parse_log_format(text: str) -> str:
-    if text.lower() not in LOG_FORMATS:
-        raise ValueError(f"one of {', '.join(LOG_FORMATS)}")
-    return text.lower()
-
-
 def parse_secret_keys(text: str) -> tuple[bytes, ...]:
-    keys = _split_keys(text)
-    if any(map(_find_key_weakness, keys)):
-        raise ValueError(f"{SECRET_KEY_BYTES} bytes or more in each key, {SECRET_KEY_DISTINCT_BYTES} of them distinct")
+    keys = tuple(key.strip().encode("utf-8", "surrogateescape") for key in text.split(","))
+    for position, key in enumerate(keys, start=1):
+        if len(key) < SECRET_KEY_BYTES or not _has_distinct_bytes(key):
+            raise ValueError(
+                f"{SECRET_KEY_BYTES} bytes or more in each key, {SECRET_KEY_DISTINCT_BYTES} of them distinct "
+                f"(key {position} of {len(keys)} is weaker)"
+            )
     return keys
 
 
-def _split_keys(text: str) -> tuple[bytes, ...]:
-    return tuple(key.strip().encode("utf-8", "surrogateescape") for key in text.split(","))
+def _has_distinct_bytes(key: bytes) -> bool:
+    """Return True if the key, or the bytes that it spells in hexadecimal, has enough distinct bytes.
 
-
-def _find_key_weakness(key: bytes) -> str | None:
-    """Return what is wrong with a key, or None. The result never contains the key.
-
-    Hexadecimal text of one case has at most 16 distinct characters, however random it is. So its decoded bytes may
-    count instead.
+    Hexadecimal text of one case has at most 16 distinct characters, however random it is.
     """
-    if len(key) < SECRET_KEY_BYTES:
-        return f"has {len(key)} bytes"
     readings = [key, bytes.fromhex(key.decode())] if re.fullmatch(rb"(?:[0-9a-fA-F]{2})+", key) else [key]
-    if all(len(set(reading)) < SECRET_KEY_DISTINCT_BYTES for reading in readings):
-        return f"has {len(key)} bytes, of which too few are distinct"
-    return None
-
-
-def describe_weak_keys(text: str) -> str:
-    keys = _split_keys(text)
-    weaknesses = ((position, _find_key_weakness(key)) for position, key in enumerate(keys, start=1))
-    return ", ".join(f"key {position} of {len(keys)} {weakness}" for position, weakness in weaknesses if weakness)
+    return any(len(set(reading)) >= SECRET_KEY_DISTINCT_BYTES for reading in readings)

@@ -47,7 +47,7 @@ class Reading:
             try:
                 return setting.parse(text)
             except ValueError as expected:
-                self.mistake(*self.describe_source(setting, text), str(expected))
+                self.mistake(*self._describe_source(setting, text), str(expected))
         default = setting.default(self) if callable(setting.default) else setting.default
         return None if default is None else setting.parse(default)
 
@@ -69,15 +69,16 @@ class Reading:
             self.mistake(setting.file_variable, repr(file), str(expected))
             return None
 
-    def describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
-        """Return the variable that a wrong value came from, and a text for the error.
+    def _describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
+        """Return the variable that a wrong value came from, and what may be shown of the value.
 
-        The text is the file's name, if any, and the value as `shown` displays it.
+        A secret is not shown. Of any other value the part up to an `@` is not shown, since it may hold a password.
         """
-        file = self.environment.get(setting.file_variable) if setting.secret else None
-        if file:
-            return setting.file_variable, f"{file!r}: {setting.shown(text)}"
-        return setting.variable, setting.shown(text)
+        if setting.secret:
+            file = self.environment.get(setting.file_variable)
+            return (setting.file_variable, repr(file)) if file else (setting.variable, "a value that is not shown")
+        user, _, rest = text.rpartition("@")
+        return setting.variable, repr(f"…@{rest}" if user else text)
 
 
 def _read_secret_file(name: str) -> str:
@@ -98,12 +99,11 @@ Default = str | None | Callable[[Reading], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The source of a field of `Settings`. `shown` returns what may be shown of a wrong value."""
+    """The source of a field of `Settings`."""
 
     variable: str
     parse: Callable[[str], object]
     default: Default
-    shown: Callable[[str], str]
     secret: bool  # a secret may also come from a file
 
     @property
@@ -111,14 +111,7 @@ class Setting:
         return f"{self.variable}_FILE"
 
 
-def setting(
-    variable: str,
-    parse: Callable[[str], Value],
-    default: Default,
-    *,
-    shown: Callable[[str], str] = repr,
-    secret: bool = False,
-) -> Value:
+def setting(variable: str, parse: Callable[[str], Value], default: Default, *, secret: bool = False) -> Value:
     """Declare a field of `Settings`. For the type checker the field has the type that the parser returns."""
-    found = Setting(variable, parse, default, shown, secret)
+    found = Setting(variable, parse, default, secret)
     return cast("Value", field(repr=not secret, metadata={"setting": found}))

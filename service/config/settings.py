@@ -8,6 +8,7 @@ A field of `Settings` defines a setting: its variable, its parser and its defaul
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -18,9 +19,12 @@ from urllib.parse import urlsplit
 from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
 from service.config.reading import BadSettings, Reading, Setting, setting
+from service.embedded.data_folder import socket_path
+from service.protocol.token_response import Lifetimes
 from service.protocol.uri import is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
-from service.redis_client.durability import Durability
+from service.redis_client.durability import MEMORY, Durability
+from service.redis_client.url import RedisUrl, parse_redis_url, without_password
 from service.system.program_files import IS_INSTALLED, PROGRAM_FILES
 
 EXAMPLE_SEED = PROGRAM_FILES / "examples" / "seed.yaml"
@@ -63,21 +67,15 @@ def _log_format_of_the_terminal(_: Reading) -> str:
 class Settings:
     """All settings, in the order of reading. A default may depend on a setting above it."""
 
-    redis_url: str | None = setting(
-        "REDIS_URL", parsers.parse_redis_address, None, shown=parsers.show_without_password, secret=True
-    )
+    redis_url: str | None = setting("REDIS_URL", parsers.parse_redis_address, None, secret=True)
     host: str = setting("HOST", parsers.parse_host, "127.0.0.1")
     port: int = setting("PORT", parsers.parse_port, "8000")
     workers: int = setting("WEB_CONCURRENCY", parsers.parse_workers, "1")
     data_dir: Path = setting("TOKEN_SERVICE_DATA_DIR", parsers.parse_folder, _data_folder)
-    base_url: str = setting(
-        "TOKEN_SERVICE_BASE_URL", parsers.parse_base_url, _local_url, shown=parsers.show_without_user
-    )
-    web_url: str = setting("TOKEN_SERVICE_WEB_URL", parsers.parse_base_url, _base_url, shown=parsers.show_without_user)
+    base_url: str = setting("TOKEN_SERVICE_BASE_URL", parsers.parse_base_url, _local_url)
+    web_url: str = setting("TOKEN_SERVICE_WEB_URL", parsers.parse_base_url, _base_url)
     seed_file: Path | None = setting("TOKEN_SERVICE_SEED_FILE", parsers.parse_file, _example_seed_where_embedded)
-    secret_keys: tuple[bytes, ...] = setting(
-        "TOKEN_SERVICE_SECRET_KEY", parsers.parse_secret_keys, None, shown=parsers.describe_weak_keys, secret=True
-    )
+    secret_keys: tuple[bytes, ...] = setting("TOKEN_SERVICE_SECRET_KEY", parsers.parse_secret_keys, None, secret=True)
     min_password_characters: int = setting(
         "TOKEN_SERVICE_PASSWORD_MIN_LENGTH", parsers.parse_password_length, str(MIN_PASSWORD_CHARACTERS)
     )
@@ -145,32 +143,17 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
 def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     """Return the keys that are set, or else the key in the data folder.
 
-    Returns an empty tuple if there is no key yet, or a key is wrong. Of a wrong key only the length is shown.
+    Returns an empty tuple if there is no key yet, or a key is wrong.
     """
-    if read.environment.get(setting.variable) or read.environment.get(setting.file_variable):
-        return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
-    if not read.uses_embedded_store:
-        expected = f"{parsers.SECRET_KEY_BYTES} bytes or more, as REDIS_URL is set. Make a key: {MAKE_KEY}"
-        read.mistake(setting.variable, "not set", expected)
-        return ()
-    kept = _find_kept_key(read)
-    try:
-        return () if kept is None else parsers.parse_secret_keys(kept)
-    except ValueError as expected:
-        read.mistake("TOKEN_SERVICE_DATA_DIR", f"the file secret_key in it: {setting.shown(kept or '')}", str(expected))
-        return ()
-
-
-def _find_kept_key(read: Reading) -> str | None:
-    file = read.values["data_dir"] / "secret_key"
-    try:
-        return str(file.read_text("utf-8", "surrogateescape").strip())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        found = f"{str(file)!r} cannot be read ({error.strerror})"
-        read.mistake("TOKEN_SERVICE_DATA_DIR", found, "a data folder of our own")
-        return None
+    if not (read.environment.get(setting.variable) or read.environment.get(setting.file_variable)):
+        kept = read.values["data_dir"] / "secret_key"
+        if not read.uses_embedded_store:
+            expected = f"{parsers.SECRET_KEY_BYTES} bytes or more, as REDIS_URL is set. Make a key: {MAKE_KEY}"
+            read.mistake(setting.variable, "not set", expected)
+        if not read.uses_embedded_store or not os.path.lexists(kept):
+            return ()
+        read.environment = {**read.environment, setting.file_variable: str(kept)}
+    return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
 
 
 def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -226,3 +209,35 @@ def _find_nearest(name: str) -> str | None:
 
 def default_base_url(host: str, port: int, scheme: str = "http") -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+# Values for the store and the protocol rules that follow from the settings.
+
+
+def make_redis_url(settings: Settings) -> RedisUrl:
+    if settings.redis_url is None:
+        return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
+    return parse_redis_url(settings.redis_url)
+
+
+def choose_durability(settings: Settings) -> Durability:
+    """Return what a durable write waits for after the answer of Redis.
+
+    The embedded store needs no wait: with durability "disk" it answers only when a change is on the disk.
+    """
+    return MEMORY if settings.embedded else settings.durability
+
+
+def make_lifetimes(settings: Settings) -> Lifetimes:
+    return Lifetimes(
+        access_token_ms=settings.access_token_ttl_ms,
+        refresh_token_ms=settings.refresh_token_ttl_ms,
+        session_max_age_ms=settings.session_max_age_ms,
+        code_ms=settings.code_ttl_ms,
+        refresh_grace_ms=settings.refresh_grace_ms,
+    )
+
+
+def describe_store(settings: Settings, data_dir: str) -> str:
+    """Return the store as it may be shown: the embedded one with its folder, or the URL without its password."""
+    return f"the embedded store in {data_dir}" if settings.redis_url is None else without_password(settings.redis_url)

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn, TypeVar
@@ -75,7 +75,7 @@ class HashingPool:
                 self._refuse()
             return await loop.run_in_executor(self._threads, work)
         finally:
-            self._queue.leave(network, turn)
+            self._queue.leave(turn)
             self._checks.dec()
             self._stop_timer()
             self._trim_timer = loop.call_later(IDLE_SECONDS, threading.Thread(target=trim_heap, daemon=True).start)
@@ -102,53 +102,46 @@ class _FairQueue:
 
     Networks take turns, and each network's callers are served in the order of arrival. If the room is full, the
     network with the most waiting callers loses its newest one to a newcomer whose network would have fewer.
+
+    Each caller has the number of a round, and a network has one caller in a round.
     """
 
     def __init__(self, *, running: int, waiting: int) -> None:
         self._free = running
         self._room = waiting
-        self._queues: OrderedDict[str, deque[asyncio.Future[bool]]] = OrderedDict()
+        self._waiting: dict[asyncio.Future[bool], tuple[str, int]] = {}
+        self._round = 0
 
     def has_room(self, network: str) -> bool:
-        longest = max(map(len, self._queues.values()), default=0)
-        return self._length < self._room or longest > len(self._queues.get(network, ())) + 1
+        lengths = self._count_networks()
+        return lengths.total() < self._room or max(lengths.values()) > lengths[network] + 1
 
     def enter(self, network: str) -> asyncio.Future[bool]:
         """Return a future: True at the caller's turn, False if the caller gives way. Requires room."""
-        turn = asyncio.get_running_loop().create_future()
-        if self._length >= self._room:
-            longest = max(self._queues, key=lambda other: len(self._queues[other]))
-            newest = self._queues[longest][-1]
-            self._remove(longest, newest)
+        if len(self._waiting) >= self._room:
+            [(longest, _)] = self._count_networks().most_common(1)
+            newest = [turn for turn, (other, _) in self._waiting.items() if other == longest][-1]
+            del self._waiting[newest]
             newest.set_result(False)
-        self._queues.setdefault(network, deque()).append(turn)
+        turn = asyncio.get_running_loop().create_future()
+        rounds = [number for other, number in self._waiting.values() if other == network]
+        self._waiting[turn] = network, max(rounds, default=self._round) + 1
         self._give_turns()
         return turn
 
-    def leave(self, network: str, turn: asyncio.Future[bool]) -> None:
+    def leave(self, turn: asyncio.Future[bool]) -> None:
         """End a turn, or remove a caller that was cancelled while it waited."""
-        if turn in self._queues.get(network, ()):
-            self._remove(network, turn)
-        elif not turn.cancelled() and turn.result():
+        if self._waiting.pop(turn, None) is None and not turn.cancelled() and turn.result():
             self._free += 1
             self._give_turns()
 
-    @property
-    def _length(self) -> int:
-        return sum(map(len, self._queues.values()))
+    def _count_networks(self) -> Counter[str]:
+        return Counter(network for network, _ in self._waiting.values())
 
     def _give_turns(self) -> None:
-        while self._free and self._queues:
-            network, queue = next(iter(self._queues.items()))
-            turn = queue[0]
-            self._remove(network, turn)
-            if network in self._queues:
-                self._queues.move_to_end(network)
+        while self._free and self._waiting:
+            turn = min(self._waiting, key=lambda waiting: self._waiting[waiting][1])  # the earliest of several
+            _, self._round = self._waiting.pop(turn)
             if not turn.done():
                 self._free -= 1
                 turn.set_result(True)
-
-    def _remove(self, network: str, turn: asyncio.Future[bool]) -> None:
-        self._queues[network].remove(turn)
-        if not self._queues[network]:
-            del self._queues[network]

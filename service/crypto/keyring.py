@@ -1,4 +1,6 @@
-"""Values computed with the service's keys: refresh tokens, codes, signatures for pages, sealed secrets.
+"""Tokens and other secret values: random ones, and those that are computed with the service's keys.
+
+Access tokens, consents and browser sessions are random. `service/protocol/token_form.py` tells their form.
 
 A refresh token is family, generation and a MAC by a key that Redis never sees. So the next token of a family need not
 be stored, and no dump of Redis holds a usable one. An authorization code is computed in the same way, from the random
@@ -6,7 +8,7 @@ id of the consent that it answers, so that a second click on "allow" leads to th
 
     tsrt1_ + shard (3 hex digits) + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
 
-The encoded bytes are a multiple of three, as in the random tokens of `opaque_tokens`. So each token has one spelling.
+The encoded bytes are a multiple of three, as in the random tokens. So each token has one spelling.
 
 Clauses: RFC 6749 §1.5, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.2, SPEC §1
 """
@@ -19,12 +21,16 @@ import re
 import secrets
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from service.crypto.opaque_tokens import RANDOM_BYTES, make_random_token
-from service.protocol.token_form import AUTHORIZATION_CODE_PREFIX, RandomToken, encode
+from service.protocol import token_form
+from service.protocol.token_form import RandomToken, encode
 
 REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
+GENERATED_SECRET_PREFIX: Final = "sha256:"
+
+_RANDOM_BYTES: Final = 33
 
 _KEY_ID_BYTES: Final = 3
 KEY_ID_CHARACTERS: Final = 4
@@ -53,6 +59,28 @@ class RefreshToken(NamedTuple):
     generation: int
 
 
+def make_access_token(shard: str) -> RandomToken:
+    return make_random_token(token_form.ACCESS_TOKEN_PREFIX, shard)
+
+
+def make_consent(shard: str) -> RandomToken:
+    return make_random_token(token_form.CONSENT_PREFIX, shard)
+
+
+def make_browser_session(shard: str) -> RandomToken:
+    return make_random_token(token_form.BROWSER_SESSION_PREFIX, shard)
+
+
+def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
+    text = f"{prefix}{shard}{encode(data or secrets.token_bytes(_RANDOM_BYTES))}"
+    return RandomToken(text, shard, token_form.digest_token(text))
+
+
+def hash_generated_secret(secret: str) -> str:
+    """Return the hash of a client secret of 256 random bits, which cannot be guessed, so that SHA-256 is enough."""
+    return GENERATED_SECRET_PREFIX + encode(hashlib.sha256(secret.encode()).digest())
+
+
 def make_browser_secret() -> str:
     """Return 256 random bits as base64url, to recognise a browser or a device."""
     return secrets.token_urlsafe(32)
@@ -76,10 +104,9 @@ class _Key(NamedTuple):
     key_id: bytes
     refresh: hmac.HMAC
     seed: bytes
-    encryption: bytes
     code: bytes
     page: bytes
-    page_seal: bytes
+    seal: bytes
 
 
 class Keyring:
@@ -119,8 +146,8 @@ class Keyring:
 
         Clauses: RFC 6749 §10.10
         """
-        mac = hmac.digest(self._keys[0].code, consent.text.encode(), "sha384")[:RANDOM_BYTES]
-        return make_random_token(AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
+        mac = hmac.digest(self._keys[0].code, consent.text.encode(), "sha384")[:_RANDOM_BYTES]
+        return make_random_token(token_form.AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
 
     def sign_for_page(self, purpose: str, *parts: str) -> str:
         """Return a signature that a browser has to bring back, bound to a purpose. No part may hold a line end."""
@@ -131,26 +158,43 @@ class Keyring:
         sent = signature.encode()
         return any(hmac.compare_digest(sent, _sign_for_page(key, purpose, parts).encode()) for key in self._keys)
 
-    def seal_for_page(self, purpose: str, content: bytes) -> str:
-        """Return the content sealed as base64url, for a browser that must not read, change or reuse it elsewhere.
+    def seal(self, purpose: str, content: bytes) -> str:
+        """Return the content sealed with AES-256-GCM, as base64url. `purpose` binds the text to one use.
 
         Strangers can have any number of texts sealed, so each has a new key and nonce. Both are derived from 24 random
-        bytes in front of the sealed content. `purpose` binds the text to one use.
+        bytes in front of the sealed content.
         """
-        key, salt = self._keys[0], secrets.token_bytes(_SALT_BYTES)
-        sealed = _seal(*_derive_page_key(key, salt), content, purpose.encode())
-        return encode(key.key_id + salt + sealed)
+        # Imported here: this library takes 6 MiB of a process and 6 ms of its time, and most processes seal nothing.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    def open_for_page(self, purpose: str, text: str) -> bytes | None:
+        key, salt = self._keys[0], secrets.token_bytes(_SALT_BYTES)
+        seal_key, nonce = _derive_seal_key(key, salt)
+        return encode(key.key_id + salt + AESGCM(seal_key).encrypt(nonce, content, purpose.encode()))
+
+    def open_sealed(self, purpose: str, text: str) -> bytes | None:
         """Return the sealed content, or None unless one of our keys sealed exactly this text for this purpose."""
+        from cryptography.exceptions import InvalidTag  # imported here, like AESGCM above
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         if not _SEALED.fullmatch(text) or len(text) % 4 == 1:
             return None
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         if encode(data) != text:  # another spelling of the same bytes, which would pass for a second text
             return None
         salt, sealed = data[_KEY_ID_BYTES:_SEAL_HEAD_BYTES], data[_SEAL_HEAD_BYTES:]
-        opened = (_open_sealed(*_derive_page_key(key, salt), sealed, purpose.encode()) for key in self._find_keys(data))
-        return next((content for content in opened if content is not None), None)
+        for key in self._find_keys(data):
+            seal_key, nonce = _derive_seal_key(key, salt)
+            with suppress(InvalidTag):
+                return AESGCM(seal_key).decrypt(nonce, sealed, purpose.encode())
+        return None
+
+    def open_sealed_text(self, purpose: str, sealed: str) -> str | None:
+        content = self.open_sealed(purpose, sealed)
+        return None if content is None else content.decode()
+
+    def is_sealed(self, purpose: str, sealed: str, text: str) -> bool:
+        """Return True if `sealed` was sealed with the current key and holds `text`."""
+        return sealed.startswith(self.key_id) and self.open_sealed_text(purpose, sealed) == text
 
     @property
     def key_id(self) -> str:
@@ -171,26 +215,6 @@ class Keyring:
         """Return True if any of our keys made this digest of this text."""
         return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
 
-    def encrypt(self, text: str, name: str) -> str:
-        """Encrypt a secret that must be read again. `name` binds the result to the record that holds it."""
-        key = self._keys[0]
-        nonce = secrets.token_bytes(12)
-        return encode(key.key_id + nonce + _seal(key.encryption, nonce, text.encode(), name.encode()))
-
-    def is_sealed(self, sealed: str, text: str, name: str) -> bool:
-        """Return True if `sealed` was encrypted with the current key and holds `text`."""
-        return sealed.startswith(encode(self._keys[0].key_id)) and self.decrypt(sealed, name) == text
-
-    def decrypt(self, sealed: str, name: str) -> str | None:
-        """Return the text, or None if no key of ours opens it: wrong name, altered text, or a key that was removed."""
-        try:
-            data = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
-        except ValueError:
-            return None
-        nonce, box = data[_KEY_ID_BYTES:15], data[15:]
-        opened = (_open_sealed(key.encryption, nonce, box, name.encode()) for key in self._find_keys(data))
-        return next((text.decode() for text in opened if text is not None), None)
-
     def _find_keys(self, data: bytes) -> list[_Key]:
         """Return the keys whose id is in front of the data. Two keys may have the same id by chance."""
         return [key for key in self._keys if key.key_id == data[:_KEY_ID_BYTES]]
@@ -204,10 +228,9 @@ def _derive_key(secret_key: bytes) -> _Key:
         key_id=derive("key id", _KEY_ID_BYTES),
         refresh=hmac.new(derive("refresh token"), digestmod="sha256"),
         seed=derive("seed"),
-        encryption=derive("encryption"),
         code=derive("authorization code"),
         page=derive("page"),
-        page_seal=derive("page seal"),
+        seal=derive("seal"),
     )
 
 
@@ -221,9 +244,9 @@ def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
     return encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
 
 
-def _derive_page_key(key: _Key, salt: bytes) -> tuple[bytes, bytes]:
+def _derive_seal_key(key: _Key, salt: bytes) -> tuple[bytes, bytes]:
     """Return the key and the nonce of one sealed text."""
-    derived = hmac.digest(key.page_seal, salt, "sha512")
+    derived = hmac.digest(key.seal, salt, "sha512")
     return derived[:32], derived[32:44]
 
 
@@ -245,22 +268,3 @@ def derive_key(secret: bytes, purpose: bytes, length: int) -> bytes:
         block = hmac.digest(extracted, block + purpose + bytes([counter]), "sha256")
         key += block
     return key[:length]
-
-
-def _seal(key: bytes, nonce: bytes, content: bytes, purpose: bytes) -> bytes:
-    """Encrypt the content with AES-256-GCM, and authenticate it with the purpose."""
-    # Imported here: this library takes 6 MiB of a process and 6 ms of its time, and most processes seal nothing.
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    return AESGCM(key).encrypt(nonce, content, purpose)
-
-
-def _open_sealed(key: bytes, nonce: bytes, sealed: bytes, purpose: bytes) -> bytes | None:
-    """Return the content, or None unless it was sealed with this key, nonce and purpose."""
-    from cryptography.exceptions import InvalidTag  # imported here, like AESGCM above
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    try:
-        return AESGCM(key).decrypt(nonce, sealed, purpose)
-    except (InvalidTag, ValueError):  # ValueError: the nonce or the sealed text is too short
-        return None

@@ -15,7 +15,7 @@ from argon2 import Type, extract_parameters
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 
-from service.crypto.client_secrets import GENERATED_SECRET_PREFIX
+from service.crypto.keyring import GENERATED_SECRET_PREFIX
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
 
 # Salt and digest are base64 without padding. The unused bits of the last character must be 0.

@@ -15,8 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from ..protocol.bearer import AccessGrant, check_scope
-from ..protocol.error_response import render_refusal
-from ..protocol.errors import BearerMissing, OAuthError
+from ..protocol.errors import BearerMissing, OAuthError, render_refusal
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 

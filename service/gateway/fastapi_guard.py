@@ -15,8 +15,7 @@ from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
 from ..protocol.bearer import AccessGrant
-from ..protocol.error_response import ErrorResponse, render_refusal
-from ..protocol.errors import AUTHENTICATION_REALM, BearerMissing, OAuthError
+from ..protocol.errors import AUTHENTICATION_REALM, BearerMissing, ErrorResponse, OAuthError, render_refusal
 from ..protocol.metadata import make_metadata
 from ..protocol.scope import REALMS
 from ..protocol.uri import find_uri_mistake

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from ..protocol.error_response import ErrorResponse, render_refusal
-from ..protocol.errors import BearerMissing, OAuthError
+from ..protocol.errors import BearerMissing, ErrorResponse, OAuthError, render_refusal
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 

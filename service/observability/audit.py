@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from logging import INFO, WARNING
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -27,57 +27,43 @@ further events of that name. `trace_id` is added to any event that a request wit
 """
 
 
-class EventKind(NamedTuple):
-    """The log level of an event, and its limit per worker and minute in the stream.
+_LOG_ONLY: Final = frozenset(
+    {
+        "code_issued",
+        "consent_denied",
+        "tokens_issued",
+        "tokens_refreshed",
+        "refresh_token_repeated",
+        "login_succeeded",
+        "signed_out",
+        "events_lost",
+    }
+)
+"""Events that do not go to the stream, which adds `events_lost` by itself."""
 
-    After `entries_a_minute` entries of an event, the stream gets the first one of the minute about each user or client.
-    The others are counted in one entry. If the limit is 0, the event does not go to the stream.
-    """
-
-    level: int
-    entries_a_minute: int
-
-
-LOG_ONLY: Final = 0
-LIMIT_10: Final = 10
-"""The limit of events that any caller can cause at will. A flood must not displace other events from the stream."""
-LIMIT_60: Final = 60
-"""The limit of events of normal use, such as a revocation at logout, and of replays, which a user can stage alone."""
-LIMIT_600: Final = 600
-"""The limit of all other events, which is a bound for faults only."""
-
-_OTHER: Final = EventKind(INFO, LIMIT_600)
-_KINDS: Final[Mapping[str, EventKind]] = {
-    "code_issued": EventKind(INFO, LOG_ONLY),
-    "consent_denied": EventKind(INFO, LOG_ONLY),
-    "tokens_issued": EventKind(INFO, LOG_ONLY),
-    "tokens_refreshed": EventKind(INFO, LOG_ONLY),
-    "refresh_token_repeated": EventKind(INFO, LOG_ONLY),
-    "replay_pattern": EventKind(INFO, LIMIT_60),
-    "refresh_token_replayed": EventKind(WARNING, LIMIT_60),
-    "refresh_token_misused": EventKind(WARNING, LIMIT_10),
-    "lost_generations_recovered": EventKind(WARNING, LIMIT_600),
-    "code_replayed": EventKind(WARNING, LIMIT_60),
-    "code_misused": EventKind(WARNING, LIMIT_10),
-    "access_token_revoked": EventKind(INFO, LIMIT_60),
-    "refresh_token_revoked": EventKind(INFO, LIMIT_60),
-    "password_changed": EventKind(INFO, LIMIT_60),
-    "session_ended": EventKind(INFO, LIMIT_60),
-    "revoke_all": EventKind(INFO, LIMIT_60),
-    "login_succeeded": EventKind(INFO, LOG_ONLY),
-    "login_failed": EventKind(WARNING, LIMIT_10),
-    "login_throttled": EventKind(WARNING, LIMIT_10),
-    "pages_throttled": EventKind(WARNING, LIMIT_10),
-    "signed_out": EventKind(INFO, LOG_ONLY),
-    "client_authentication_failed": EventKind(WARNING, LIMIT_10),
-    "client_throttled": EventKind(WARNING, LIMIT_10),
-    "events_lost": EventKind(WARNING, LOG_ONLY),
-}
+_WARNINGS: Final = frozenset(
+    {
+        "refresh_token_replayed",
+        "refresh_token_misused",
+        "lost_generations_recovered",
+        "code_replayed",
+        "code_misused",
+        "login_failed",
+        "login_throttled",
+        "pages_throttled",
+        "client_authentication_failed",
+        "client_throttled",
+        "events_lost",
+    }
+)
 
 
-def get_kind(event: str) -> EventKind:
-    """Return the kind of an event. Changes by a seed or at the console are events of the default kind."""
-    return _KINDS.get(event, _OTHER)
+def get_level(event: str) -> int:
+    return WARNING if event in _WARNINGS else INFO
+
+
+def goes_to_stream(event: str) -> bool:
+    return event not in _LOG_ONLY
 
 
 class EventSink(Protocol):
@@ -104,14 +90,14 @@ def record_event(event: str, **fields: Any) -> None:
 
 
 def log_event(event: str, fields: Mapping[str, object]) -> None:
-    audit_log.write(get_kind(event).level, event, fields)
+    audit_log.write(get_level(event), event, fields)
 
 
 def stream_event(event: str, fields: Fields) -> Fields:
-    """Hand the event to the stream, unless its kind is only logged. Returns the fields whose value is known."""
+    """Hand the event to the stream, unless it is only logged. Returns the fields whose value is known."""
     known = {name: value for name, value in fields.items() if value != ""}
     audit_stream = _audit_stream.get()
-    if get_kind(event).entries_a_minute and audit_stream is not None:
+    if audit_stream is not None and goes_to_stream(event):
         trace_id = find_trace_id()
         audit_stream.take(event, known if trace_id is None else {**known, "trace_id": trace_id})
     return known

@@ -17,10 +17,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from service.observability.audit import Fields, get_kind, make_event, record_event
+from service.observability.audit import Fields, make_event, record_event
 
 RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
+MAX_A_MINUTE: Final = 10
+"""The events of one name that go to one stream in a minute, before only the first of each user or client does."""
 MAX_WAITING: Final = 1_000
 """The most events that wait for one stream."""
 MAX_NAMED: Final = 600
@@ -131,7 +133,7 @@ class _StreamBuffer:
 
     def take(self, event: str, fields: Fields) -> None:
         is_first = self._note_name(event, fields)
-        if is_first or self._written[event] < get_kind(event).entries_a_minute:
+        if is_first or self._written[event] < MAX_A_MINUTE:
             self._written[event] += 1
             self._add(make_event(event, **fields))
         else:

@@ -151,15 +151,13 @@ class _ConsoleFormatter(logging.Formatter):
         return f"\x1b[{colour}m{text}\x1b[0m" if self._is_on_terminal else text
 
 
-class _TerminalFilter(logging.Filter):
-    """A filter of the details, for a terminal whose level is above debug.
+def _is_useful_on_terminal(record: logging.LogRecord) -> bool:
+    """Return False for a detail, which a terminal does not show unless its level is debug.
 
     Details are what a person who starts the service need not read: the lines of uvicorn, new connections to Redis, and
     the entries of a seed, whose number is in `seed_applied`. Other logs have them.
     """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (getattr(record, IS_DETAIL, False) or (record.levelno == logging.INFO and _is_known_detail(record)))
+    return not (getattr(record, IS_DETAIL, False) or (record.levelno == logging.INFO and _is_known_detail(record)))
 
 
 def _is_known_detail(record: logging.LogRecord) -> bool:
@@ -178,10 +176,11 @@ def configure_logging(level: str, log_format: str) -> None:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_ConsoleFormatter(is_on_terminal=sys.stderr.isatty()))
         if sys.stderr.isatty() and level != "debug":
-            handler.addFilter(_TerminalFilter())
+            handler.addFilter(_is_useful_on_terminal)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
-    _quieten_libraries()
+    # httpcore2 would log requests to identity providers and their responses.
+    logging.getLogger("httpcore2").setLevel(logging.WARNING)
     _disable_unused_record_fields()
 
 
@@ -193,16 +192,6 @@ def _take_over_uvicorn() -> None:
         logger.setLevel(logging.NOTSET)
     # The access log of uvicorn would print query strings, and with them codes and states.
     logging.getLogger("uvicorn.access").disabled = True
-
-
-def _quieten_libraries() -> None:
-    """Silence the lowest levels of two libraries.
-
-    `httpcore2` would log requests to identity providers and their responses. `python_multipart` would log each empty
-    field of a stranger's form.
-    """
-    for name in ("httpcore2", "python_multipart"):
-        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _disable_unused_record_fields() -> None:

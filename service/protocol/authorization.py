@@ -87,11 +87,13 @@ class AuthorizationRefused(Exception):
 
 
 class Query(NamedTuple):
-    """The known parameters of a query: values by name, the repeated names, and the names with undecodable values."""
+    """The known parameters of a query: values by name, and the reason of an error for each repeated or malformed name.
+
+    A repeated name may have a value, too.
+    """
 
     values: Mapping[str, str]
-    repeated: Collection[str]
-    malformed: Collection[str]
+    mistakes: Mapping[str, str]
 
 
 def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS) -> Query:
@@ -104,19 +106,18 @@ def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS)
     """
     values: dict[str, str] = {}
     named: set[str] = set()
-    repeated: set[str] = set()
-    malformed: set[str] = set()
+    mistakes: dict[str, str] = {}
     for name, value in read_fields(query):
         if name is None or name not in known:
             continue
         if name in named:
-            repeated.add(name)
-        named.add(name)
-        if value is None:
-            malformed.add(name)
+            mistakes[name] = "parameter_repeated"
+        elif value is None:
+            mistakes[name] = "parameter_malformed"
         elif value:
             values[name] = value
-    return Query(values, repeated, malformed)
+        named.add(name)
+    return Query(values, mistakes)
 
 
 def read_client_id(query: Query) -> str:
@@ -153,8 +154,7 @@ def verify_return_address(query: Query, client: Client) -> ReturnAddress:
     redirect_uri = _read_once(query, "redirect_uri")
     if not is_registered(client, redirect_uri):
         raise InvalidRequest("redirect_uri_unregistered")
-    is_usable = "state" not in query.repeated and "state" not in query.malformed
-    return ReturnAddress(redirect_uri, query.values.get("state") if is_usable else None)
+    return ReturnAddress(redirect_uri, None if "state" in query.mistakes else query.values.get("state"))
 
 
 def is_registered(client: Client, redirect_uri: str) -> bool:
@@ -193,10 +193,8 @@ def parse_authorization_request(
 
     Clauses: RFC 6749 §3.1, §3.1.1, §3.3, §4.1.1, §4.1.2.1, SPEC §4.1
     """
-    for name in sorted(query.repeated):
-        raise InvalidRequest("parameter_repeated", name=name)
-    for name in sorted(query.malformed):
-        raise InvalidRequest("parameter_malformed", name=name)
+    for name, reason in query.mistakes.items():
+        raise InvalidRequest(reason, name=name)
     if len(msgspec.json.encode(return_address.state)) > MAX_STATE_BYTES + len('""'):
         raise InvalidRequest("state_too_long")
     if "response_type" not in query.values:
@@ -331,10 +329,8 @@ def make_location(return_address: ReturnAddress, issuer: str, answer: Mapping[st
 
 
 def _read_once(query: Query, name: str) -> str:
-    if name in query.repeated:
-        raise InvalidRequest("parameter_repeated", name=name)
-    if name in query.malformed:
-        raise InvalidRequest("parameter_malformed", name=name)
+    if name in query.mistakes:
+        raise InvalidRequest(query.mistakes[name], name=name)
     if name not in query.values:
         raise InvalidRequest("parameter_missing", name=name)
     return query.values[name]

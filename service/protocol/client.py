@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from .errors import IntrospectionRefused, InvalidScope, UnauthorizedClient
+from .errors import InvalidScope, UnauthorizedClient
 from .scope import Scope, parse_scope
 
 AUTHORIZATION_CODE: Final = "authorization_code"
@@ -96,14 +96,14 @@ def check_scope(client: Client, scope: Scope) -> None:
 
 
 def check_introspection(client: Client) -> None:
-    """Raise IntrospectionRefused unless the client may introspect and has a secret.
+    """Raise UnauthorizedClient unless the client may introspect and has a secret.
 
     A secret is required because introspection reveals data about users.
 
     Clauses: RFC 7662 §2.1, §4
     """
     if client.is_public or not client.introspect:
-        raise IntrospectionRefused("introspection_not_registered")
+        raise UnauthorizedClient("introspection_not_registered", status=403)
 
 
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:

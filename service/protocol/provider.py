@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -74,21 +74,25 @@ class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         return bool(self.introspection_endpoint or self.userinfo_endpoint or self.jwks_uri)
 
 
-class ProviderEndpoints(NamedTuple):
-    """The endpoints of an identity provider; an empty address means that there is no such endpoint.
+class ProviderEndpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoints of an identity provider, and the rest of its metadata that is used here.
 
-    `names_itself` is True if each of its redirects carries `iss`. `secret_in_body` is True if it does not accept HTTP
-    Basic.
+    An empty address means that there is no such endpoint. `names_itself` is True if each of its redirects carries
+    `iss`.
+
+    Clauses: RFC 8414 §2, RFC 9207 §3
     """
 
     issuer: str
-    authorization_endpoint: str
-    token_endpoint: str
-    introspection_endpoint: str
-    userinfo_endpoint: str
-    jwks_uri: str
-    names_itself: bool = False
-    secret_in_body: bool = False
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    introspection_endpoint: str = ""
+    userinfo_endpoint: str = ""
+    jwks_uri: str = ""
+    secret_methods: tuple[str, ...] = msgspec.field(
+        name="token_endpoint_auth_methods_supported", default=("client_secret_basic",)
+    )
+    names_itself: bool = msgspec.field(name="authorization_response_iss_parameter_supported", default=False)
 
     @property
     def can_check_id_tokens(self) -> bool:
@@ -101,6 +105,11 @@ class ProviderEndpoints(NamedTuple):
     @property
     def has_other_source(self) -> bool:
         return bool(self.userinfo_endpoint or self.introspection_endpoint)
+
+    @property
+    def secret_in_body(self) -> bool:
+        """True if the identity provider accepts our secret in a form, but not by HTTP Basic."""
+        return "client_secret_basic" not in self.secret_methods and "client_secret_post" in self.secret_methods
 
 
 def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:

@@ -58,22 +58,6 @@ class ProviderError(Exception):
         return self.error not in _NOT_OF_LOGIN
 
 
-class ProviderMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of an identity provider's metadata that is used here.
-
-    Clauses: RFC 8414 §2, RFC 9207 §3
-    """
-
-    issuer: str
-    authorization_endpoint: str = ""
-    token_endpoint: str = ""
-    introspection_endpoint: str = ""
-    userinfo_endpoint: str = ""
-    jwks_uri: str = ""
-    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
-    authorization_response_iss_parameter_supported: bool = False
-
-
 class ProviderRejected(TemporarilyUnavailable):
     """A response of the identity provider that is not a login.
 
@@ -116,12 +100,12 @@ class ExternalIdentity(NamedTuple):
     email_unverified: bool
 
 
-def parse_metadata(body: bytes, issuer: str) -> ProviderMetadata:
+def parse_metadata(body: bytes, issuer: str) -> ProviderEndpoints:
     """Return the metadata. Raises InvalidProviderResponse if its issuer or an address in it is not acceptable.
 
     Clauses: RFC 8414 §3.2, §3.3 (the issuer is the one that was asked)
     """
-    metadata = parse_json(body, ProviderMetadata, "its metadata")
+    metadata = parse_json(body, ProviderEndpoints, "its metadata")
     if metadata.issuer != issuer:
         raise InvalidProviderResponse(
             f"its metadata is that of the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}"
@@ -137,24 +121,21 @@ def _is_plain(address: str) -> bool:
     return urlsplit(address).scheme != "https"
 
 
-def get_endpoints(provider: IdentityProvider, metadata: ProviderMetadata | None) -> ProviderEndpoints:
+def get_endpoints(provider: IdentityProvider, metadata: ProviderEndpoints | None) -> ProviderEndpoints:
     """Return the endpoints of an identity provider; values in the record override the metadata.
 
     If the record has a source that identifies the user, all such sources in the metadata are ignored. Raises
     InvalidProviderResponse if a required endpoint is missing.
     """
-    metadata = metadata or ProviderMetadata(issuer=provider.issuer)
-    methods = metadata.token_endpoint_auth_methods_supported
-    sources: IdentityProvider | ProviderMetadata = provider if provider.names_a_source else metadata
-    server = ProviderEndpoints(
-        issuer=metadata.issuer,
+    metadata = metadata or ProviderEndpoints(issuer=provider.issuer)
+    sources = provider if provider.names_a_source else metadata
+    server = msgspec.structs.replace(
+        metadata,
         authorization_endpoint=provider.authorization_endpoint or metadata.authorization_endpoint,
         token_endpoint=provider.token_endpoint or metadata.token_endpoint,
         introspection_endpoint=sources.introspection_endpoint,
         userinfo_endpoint=sources.userinfo_endpoint,
         jwks_uri=sources.jwks_uri,
-        names_itself=metadata.authorization_response_iss_parameter_supported,
-        secret_in_body="client_secret_basic" not in methods and "client_secret_post" in methods,
     )
     if not (server.authorization_endpoint and server.token_endpoint):
         raise InvalidProviderResponse("its metadata names no authorization_endpoint or no token_endpoint")
@@ -171,7 +152,7 @@ def read_callback(query: Query, server: ProviderEndpoints) -> str:
 
     Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.14, RFC 9207 §2.4
     """
-    if query.repeated or query.malformed:
+    if query.mistakes:
         raise InvalidProviderResponse("a parameter of its redirect stands twice or cannot be read")
     issuer = query.values.get("iss", "")
     if issuer and server.issuer and issuer != server.issuer:

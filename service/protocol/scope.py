@@ -78,11 +78,6 @@ def parse_realm(granted: str) -> str:
     return realm
 
 
-def has_known_items(text: str) -> bool:
-    """Return True if every item is in the vocabulary. No token can have any other item."""
-    return all(item in SCOPE_ITEMS for item in text.split(" "))
-
-
 def check_one_realm_one_role(scope: Scope) -> None:
     """Raise InvalidScope unless the scope has exactly one realm and exactly one role.
 

@@ -1,11 +1,11 @@
-"""The token response, and the two headers that keep a response out of caches.
+"""The responses of the token and introspection endpoints, and the two headers that keep a response out of caches.
 
-Clauses: RFC 6749 §5.1, SPEC §2.1
+Clauses: RFC 6749 §5.1, RFC 7662 §2.2, §4, SPEC §2.1
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -33,3 +33,30 @@ class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
     session_max_age_ms: int | None
     code_ms: int
     refresh_grace_ms: int
+
+
+TokenUse = Literal["access_token", "refresh_token"]
+
+
+class Introspection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An introspection response. An inactive token has the field `active` only, so nothing else is revealed.
+
+    `exp` and `iat` are in whole seconds since 1970, rounded down.
+
+    Clauses: RFC 7662 §2.2
+    """
+
+    active: bool
+    scope: str = ""
+    client_id: str = ""
+    username: str = ""
+    realm: str = ""
+    token_type: str = ""
+    token_use: str = ""
+    exp: int = 0
+    iat: int = 0
+    sub: str = ""
+    iss: str = ""
+
+
+INACTIVE: Final = Introspection(active=False)

@@ -21,8 +21,8 @@ from service.crypto.keyring import Keyring
 from service.gateway.outage_log import OutageLog
 from service.protocol import provider_responses
 from service.protocol.authorization import Query
+from service.protocol.authorization_code import make_code_challenge
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
-from service.protocol.pkce import make_code_challenge
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
@@ -240,7 +240,7 @@ class ExternalRealms:
         from service.realms.provider.client import ProviderClient
 
         sealed = provider.sealed_secret
-        client_secret = self._keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
+        client_secret = self._keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
         return ExternalRealm(
             name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
         )

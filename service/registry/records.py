@@ -49,7 +49,7 @@ def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, ke
     Each encryption of a secret gives another result, which would count as a change.
     """
     sealed = old.sealed_secret if old else ""
-    if not keyring.is_sealed(sealed, entry.client_secret, f"realm:{name}"):
-        sealed = keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
+    if not keyring.is_sealed(f"realm:{name}", sealed, entry.client_secret):
+        sealed = keyring.seal(f"realm:{name}", entry.client_secret.encode()) if entry.client_secret else ""
     provider = msgspec.convert(msgspec.to_builtins(entry), IdentityProvider)
     return msgspec.structs.replace(provider, sealed_secret=sealed)

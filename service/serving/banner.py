@@ -17,8 +17,7 @@ from urllib.parse import quote_plus
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from service import __version__
-from service.config.settings import EXAMPLE_SEED, Settings, default_base_url
-from service.config.wiring import describe_store
+from service.config.settings import EXAMPLE_SEED, Settings, default_base_url, describe_store
 from service.observability.logs import EventLog
 from service.protocol.grammar import make_printable
 from service.system.program_files import IS_INSTALLED, PROGRAM_FILES

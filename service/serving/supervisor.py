@@ -20,8 +20,7 @@ from uvicorn.supervisors import ChangeReload
 
 from service.config.parsers import HostPort
 from service.config.reading import BadSettings
-from service.config.settings import Settings, default_base_url, load_settings, unknown_variables
-from service.config.wiring import describe_store
+from service.config.settings import Settings, default_base_url, describe_store, load_settings, unknown_variables
 from service.embedded.binary import NoServerBinary
 from service.embedded.server import EmbeddedStore, StoreFailed
 from service.observability.logs import EventLog, configure_logging

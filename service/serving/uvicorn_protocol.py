@@ -13,9 +13,7 @@ from typing import Any, Final, NoReturn, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from service.protocol.error_response import render_refusal
-from service.protocol.errors import InvalidRequest, OAuthError
-from service.protocol.http_errors import HeadTooLarge, RequestTooLarge, RequestTooSlow
+from service.protocol.errors import InvalidRequest, OAuthError, render_refusal
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.connections import Connections
 from service.web.request.client_address import LOCAL_PEER
@@ -197,7 +195,7 @@ class HttpConnection(HttpToolsProtocol):
     def _check_other_bytes(self) -> None:
         """End reading if an unfinished request is too long: its head, or all of it without the body."""
         if self._head_begun:
-            self._end_reading(HeadTooLarge("head_too_large"))
+            self._end_reading(InvalidRequest("head_too_large", status=431))
         elif self._is_in_body and self._other_bytes > MAX_OTHER_BYTES:
             self._end_reading(InvalidRequest("body_in_too_many_chunks"))
 
@@ -216,7 +214,7 @@ class HttpConnection(HttpToolsProtocol):
             self.expect_100_continue = True
         self.headers.append((name, value))
         if len(self.headers) > MAX_HEADERS:
-            self._stop(HeadTooLarge("headers_too_many"))
+            self._stop(InvalidRequest("headers_too_many", status=431))
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -238,7 +236,7 @@ class HttpConnection(HttpToolsProtocol):
     def _check_head(self) -> None:
         """Refuse a path that is too long, and a request that does not name its host once: 400 by RFC 9112 §3.2."""
         if len(self.url) > MAX_PATH_BYTES and len(self.url.partition(b"?")[0]) > MAX_PATH_BYTES:
-            self._stop(HeadTooLarge("path_too_long"))
+            self._stop(InvalidRequest("path_too_long", status=431))
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() not in ("1.0", "0.9")):
             self._stop(InvalidRequest("host_not_one"))
 
@@ -252,7 +250,7 @@ class HttpConnection(HttpToolsProtocol):
         self._other_bytes -= size
         self._body_bytes += size
         if self._body_bytes > MAX_BODY_BYTES:
-            self._stop(RequestTooLarge("form_too_large"))
+            self._stop(InvalidRequest("form_too_large", status=413))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -341,7 +339,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             self.abort()
         elif self._head_begun:
-            self._refuse(RequestTooSlow("head_too_slow"))
+            self._refuse(InvalidRequest("head_too_slow", status=408))
         elif self._lingers or not self._is_in_body:
             self._close()
 

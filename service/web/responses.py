@@ -15,9 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.gateway.outage_log import report_outage
-from service.protocol.error_response import render_refusal
-from service.protocol.errors import BearerMissing, OAuthError, ServerError
-from service.protocol.http_errors import MethodNotAllowed, RequestTooSlow, UnknownPath
+from service.protocol.errors import BearerMissing, InvalidRequest, OAuthError, ServerError, render_refusal
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.web.request.security_events import record_refusal
 from service.web.request.state import REASON
@@ -65,7 +63,8 @@ def answer_oauth_error(request: Request, error: Exception) -> Response:
     request.scope[REASON] = error.reason
     record_refusal(request, error)
     response = render_error(error)
-    if isinstance(error, RequestTooSlow):
+    # The rest of a request that came too slowly may still arrive, and would be taken for another request.
+    if error.status == 408:
         response.headers["Connection"] = "close"
     return response
 
@@ -90,9 +89,9 @@ def answer_http_exception(request: Request, error: Exception) -> Response:
     """Return our form of an error that Starlette raised: an unknown path, or a method that is not allowed."""
     assert isinstance(error, HTTPException)
     headers = error.headers or {}
-    refusal: OAuthError = UnknownPath("unknown_path")
+    refusal = InvalidRequest("unknown_path", status=404)
     if error.status_code == 405:
-        refusal = MethodNotAllowed("method_not_allowed", name=headers["Allow"])
+        refusal = InvalidRequest("method_not_allowed", name=headers["Allow"], status=405)
     response = answer_oauth_error(request, refusal)
     response.headers.update(headers)
     return response

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import redis
 
-from service.crypto.client_secrets import hash_generated_secret
+from service.crypto.keyring import hash_generated_secret
 from service.protocol.user import identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.cache import UNKNOWN_SECONDS

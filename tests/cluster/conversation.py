@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 
 from service.app import build_app
 from service.config.settings import Settings, load_settings
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import parse_redis_url

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.redis_client.options import ConnectionLimits

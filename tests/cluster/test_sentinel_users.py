@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
 from service.redis_client.durability import REPLICA
 from service.redis_client.url import parse_redis_url

@@ -14,11 +14,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from service.crypto.keyring import (
     Keyring,
     derive_key,
+    make_access_token,
     make_browser_secret,
+    make_browser_session,
+    make_consent,
     make_first_refresh_token,
     make_refresh_token,
 )
-from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent
 from service.protocol.token_form import (
     RandomToken,
     digest_token,
@@ -184,19 +186,6 @@ def test_families_are_random_and_begin_with_generation_one() -> None:
     assert len({token.family_digest for token in tokens}) == 500
 
 
-def test_an_encrypted_secret_opens_under_its_own_name_and_key_only() -> None:
-    sealed = Keyring([OLD]).encrypt("a secret é", "cep")
-
-    assert Keyring([NEW, OLD]).decrypt(sealed, "cep") == "a secret é"
-    assert Keyring([OLD]).decrypt(sealed, "other") is None
-    assert Keyring([NEW]).decrypt(sealed, "cep") is None
-    assert [Keyring([OLD]).decrypt(broken, "cep") for broken in ("", "x", sealed[:10], sealed + "xxxxx")] == 4 * [None]
-    assert Keyring([OLD]).encrypt("a secret é", "cep") != sealed
-    for position in range(4, len(sealed) - 4):
-        other = "A" if sealed[position] != "A" else "B"
-        assert Keyring([OLD]).decrypt(sealed[:position] + other + sealed[position + 1 :], "cep") is None
-
-
 @pytest.mark.clause("decided-secret-key-rotation", "decided-seed-digest-keyed")
 @pytest.mark.parametrize(
     ("make", "accepts"),
@@ -212,14 +201,9 @@ def test_an_encrypted_secret_opens_under_its_own_name_and_key_only() -> None:
             id="signature",
         ),
         pytest.param(
-            lambda ring: ring.seal_for_page("form login", b"x"),
-            lambda ring, made: ring.open_for_page("form login", made) == b"x",
+            lambda ring: ring.seal("form login", b"x"),
+            lambda ring, made: ring.open_sealed("form login", made) == b"x",
             id="sealed page",
-        ),
-        pytest.param(
-            lambda ring: ring.encrypt("a secret", "cep"),
-            lambda ring, made: ring.decrypt(made, "cep") == "a secret",
-            id="encrypted secret",
         ),
         pytest.param(
             lambda ring: ring.digest_seed(b"an entry"),
@@ -239,24 +223,21 @@ def test_the_first_key_makes_and_all_keys_verify(
         assert not accepts(Keyring([keys[1]]), make(Keyring(keys)))
 
 
-# Sealed for a browser
-
-
 @pytest.mark.clause("decided-nothing-kept-for-strangers")
 @pytest.mark.parametrize("content", [b"", b"x", b"xy", b"xyz", bytes(range(256)) * 40])
 def test_what_was_sealed_opens_for_its_purpose_alone(content: bytes) -> None:
-    sealed = KEYRING.seal_for_page("login form", content)
+    sealed = KEYRING.seal("login form", content)
 
-    assert KEYRING.open_for_page("login form", sealed) == content
-    assert KEYRING.open_for_page("login at an organisation", sealed) is None
-    assert Keyring([OLD]).open_for_page("login form", sealed) is None or KEYRING is Keyring([OLD])
+    assert KEYRING.open_sealed("login form", sealed) == content
+    assert KEYRING.open_sealed("login at an organisation", sealed) is None
+    assert Keyring([OLD]).open_sealed("login form", sealed) is None or KEYRING is Keyring([OLD])
     assert content not in urlsafe_b64decode(sealed + "==") or len(content) < 2
-    assert KEYRING.seal_for_page("login form", content) != sealed
+    assert KEYRING.seal("login form", content) != sealed
     assert re.fullmatch(r"[A-Za-z0-9_-]+", sealed)
 
 
 def test_a_sealed_text_has_one_spelling_and_each_bit_of_it_counts() -> None:
-    sealed = KEYRING.seal_for_page("login form", b"xy")
+    sealed = KEYRING.seal("login form", b"xy")
     others = {
         sealed[:place] + other + sealed[place + 1 :]
         for place in range(len(sealed))
@@ -264,9 +245,9 @@ def test_a_sealed_text_has_one_spelling_and_each_bit_of_it_counts() -> None:
         if sealed[place] != other
     }
 
-    assert {KEYRING.open_for_page("login form", text) for text in others} == {None}
+    assert {KEYRING.open_sealed("login form", text) for text in others} == {None}
     for text in ("", sealed[:-1], f"{sealed}A", f"{sealed}=", f" {sealed}", "A" * 61, "A" * 3, "é" * 80):
-        assert KEYRING.open_for_page("login form", text) is None
+        assert KEYRING.open_sealed("login form", text) is None
 
 
 def test_the_example_of_the_rfc_gives_its_key() -> None:

@@ -12,8 +12,7 @@ import httpx2
 import redis
 
 from service.config.settings import load_settings
-from service.crypto.keyring import Keyring, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.protocol.user import User
 from service.redis_client.options import ConnectionLimits
 from service.store import scripts

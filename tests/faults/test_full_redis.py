@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.deployment import KEYRING, Deployment, http_client_for

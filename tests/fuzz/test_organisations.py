@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import AccessDenied
-from service.protocol.provider import IdentityProvider
+from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import (
     CALLBACK_PARAMETERS,
     InvalidProviderResponse,
     ProviderError,
-    ProviderMetadata,
     check_active,
     get_endpoints,
     parse_claims,
@@ -42,7 +41,7 @@ METADATA = {
 }
 TOKENS = {"access_token": "a.b", "token_type": "Bearer", "id_token": "x"}
 PROVIDER = IdentityProvider(client_id=CLIENT_ID, issuer=ISSUER)
-SERVER = get_endpoints(PROVIDER, msgspec.convert(METADATA, ProviderMetadata))
+SERVER = get_endpoints(PROVIDER, msgspec.convert(METADATA, ProviderEndpoints))
 statuses = st.sampled_from([200, 201, 302, 400, 401, 429, 500])
 
 

@@ -12,8 +12,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from service.crypto.keyring import make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_random_token
+from service.crypto.keyring import make_access_token, make_browser_session, make_first_refresh_token, make_random_token
 from service.gateway.access_record import access_key, parse_grant
 from service.redis_client.deadline import StoreUnavailable
 from service.store import browser_sessions, codes, consents, records, registry

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
 from service.gateway.access_record import access_key
 from tests.faults.deployment import Deployment, start_sessions, worker_on

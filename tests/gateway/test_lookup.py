@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.gateway.access_record import access_key
 from service.gateway.lookup import UNKNOWN_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget

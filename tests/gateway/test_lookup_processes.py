@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway.lookup import BearerLookup
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import CHECKOUT, RedisServer

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.protocol import errors, http_errors, parameters
+from service.protocol import errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
-from service.protocol.error_descriptions import DESCRIPTIONS
-from service.protocol.errors import OAuthError
+from service.protocol.errors import DESCRIPTIONS, OAuthError
 from service.web.api import token
 from tests.support.servers import CHECKOUT
 
@@ -27,9 +26,7 @@ CODES_OF_THE_RFCS = {
 ALLOWED = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]+")
 
 ERRORS = {
-    name: value
-    for name, value in (vars(errors) | vars(http_errors)).items()
-    if isinstance(value, type) and issubclass(value, OAuthError)
+    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, OAuthError)
 }
 
 
@@ -44,12 +41,12 @@ def used_reasons() -> Iterator[str]:
 
 
 def reasons_of(argument: ast.expr) -> Iterator[str]:
-    """A literal; or a look into one of the tables of the token endpoint, read as a whole above."""
+    """Yield a literal. Other reasons are in tables of the token endpoint, which are read above, or in `Query`."""
     if isinstance(argument, ast.Constant):
         assert isinstance(argument.value, str)
         yield argument.value
     else:
-        assert ast.unparse(argument) == "_CODE_REFUSALS[outcome]"
+        assert ast.unparse(argument) in ("_CODE_REFUSALS[outcome]", "reason", "query.mistakes[name]")
 
 
 def test_every_reason_has_a_description_and_every_description_a_reason() -> None:
@@ -71,3 +68,17 @@ def test_no_error_has_a_code_of_our_own() -> None:
 
     assert codes <= CODES_OF_THE_RFCS
     assert all(ALLOWED.fullmatch(code) for code in codes)
+
+
+@pytest.mark.clause("decided-unknown-client", "decided-unknown-user-costs-the-same", "decided-disabled-user")
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        ("client_unknown", "client_secret_wrong", "client_secret_missing", "client_secret_unexpected"),
+        ("user_unknown", "user_disabled", "user_changed", "password_wrong"),
+        ("code_unknown", "code_of_another_client", "code_revoked", "code_repeated"),
+        ("refresh_token_malformed", "refresh_token_unknown", "refresh_token_of_another_client"),
+    ],
+)
+def test_what_a_caller_must_not_tell_apart_has_one_sentence(reasons: tuple[str, ...]) -> None:
+    assert len({DESCRIPTIONS[reason] for reason in reasons}) == 1

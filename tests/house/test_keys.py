@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import redis
 
-from service.config.wiring import make_redis_url
+from service.config.settings import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import DISK

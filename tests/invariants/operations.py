@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from service.protocol.pkce import make_code_challenge
+from service.protocol.authorization_code import make_code_challenge
 from service.worker import Worker
 from tests.conftest import Clock, make_code
 from tests.support.browser import (

@@ -6,8 +6,14 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from service.crypto.keyring import Keyring, RefreshToken, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent
+from service.crypto.keyring import (
+    Keyring,
+    RefreshToken,
+    make_access_token,
+    make_browser_session,
+    make_consent,
+    make_first_refresh_token,
+)
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken

@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import redis
 
-from service.config.settings import Settings
-from service.config.wiring import make_redis_url
+from service.config.settings import Settings, make_redis_url
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Script
 from service.store.client import StoreClient

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.redis_client.client import FENCE_LIFETIME_MS

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from service.crypto.keyring import Keyring, RefreshToken, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent
+from service.crypto.keyring import (
+    Keyring,
+    RefreshToken,
+    make_access_token,
+    make_browser_session,
+    make_consent,
+    make_first_refresh_token,
+)
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User

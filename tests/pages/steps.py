@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from playwright.async_api import Locator, Page, expect
 
-from service.crypto.keyring import make_browser_secret
-from service.crypto.opaque_tokens import make_browser_session
+from service.crypto.keyring import make_browser_secret, make_browser_session
 from service.worker import Worker
 from tests.pages.browser import PATIENCE_MS
 from tests.support.browser import page_text

@@ -129,7 +129,7 @@ async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceP
         (TOKEN, 200, None),
         (VERIFY, 401, "bearer_missing"),
         (VERIFY, 401, "access_token_unknown"),
-        (VERIFY, 403, "needed_scope_unknown"),
+        (VERIFY, 403, "needed_scope_missing"),
         (f"/elsewhere{VERIFY}", 404, "unknown_path"),
         (INTROSPECT, 403, "introspection_not_registered"),
     ]

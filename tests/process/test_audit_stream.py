@@ -12,8 +12,8 @@ import pytest
 
 from service.config.settings import load_settings
 from service.observability import metrics
-from service.observability.audit import LIMIT_10, LIMIT_600, record_event, use_audit_stream
-from service.observability.audit_stream import LAST_SECONDS, MAX_NAMED, MAX_WAITING, AuditStream
+from service.observability.audit import record_event, use_audit_stream
+from service.observability.audit_stream import LAST_SECONDS, MAX_A_MINUTE, MAX_NAMED, MAX_WAITING, AuditStream
 from service.redis_client.deadline import StoreUnavailable
 from service.worker import Worker
 from tests.conftest import environment_of
@@ -110,11 +110,11 @@ async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
     await audit_stream.flush()
     failures = [entry for entry in stream.entries if entry["event"] == "login_failed"]
 
-    assert [entry.get("address") for entry in failures[:LIMIT_10]] == [
-        f"192.0.2.{number}" for number in range(LIMIT_10)
+    assert [entry.get("address") for entry in failures[:MAX_A_MINUTE]] == [
+        f"192.0.2.{number}" for number in range(MAX_A_MINUTE)
     ]
-    assert failures[LIMIT_10] == {"event": "login_failed", "count": 1000 - LIMIT_10}
-    assert len(failures) == LIMIT_10 + 2
+    assert failures[MAX_A_MINUTE] == {"event": "login_failed", "count": 1000 - MAX_A_MINUTE}
+    assert len(failures) == MAX_A_MINUTE + 2
     assert len([entry for entry in stream.entries if entry["event"] == "refresh_token_replayed"]) == 3
     assert len(events_of(json_logs)) == 1000 + 3 + 1
 
@@ -136,10 +136,10 @@ async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
     await audit_stream.flush()
     usernames = [entry.get("username") for entry in stream.entries]
 
-    assert usernames[:LIMIT_10] == ["alice"] * LIMIT_10
-    assert usernames[LIMIT_10:60] == [f"user{number}" for number in range(50)]
+    assert usernames[:MAX_A_MINUTE] == ["alice"] * MAX_A_MINUTE
+    assert usernames[MAX_A_MINUTE:60] == [f"user{number}" for number in range(50)]
     assert stream.entries[60] == {"event": "login_failed", "count": 90 + 50}
-    assert usernames[61:] == ["alice"] * LIMIT_10
+    assert usernames[61:] == ["alice"] * MAX_A_MINUTE
 
 
 @pytest.mark.clause("decided-events-sampled")
@@ -202,8 +202,8 @@ async def test_more_than_can_wait_is_counted(
     """The buffer is bounded while Redis hangs, and no request waits for it."""
     stream.may_answer.clear()
     for _ in range(4):
-        for _ in range(LIMIT_600):
-            record_event("lost_generations_recovered", username="alice")
+        for number in range(MAX_NAMED):
+            record_event("lost_generations_recovered", username=f"user{number}")
         settable_clock.seconds += 60
     stream.may_answer.set()
     await audit_stream.flush()
@@ -253,8 +253,8 @@ async def test_the_end_writes_what_waits_and_what_a_minute_left_out(
     audit_stream: AuditStream, stream: RecordingStream
 ) -> None:
     audit_stream.start()
-    record_unknown_users(LIMIT_10 + 5)
+    record_unknown_users(MAX_A_MINUTE + 5)
     await audit_stream.close()
 
-    assert len(stream.entries) == LIMIT_10 + 1
+    assert len(stream.entries) == MAX_A_MINUTE + 1
     assert stream.entries[-1] == {"event": "login_failed", "count": 5}

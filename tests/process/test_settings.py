@@ -35,7 +35,7 @@ def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file:
     (tmp_path / "secret_key").write_text("short\n")
     environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
     assert [mistake.partition(": expected")[0] for mistake in mistakes(environment)] == [
-        "TOKEN_SERVICE_DATA_DIR: the file secret_key in it: key 1 of 1 has 5 bytes"
+        f"TOKEN_SERVICE_SECRET_KEY_FILE: {str(tmp_path / 'secret_key')!r}"
     ]
 
 
@@ -164,7 +164,7 @@ def test_trusted_proxies_are_addresses_and_networks() -> None:
 
 WRONG = {
     "REDIS_URL": ["redis://", "redis+sentinel://one"],
-    "HOST": ["two words", "[::1]", "http://here", "::%\n", "::%@"],
+    "HOST": ["two words", "[::1]", "http://here", "::%\n", "::%/"],
     "PORT": ["-1", "65536", "http", "80.5"],
     "WEB_CONCURRENCY": ["0", "two", "1.5"],
     "TOKEN_SERVICE_BASE_URL": ["example.org", "ftp://x", "/path", "https://x?y", "https://x#y", "https://x:port"],
@@ -190,7 +190,8 @@ WRONG = {
 @pytest.mark.clause("decided-bad-setting", "6749-3.2-no-fragment")
 def test_a_mistake_names_the_variable_the_value_and_what_was_expected(variable: str, value: str) -> None:
     (line,) = mistakes(PRODUCTION | {variable: value})
-    assert line.startswith(f"{variable}: {value!r}: expected ")
+    shown = "a value that is not shown" if variable == "REDIS_URL" else repr(value)
+    assert line.startswith(f"{variable}: {shown}: expected ")
 
 
 @pytest.mark.clause("decided-secret-key-needed")
@@ -203,6 +204,7 @@ def test_with_redis_url_a_key_is_required() -> None:
 
 
 WEAK_KEYS = {
+    "too short": "hunter2",
     "one letter": "k" * 32,
     "few letters": "correct horse correct horse correct",
     "few digits of hexadecimal": "0123456789abcde0" * 2,
@@ -211,14 +213,14 @@ WEAK_KEYS = {
 
 
 @pytest.mark.parametrize("key", WEAK_KEYS.values(), ids=WEAK_KEYS)
-@pytest.mark.clause("decided-secret-key-distinct", "decided-secrets-not-shown")
-def test_a_key_with_few_distinct_bytes_is_refused(key: str) -> None:
+@pytest.mark.clause("decided-secret-key-distinct", "decided-secret-key-needed", "decided-secrets-not-shown")
+def test_a_weak_key_is_refused_and_not_shown(key: str) -> None:
     (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},{key}"})
 
-    assert line.startswith(
-        f"TOKEN_SERVICE_SECRET_KEY: key 2 of 2 has {len(key)} bytes, of which too few are distinct: "
+    assert line == (
+        "TOKEN_SERVICE_SECRET_KEY: a value that is not shown: "
+        "expected 32 bytes or more in each key, 16 of them distinct (key 2 of 2 is weaker)"
     )
-    assert line.endswith("expected 32 bytes or more in each key, 16 of them distinct")
 
 
 @pytest.mark.clause("decided-secret-key-distinct")
@@ -280,29 +282,18 @@ def test_a_file_that_holds_no_secret_is_named(
     assert mistakes(secret_files) == (f"{variable}: {str(file)!r}: expected {expected}",)
 
 
-WRONG_FILES = [
-    ("REDIS_URL_FILE", "hunter2", "'…', without '://'"),
-    ("REDIS_URL_FILE", "hunter2\n\n,", "'…', without '://'"),
-    ("REDIS_URL_FILE", "redis://:hunter2", "'redis://:…'"),
-    ("REDIS_URL_FILE", "redis://:hunter2@h/x", "'redis://…@h/x'"),
-    ("REDIS_URL_FILE", "redis://h:6379/0\nhunter2", "'redis://h:6379/0…'"),
-    ("TOKEN_SERVICE_SECRET_KEY_FILE", "hunter2", "key 1 of 1 has 7 bytes"),
-    ("TOKEN_SERVICE_SECRET_KEY_FILE", f"{KEY},hunter2", "key 2 of 2 has 7 bytes"),
-    ("TOKEN_SERVICE_SECRET_KEY_FILE", "hunter2" * 6, "key 1 of 1 has 42 bytes, of which too few are distinct"),
-]
-
-
-@pytest.mark.parametrize(("variable", "content", "shown"), WRONG_FILES)
+@pytest.mark.parametrize(
+    ("variable", "content"),
+    [("REDIS_URL_FILE", "hunter2://:hunter2@h"), ("TOKEN_SERVICE_SECRET_KEY_FILE", f"{KEY},hunter2")],
+)
 @pytest.mark.clause("decided-secrets-from-files", "decided-secrets-not-shown")
-def test_a_wrong_value_in_a_file_is_shown_without_its_secret(
-    secret_files: dict[str, str], variable: str, content: str, shown: str
-) -> None:
+def test_a_wrong_value_in_a_file_is_not_shown(secret_files: dict[str, str], variable: str, content: str) -> None:
     file = Path(secret_files[variable])
     file.write_text(content)
 
     (line,) = mistakes(secret_files)
 
-    assert line.startswith(f"{variable}: {str(file)!r}: {shown}: expected ")
+    assert line.startswith(f"{variable}: {str(file)!r}: expected ")
     assert "hunter2" not in line
     assert KEY not in line
 

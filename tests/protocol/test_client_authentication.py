@@ -6,12 +6,12 @@ from base64 import b64encode
 
 import pytest
 
-from service.protocol.client_authentication import (
+from service.protocol.errors import InvalidClient
+from service.protocol.parameters import (
     ClientCredentials,
     parse_basic,
     parse_client_credentials,
 )
-from service.protocol.errors import InvalidClient
 
 
 def header(text: str | bytes) -> str:

@@ -15,7 +15,6 @@ from service.protocol.provider_responses import (
     CALLBACK_PARAMETERS,
     InvalidProviderResponse,
     ProviderError,
-    ProviderMetadata,
     check_active,
     get_endpoints,
     parse_json,
@@ -38,11 +37,16 @@ DOCUMENT: Mapping[str, Any] = {
     "userinfo_endpoint": f"{ISSUER}/userinfo",
     "jwks_uri": f"{ISSUER}/keys",
 }
-SERVER = ProviderEndpoints(ISSUER, f"{ISSUER}/authorize", f"{ISSUER}/token", "", f"{ISSUER}/userinfo", "")
-NAMING_ITSELF = SERVER._replace(names_itself=True)
+SERVER = ProviderEndpoints(
+    issuer=ISSUER,
+    authorization_endpoint=f"{ISSUER}/authorize",
+    token_endpoint=f"{ISSUER}/token",
+    userinfo_endpoint=f"{ISSUER}/userinfo",
+)
+NAMING_ITSELF = msgspec.structs.replace(SERVER, names_itself=True)
 
 
-def read_document(issuer: str = ISSUER, /, **changes: object) -> ProviderMetadata:
+def read_document(issuer: str = ISSUER, /, **changes: object) -> ProviderEndpoints:
     """Parse a metadata document with these changes. None leaves a member out."""
     document = {name: value for name, value in {**DOCUMENT, "issuer": issuer, **changes}.items() if value is not None}
     return parse_metadata(json.dumps(document).encode(), issuer)
@@ -158,8 +162,9 @@ def test_metadata_are_needed_where_the_record_leaves_something_open(
 
     assert provider.needs_metadata == needs_metadata
     if not needs_metadata:
-        addresses: list[Any] = [DOCUMENT[name] if name in given else "" for name in ADDRESSES]
-        assert get_endpoints(provider, None) == ProviderEndpoints(ISSUER, *addresses)
+        assert get_endpoints(provider, None) == ProviderEndpoints(
+            issuer=ISSUER, **{name: DOCUMENT[name] for name in given}
+        )
 
 
 @pytest.mark.parametrize("missing", ["authorization_endpoint", "token_endpoint"])
@@ -246,7 +251,7 @@ def test_a_provider_that_always_names_itself_must_do_so(said: str) -> None:
 
 
 def test_of_a_provider_without_an_issuer_no_name_is_compared() -> None:
-    assert bring("code=abc&iss=whatever", SERVER._replace(issuer="")) == "abc"
+    assert bring("code=abc&iss=whatever", msgspec.structs.replace(SERVER, issuer="")) == "abc"
 
 
 # The token response

@@ -1,4 +1,4 @@
-"""Addresses of servers: each supported Python reads the same host, however old its `urlsplit` is."""
+"""Addresses of servers, by name or by IP address."""
 
 from __future__ import annotations
 
@@ -6,25 +6,6 @@ import pytest
 
 from service.config.parsers import parse_base_url
 from service.protocol.uri import find_server_mistake, find_uri_mistake
-
-BRACKETS = (
-    "http://[::1].example.com/",
-    "http://[::1]example.com:80/",
-    "http://example.com[::1]/",
-    "http://[[::1]]/",
-    "http://[127.0.0.1]/",
-    "http://[v1.host]/",
-    "http://[localhost]/",
-)
-"""A host in brackets that is no IPv6 address, or brackets that are a part of the host only."""
-
-
-@pytest.mark.parametrize("address", BRACKETS)
-def test_brackets_enclose_an_ipv6_address_only(address: str) -> None:
-    """Python before 3.11.12, 3.12.9 and 3.13.2 takes ::1 for the host of the first three (CVE-2025-0938)."""
-    assert find_uri_mistake(address) == "expected a URI with a valid host and port"
-    with pytest.raises(ValueError, match="an absolute http or https URL"):
-        parse_base_url(address)
 
 
 @pytest.mark.parametrize(

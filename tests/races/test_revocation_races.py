@@ -9,8 +9,7 @@ from functools import partial
 import httpx2
 import pytest
 
-from service.crypto.keyring import RefreshToken, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import RefreshToken, make_access_token, make_first_refresh_token
 from service.protocol.user import User, identify_user
 from service.store.keys import ended_key
 from service.worker import Worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from tests.conftest import read_server_ms
 from tests.redis_client.scripted_cluster import array, key_of, record

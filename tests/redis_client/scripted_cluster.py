@@ -10,7 +10,7 @@ from typing import Final
 
 from redis.crc import key_slot
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.protocol.token_form import SHARD
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, read_scripted_clock, scripted_redis
 from tests.support.clients_and_users import access_key_of

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
 from service.gateway.access_record import SHARDS, list_subject_starts
 from service.protocol.token_form import SHARD

@@ -16,7 +16,7 @@ STEPS = [(KEY_ONE,), (KEY_ONE, KEY_TWO), (KEY_TWO, KEY_ONE), (KEY_TWO,)]
 
 def read_realm_secret(store: redis.Redis, *secret_keys: bytes) -> str | None:
     sealed = msgspec.json.decode(str(store.get("realm:{registry}:cep")), type=IdentityProvider).sealed_secret
-    return Keyring(secret_keys).decrypt(sealed, "realm:cep")
+    return Keyring(secret_keys).open_sealed_text("realm:cep", sealed)
 
 
 @pytest.mark.clause("decided-secret-key-rotation", "decided-seed-digest-keyed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.crypto.client_secrets import hash_generated_secret
+from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed

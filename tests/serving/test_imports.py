@@ -28,7 +28,7 @@ async def make() -> Worker:
 worker = asyncio.run(make())
 """
 LOAD_REALMS = "asyncio.run(worker.external_realms.load_clients())\n"
-SEAL = "worker.keyring.seal_for_page('login form', b'x')\n"
+SEAL = "worker.keyring.seal('login form', b'x')\n"
 
 
 def list_heavy_imports(program: str) -> set[str]:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import redis
 
-from service.protocol.pkce import make_code_challenge
+from service.protocol.authorization_code import make_code_challenge
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, make_code
 from tests.support.at_rest import read_everything

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.crypto.opaque_tokens import make_browser_session
+from service.crypto.keyring import make_browser_session
 from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import Clock

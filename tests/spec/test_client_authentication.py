@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
-from service.crypto.client_secrets import hash_generated_secret
+from service.crypto.keyring import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving

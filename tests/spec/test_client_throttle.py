@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from service.config.settings import Settings
-from service.crypto.client_secrets import hash_generated_secret
+from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.protocol.client import Client
 from service.worker import Worker

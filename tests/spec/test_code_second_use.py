@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import redis
 
-from service.protocol.pkce import make_code_challenge
+from service.protocol.authorization_code import make_code_challenge
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.support.clients_and_users import (

@@ -11,8 +11,7 @@ import redis
 
 from service.app import build_app
 from service.crypto.hashing_pool import HashingPool
-from service.protocol.error_descriptions import DESCRIPTIONS
-from service.protocol.errors import TemporarilyUnavailable
+from service.protocol.errors import DESCRIPTIONS, TemporarilyUnavailable
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, http_client_for, make_code, running_lifespan, serving
 from tests.support.clients_and_users import (

@@ -41,7 +41,6 @@ def assert_language(page: httpx2.Response, language: str, *texts: str) -> None:
         (None, "en"),
         ("de-CH, en;q=0.9", "de"),
         ("fr, en;q=0.5, de;q=0.4", "en"),
-        ("en;q=0, *", "de"),
         ("\xff;q=\xfe", "en"),
     ],
 )
@@ -95,7 +94,7 @@ async def test_who_is_signed_in_sees_the_consent_in_the_language_of_the_request(
 
 
 @pytest.mark.clause("decided-page-language")
-@pytest.mark.parametrize("ui_locales", ["fr", "%", "fr " * 30 + "en"])
+@pytest.mark.parametrize("ui_locales", ["fr", "%", "fr" * 1000 + " en"])
 async def test_an_unknown_language_is_no_error(http: httpx2.AsyncClient, ui_locales: str) -> None:
     browser = Browser(http, accept_language="de")
     page = await browser.open(authorization_url(ui_locales=ui_locales))

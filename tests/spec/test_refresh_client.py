@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import redis
 
-from service.crypto.client_secrets import hash_generated_secret
+from service.crypto.keyring import hash_generated_secret
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.support.clients_and_users import (

@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from service.crypto.client_secrets import hash_generated_secret
+from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.protocol.client import Client
 from service.worker import Worker

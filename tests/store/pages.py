@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from service.crypto.opaque_tokens import make_browser_session, make_consent
+from service.crypto.keyring import make_browser_session, make_consent
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User, identify_user

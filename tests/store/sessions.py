@@ -11,8 +11,7 @@ from unittest.mock import patch
 import msgspec
 import redis
 
-from service.crypto.keyring import RefreshToken, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import RefreshToken, make_access_token, make_first_refresh_token
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.scope import MAIN_REALM

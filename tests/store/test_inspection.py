@@ -3,8 +3,7 @@
 import pytest
 import redis
 
-from service.crypto.keyring import make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token, make_first_refresh_token
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.token_form import RandomToken
 from service.store.records import TombstoneRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from tests.redis_client.scripted_cluster import NONE, array, is_probe, number, render_map, scripted_cluster
 from tests.redis_client.scripted_redis import bulk, scripted_redis

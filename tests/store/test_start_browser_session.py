@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from service.crypto.opaque_tokens import make_browser_session
+from service.crypto.keyring import make_browser_session
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from service.crypto.keyring import make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token, make_first_refresh_token
 from service.protocol.user import User
 from service.store.records import FamilyRecord
 from service.worker import Worker

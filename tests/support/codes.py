@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from service.crypto.keyring import Keyring
-from service.crypto.opaque_tokens import make_browser_session, make_consent
+from service.crypto.keyring import Keyring, make_browser_session, make_consent
 from service.protocol.authorization import AuthorizationRequest, ConsentRequest, ReturnAddress
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken

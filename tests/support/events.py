@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import Any
 
-from service.observability.audit import get_kind
+from service.observability.audit import get_level
 from tests.support.servers import CHECKOUT
 
 _OF_EVERY_LINE = ("event", "level", "logger", "timestamp")
@@ -46,7 +46,7 @@ def _check(line: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     fields = {name: value for name, value in line.items() if name not in (*_OF_EVERY_LINE, *_OF_A_REQUEST)}
     if "status" in line and "reason" not in documented:
         fields.pop("reason", None)
-    assert line["level"] == ("warning" if get_kind(event).level > 20 else "info"), line
+    assert line["level"] == ("warning" if get_level(event) > 20 else "info"), line
     assert set(fields) <= set(documented), line
     assert "" not in fields.values(), line
     return event, fields

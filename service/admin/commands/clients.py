@@ -16,7 +16,7 @@ from service.admin.formatting import format_time, format_when
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
-from service.crypto.client_secrets import GENERATED_SECRET_PREFIX, hash_generated_secret
+from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing
 from service.registry.warnings import list_client_warnings
 

@@ -13,8 +13,7 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
 from service.admin.output import Advance, Output
-from service.config.settings import Settings, unknown_variables
-from service.config.wiring import choose_durability, make_redis_url
+from service.config.settings import Settings, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client
 from service.protocol.provider import IdentityProvider, list_identity_risks
@@ -228,7 +227,7 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     for risk in list_identity_risks(provider.username_claim, trust_email=provider.trust_email):
         yield Finding("warning", subject, risk)
     sealed = provider.sealed_secret
-    client_secret = context.keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
+    client_secret = context.keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
     if client_secret is None:
         says = "no configured key opens its client secret. If TOKEN_SERVICE_SECRET_KEY is right, apply the seed again"
         yield Finding("trouble", subject, says)

@@ -14,7 +14,7 @@ from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, read_since_ms
 from service.admin.output import Output
-from service.observability.audit import get_kind
+from service.observability.audit import get_level
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
@@ -89,7 +89,7 @@ def _select(entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> li
 
 def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
     for event in events:
-        output.show(event, [(_word(event), "yellow" if get_kind(event["event"]).level >= 30 else "")])
+        output.show(event, [(_word(event), "yellow" if get_level(event["event"]) >= 30 else "")])
 
 
 def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:

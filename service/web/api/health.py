@@ -18,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import make_access_token
 from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.redis_client.deadline import StoreUnavailable, with_own_budget

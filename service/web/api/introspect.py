@@ -15,9 +15,9 @@ from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.protocol.bearer import AccessGrant
 from service.protocol.client import check_introspection
-from service.protocol.introspection import INACTIVE, Introspection, TokenUse
 from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
 from service.protocol.scope import parse_realm
+from service.protocol.token_response import INACTIVE, Introspection, TokenUse
 from service.store.families import Families
 from service.store.records import FamilyRecord
 from service.web.request.client_authentication import ClientAuthenticator

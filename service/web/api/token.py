@@ -15,8 +15,7 @@ from typing import ClassVar, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.crypto.keyring import Keyring, RefreshToken, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
+from service.crypto.keyring import Keyring, RefreshToken, make_access_token, make_first_refresh_token
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope

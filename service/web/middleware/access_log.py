@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.observability.audit import audit_log, get_kind
+from service.observability.audit import audit_log, get_level
 from service.observability.logs import EventLog, shorten
 from service.observability.metrics import count_request
 from service.web.request.client_address import get_peer
@@ -67,7 +67,7 @@ class AccessLog:
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         event, event_fields = scope.get(EVENT, ("", {}))
-        log, level = (audit_log, get_kind(event).level) if event else (_log, _choose_level(scope, status))
+        log, level = (audit_log, get_level(event)) if event else (_log, _choose_level(scope, status))
         if not log.shows(level):
             return
         fields = {

@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.observability.logs import use_trace
-from service.protocol.errors import InvalidToken, OAuthError
-from service.protocol.http_errors import HeadTooLarge
+from service.protocol.errors import InvalidRequest, InvalidToken, OAuthError
 from service.redis_client.deadline import start_budget
 from service.web.responses import answer_oauth_error
 
@@ -59,7 +58,9 @@ class HeadLimit:
         return self._app(scope, receive, send)
 
     def _refuse(self, path: str) -> OAuthError:
-        return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
+        if path in self._verify_paths:
+            return InvalidToken("head_too_large")
+        return InvalidRequest("head_too_large", status=431)
 
 
 def _measure(scope: Scope) -> int:

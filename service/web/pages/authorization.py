@@ -320,7 +320,7 @@ class CallbackPage(PageSteps):
         if request.method == "HEAD":  # HEAD would use up the login without a page for the person
             raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
-        state = "" if "state" in answer.repeated else answer.values.get("state", "")
+        state = "" if "state" in answer.mistakes else answer.values.get("state", "")
         login, browser_secret = self.open_login(request, PROVIDER, state)
         await self._note_return(state, login)
         binding = derive_binding(state, browser_secret)

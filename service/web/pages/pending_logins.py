@@ -65,11 +65,11 @@ class PendingLogins:
             realm=realm,
             provider=provider,
         )
-        return self._keyring.seal_for_page(place, msgspec.json.encode(login))
+        return self._keyring.seal(place, msgspec.json.encode(login))
 
     def open(self, place: Place, text: str) -> PendingLogin | None:
         """Return the login, or None unless one of our keys sealed exactly this text for this place."""
-        content = self._keyring.open_for_page(place, text)
+        content = self._keyring.open_sealed(place, text)
         try:
             return None if content is None else msgspec.json.decode(content, type=PendingLogin)
         except ValueError:  # sealed by another version of the service

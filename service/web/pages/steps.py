@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from service.config.settings import Settings
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.keyring import Keyring
-from service.crypto.opaque_tokens import make_browser_session, make_consent
+from service.crypto.keyring import Keyring, make_browser_session, make_consent
 from service.protocol.authorization import (
     AuthorizationRequest,
     ConsentRequest,

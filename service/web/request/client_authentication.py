@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import math
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,13 +22,12 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from service.crypto.client_secrets import GENERATED_SECRET_PREFIX, VerifiedSecretCache, hash_generated_secret
 from service.crypto.hashing_pool import HashingPool
+from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.crypto.password_hashing import verify_password
 from service.protocol.client import Client
-from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
 from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
-from service.protocol.parameters import Form
+from service.protocol.parameters import ClientCredentials, Form, check_secret_presence, parse_client_credentials
 from service.redis_client.deadline import charge_wait
 from service.registry.cache import ClientCache
 from service.store.attempts import QUEUE_TIMEOUT_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
@@ -71,6 +71,32 @@ class _Deadlines:
 
     def remove(self, counters: Counters) -> None:
         self._ends.pop(counters, None)
+
+
+class VerifiedSecretCache:
+    """A cache of correct client secrets, so that a busy client pays for the slow hash once per worker.
+
+    The cache maps a stored hash to a digest of hash and secret, under a key of this process. A rotated secret has a new
+    stored hash, so the old entry does not match any more.
+    """
+
+    def __init__(self) -> None:
+        self._key = hmac.new(secrets.token_bytes(32), digestmod="sha256")
+        self._digests: dict[str, bytes] = {}
+
+    def remember(self, client_secret: str, stored_hash: str) -> None:
+        if len(self._digests) >= _MAX_ENTRIES:
+            self._digests.clear()
+        self._digests[stored_hash] = self._digest(client_secret, stored_hash)
+
+    def contains(self, client_secret: str, stored_hash: str) -> bool:
+        remembered = self._digests.get(stored_hash, b"")
+        return hmac.compare_digest(remembered, self._digest(client_secret, stored_hash))
+
+    def _digest(self, client_secret: str, stored_hash: str) -> bytes:
+        digest = self._key.copy()
+        digest.update(f"{stored_hash}\n{client_secret}".encode())
+        return digest.digest()
 
 
 @dataclass

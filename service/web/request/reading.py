@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 
 from service.protocol.authorization import parse_query
-from service.protocol.http_errors import RequestTooLarge, RequestTooSlow
+from service.protocol.errors import InvalidRequest
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
 from service.web.request.state import BODY_IS_COMPLETE
 
@@ -46,14 +46,14 @@ def get_from_query(request: Request, name: str) -> str:
 async def _read_body(request: Request) -> bytes:
     announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
-        raise RequestTooLarge("form_too_large")
+        raise InvalidRequest("form_too_large", status=413)
     if request.scope.get(BODY_IS_COMPLETE):
         return await _read_chunks(request)
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await _read_chunks(request)
     except TimeoutError:
-        raise RequestTooSlow("form_too_slow") from None
+        raise InvalidRequest("form_too_slow", status=408) from None
 
 
 async def _read_chunks(request: Request) -> bytes:
@@ -65,6 +65,6 @@ async def _read_chunks(request: Request) -> bytes:
             raise ClientDisconnect
         body += message.get("body", b"")
         if len(body) > MAX_FORM_BYTES:
-            raise RequestTooLarge("form_too_large")
+            raise InvalidRequest("form_too_large", status=413)
         is_whole = not message.get("more_body", False)
     return body
