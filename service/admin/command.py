@@ -23,20 +23,11 @@ from service.observability.logs import configure_logging
 
 Work = Callable[..., Awaitable[None]]
 
-MODULE_OF: Final = {
-    "client": "clients",
-    "doctor": "doctor",
-    "events": "events",
-    "hash-secret": "hashing",
-    "realm": "realms",
-    "revoke-all": "revocations",
-    "seed": "seeds",
-    "session": "sessions",
-    "stats": "stats",
-    "token": "tokens",
-    "user": "users",
-}
-"""The module of `commands` that adds each command to the console."""
+COMMANDS: Final = (
+    *("client", "doctor", "events", "hash-secret", "realm", "revoke-all"),
+    *("seed", "session", "stats", "token", "user"),
+)
+"""The commands and groups, each in the module of `commands` with its name."""
 
 
 class Console(click.Group):
@@ -48,12 +39,12 @@ class Console(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return list(MODULE_OF)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, or None if there is none of this name."""
-        if cmd_name in MODULE_OF:
-            importlib.import_module(f"service.admin.commands.{MODULE_OF[cmd_name]}")
+        if cmd_name in COMMANDS:
+            importlib.import_module(f"service.admin.commands.{cmd_name.replace('-', '_')}")
         return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
@@ -94,18 +85,16 @@ COMMON_OPTIONS: Final[tuple[click.Parameter, ...]] = (
 )
 
 
-def command(
-    group: click.Group, name: str, *, examples: Sequence[str] = (), **settings: Any
-) -> Callable[[Work], click.Command]:
+def command(group: click.Group, name: str, **settings: Any) -> Callable[[Work], click.Command]:
     """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
     The coroutine is called with the context, the output and its own parameters. A caller of the console may pass
-    another function than `open_context` as the object of click's context. The help ends with the examples, which are
-    the words after the name of the console. `settings` are further ones of click's command.
+    another function than `open_context` as the object of click's context. `settings` are further ones of click's
+    command.
     """
 
     def decorate(work: Work) -> click.Command:
-        @group.command(name, epilog=format_examples(examples), **settings)
+        @group.command(name, **settings)
         @functools.wraps(work)
         def run(as_json: bool, yes: bool, **parameters: Any) -> None:
             with explaining():
@@ -115,13 +104,6 @@ def command(
         return run
 
     return decorate
-
-
-def format_examples(examples: Sequence[str]) -> str | None:
-    """Return the examples as a paragraph whose lines click does not join."""
-    if not examples:
-        return None
-    return "\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
 
 
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:

@@ -155,8 +155,6 @@ def explaining() -> Iterator[None]:
         raise CommandRefused(str(refusal)) from None
     except StoreUnavailable as outage:
         raise CommandRefused(f"the store does not answer or cannot serve: {outage}") from None
-    except UnicodeEncodeError:
-        raise WrongInput("expected arguments in UTF-8") from None
     except (
         click.ClickException,
         click.Abort,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from service.admin.output import WrongInput, ending_at_ctrl_c
+from service.admin.output import WrongInput
 
 
 def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: bool = False) -> str:
@@ -16,8 +16,7 @@ def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: b
     `what` names the secret in messages.
     """
     if file is None and sys.stdin.isatty():
-        with ending_at_ctrl_c():
-            return str(click.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True))
+        return str(click.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True))
     place = name_file(file or "-")
     lines = _read_file(file or "-").splitlines()
     if len(lines) != 1 or not lines[0]:
@@ -40,10 +39,7 @@ def name_file(file: str) -> str:
 
 def _read_file(file: str) -> str:
     try:
-        if file != "-":
-            return Path(file).read_text(encoding="utf-8")
-        with ending_at_ctrl_c():
-            return sys.stdin.read()
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise WrongInput(f"{name_file(file)} cannot be read: {error.strerror}") from None
     except UnicodeError:

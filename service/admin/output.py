@@ -5,9 +5,7 @@ Results go to stdout. Questions, progress and errors go to stderr.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -19,9 +17,6 @@ from service.observability.logs import escape_json
 from service.protocol.grammar import make_printable
 
 Fields = Mapping[str, Any]
-Line = tuple[str, str]
-"""A text for people and its colour. The colour is empty for plain text."""
-
 Advance = Callable[..., None]
 """Shows how many steps are done, and of how many if that is known."""
 
@@ -54,18 +49,16 @@ class Output:
         self.store = store
         self._always_yes = always_yes
 
-    def show(self, value: Any, lines: Iterable[Line]) -> None:
+    def show(self, value: Any, lines: Iterable[str]) -> None:
         """Print the value as JSON, or the lines that tell it to people."""
         if self.as_json:
             click.echo(to_json(value))
-        elif texts := [_paint(*line) for line in lines]:
+        elif texts := ["\t".join(map(make_printable, line.split("\t"))) for line in lines]:
             click.echo("\n".join(texts))
 
-    def table(self, rows: Sequence[Fields], columns: Sequence[str], nothing: str) -> None:
-        """Print some fields of the rows as a table, or all as JSON. The text `nothing` stands for no rows."""
+    def table(self, rows: Sequence[Fields], columns: Sequence[str]) -> None:
+        """Print some fields of the rows as a table, or all as JSON."""
         self.show(rows, list_table(rows, columns))
-        if not (rows or self.as_json):
-            self.note(nothing)
 
     def facts(self, facts: Fields) -> None:
         """Print the fields of one object."""
@@ -73,15 +66,15 @@ class Output:
 
     def done(self, sentence: str, **facts: Any) -> None:
         """Print what was done: a sentence for people, or `facts` as JSON."""
-        self.show(facts, [(f"✓ {sentence}", "green")])
+        self.show(facts, [sentence])
 
-    def note(self, sentence: str, colour: str = "") -> None:
+    def note(self, sentence: str) -> None:
         """Print a remark to stderr."""
-        click.echo(to_json({"note": sentence}) if self.as_json else _paint(sentence, colour), err=True)
+        click.echo(to_json({"note": sentence}) if self.as_json else make_printable(sentence), err=True)
 
     def warn(self, warnings: Iterable[str]) -> None:
         for warning in warnings:
-            self.note(f"warning: {warning}", "yellow")
+            self.note(f"warning: {warning}")
 
     def ask(self, question: str) -> None:
         """Ask a question, and return if the answer is yes. Raises CommandRefused if it is no, or there is no answer."""
@@ -90,8 +83,7 @@ class Output:
         if self.as_json and not sys.stdin.isatty():
             raise CommandRefused(f"{_UNANSWERED}: {question}")
         try:
-            with ending_at_ctrl_c():
-                agreed = click.confirm(make_printable(f"On {self.store}: {question}"), err=True)
+            agreed = click.confirm(make_printable(f"On {self.store}: {question}"), err=True)
         except click.Abort:
             click.echo(err=True)
             raise CommandRefused(_UNANSWERED) from None
@@ -120,26 +112,13 @@ class Output:
                 click.echo(_BACK_AND_CLEAR, nl=False, err=True)
 
 
-@contextmanager
-def ending_at_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end a blocking read. asyncio would only cancel its task, which waits for the read."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def list_facts(facts: Fields) -> list[Line]:
+def list_facts(facts: Fields) -> list[str]:
     """Return a line for each field."""
     width = max(map(len, facts))
-    return [(f"{name.replace('_', ' '):{width}}  {_word(value)}", "") for name, value in facts.items()]
+    return [f"{name.replace('_', ' '):{width}}  {_word(value)}" for name, value in facts.items()]
 
 
-def list_table(rows: Sequence[Fields], columns: Sequence[str]) -> list[Line]:
+def list_table(rows: Sequence[Fields], columns: Sequence[str]) -> list[str]:
     """Return a heading and a line for each row, or nothing if there are no rows.
 
     If stdout is no terminal, tabs separate columns, which suits cut and awk.
@@ -150,19 +129,12 @@ def list_table(rows: Sequence[Fields], columns: Sequence[str]) -> list[Line]:
     cells += [[_word(row[name]) for name in columns] for row in rows]
     if sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-    else:
-        lines = ["\t".join(line) for line in cells]
-    return [(lines[0], "cyan"), *((line, "") for line in lines[1:])]
+        return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+    return ["\t".join(line) for line in cells]
 
 
 def to_json(value: Any) -> str:
     return escape_json(msgspec.json.encode(value).decode())
-
-
-def _paint(text: str, colour: str) -> str:
-    printable = "\t".join(map(make_printable, text.split("\t")))
-    return click.style(printable, fg=colour) if colour else printable
 
 
 def _word(value: Any) -> str:

@@ -26,9 +26,6 @@ _SOURCES: Final = {
 }
 """The argument or option of the console behind each field of an entry, if it is not named like the field."""
 
-_CONTROL_CHARACTER: Final = re.compile(r"[\x7f-\x84\x86-\x9f]")
-"""The control characters that YAML permits nowhere."""
-
 _PLACE: Final = re.compile(r"^(\w+)(\[\d+\])?: ")
 
 
@@ -54,8 +51,6 @@ def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: i
     from service.registry.seed_file.check import Mistakes, check_client, check_user
     from service.registry.seed_file.read import read_entry
 
-    if any(isinstance(value, str) and _CONTROL_CHARACTER.search(value) for value in fields.values()):
-        raise WrongInput("expected text without control characters")
     # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
     given = {
         name: list(value) if isinstance(value, tuple) else value for name, value in fields.items() if value is not None

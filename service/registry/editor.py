@@ -42,42 +42,11 @@ class RegistryEditor:
     _actor: str
     _on_wait: Callable[[], object]
 
-    async def create_client(self, client: Client, *, on_written: Callable[[], object] = lambda: None) -> None:
-        """Register the client. `on_written` is called once it is stored.
-
-        The revocations that follow may be of other changes, take seconds and be interrupted.
-        """
+    async def create_client(self, client: Client) -> None:
         async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
                 raise ChangeRefused(f"the client {client.client_id} already exists")
             await self._registry.put_client(client)
-            on_written()
-
-    async def rotate_secret(
-        self,
-        client_id: str,
-        secret_hash: str,
-        previous_until_ms: int,
-        *,
-        on_written: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Replace the client's secret. `on_written` is called once it is stored, as in `create_client`.
-
-        The previous secret stays valid until `previous_until_ms` by Redis's clock. 0 means that it is invalid at once.
-        """
-        async with self._changing("client_secret_rotated", client_id=client_id):
-            client = await self._get_client(client_id)
-            if client.is_public:
-                raise ChangeRefused(f"the client {client_id} is public: it has no secret")
-            rotated = msgspec.structs.replace(
-                client,
-                client_secret_hash=secret_hash,
-                has_short_secret=False,
-                previous_secret_hash=client.client_secret_hash if previous_until_ms else None,
-                previous_secret_until_ms=previous_until_ms,
-            )
-            await self._replace_client(client, rotated)
-            on_written()
 
     async def update_client(self, old: Client, new: Client) -> None:
         """Replace the record of a client. Sessions that depended on something that the new record lacks end.
@@ -85,23 +54,16 @@ class RegistryEditor:
         Raises ChangeRefused if the record is no longer `old`.
         """
         async with self._changing(*list_events("client", old, new), client_id=old.client_id):
-            await self._replace_client(old, new)
-
-    async def disable_client(self, client_id: str) -> None:
-        """Disable the client: it is refused as an unknown one, and on return its sessions have ended."""
-        async with self._changing("client_disabled", client_id=client_id):
-            client = await self._get_client(client_id)
-            await self._replace_client(client, msgspec.structs.replace(client, disabled=True))
-
-    async def enable_client(self, client_id: str) -> None:
-        async with self._changing("client_enabled", client_id=client_id):
-            client = await self._get_client(client_id)
-            await self._replace_client(client, msgspec.structs.replace(client, disabled=False))
+            if await self._registry.find_client(old.client_id) != old:
+                raise ChangeRefused(f"the client {old.client_id} was changed meanwhile; repeat the command")
+            await self._registry.put_client(new, old)
 
     async def delete_client(self, client_id: str) -> None:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
         async with self._changing("client_deleted", client_id=client_id):
-            client = await self._get_client(client_id)
+            client = await self._registry.find_client(client_id)
+            if client is None:
+                raise ChangeRefused(f"there is no client {client_id}")
             await self._registry.delete_client(client)
 
     async def create_user(self, user: User) -> None:
@@ -116,23 +78,15 @@ class RegistryEditor:
             unlisted = await self._find_unlisted(user.identity)
             await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
 
-    async def update_user(self, old: User, new: User) -> None:
-        """Replace the record of a user. If the new one lacks a role, the user's sessions end.
+    async def update_user(self, old: User, new: User, *, keep_sessions: bool = False) -> None:
+        """Replace the record of a user. If the new one lacks a role or has another password, the user's sessions end.
 
-        Raises ChangeRefused if the record is no longer `old`.
+        With `keep_sessions` they do not. Raises ChangeRefused if the record is no longer `old`.
         """
         async with self._changing(*list_events("user", old, new), username=old.username, realm=old.realm):
-            if await self._get_user(old.identity) != old:
+            if await self._registry.find_user(old.identity) != old:
                 raise ChangeRefused(f"the user {old.username} was changed meanwhile; repeat the command")
-            await self._put_user(new, ends_sessions=is_narrowed(old, new))
-
-    async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
-        if identity.realm != MAIN_REALM:
-            raise ChangeRefused(f"the realm {identity.realm} checks passwords itself")
-        async with self._changing("user_password_set", username=identity.username, realm=identity.realm):
-            user = await self._get_user(identity)
-            changed = msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=None)
-            await self._put_user(changed, ends_sessions=not keep_sessions)
+            await self._put_user(new, ends_sessions=is_narrowed(old, new) and not keep_sessions)
 
     async def disable_user(self, identity: UserIdentity) -> None:
         """Disable the user and end the user's sessions.
@@ -140,17 +94,15 @@ class RegistryEditor:
         A user of an external realm who has no record gets one, which says that the user is disabled.
         """
         async with self._changing("user_disabled", username=identity.username, realm=identity.realm):
-            user = await self._get_user(identity, or_unlisted=True)
+            user = await self._registry.find_user(identity) or await self._find_unlisted(identity)
+            if user is None:
+                raise ChangeRefused(f"there is no user {identity.username} in realm {identity.realm}")
             await self._put_user(msgspec.structs.replace(user, disabled=True), ends_sessions=True)
-
-    async def enable_user(self, identity: UserIdentity) -> None:
-        async with self._changing("user_enabled", username=identity.username, realm=identity.realm):
-            user = await self._get_user(identity)
-            await self._put_user(msgspec.structs.replace(user, disabled=False), ends_sessions=False)
 
     async def delete_user(self, identity: UserIdentity) -> None:
         async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
-            await self._get_user(identity)
+            if await self._registry.find_user(identity) is None:
+                raise ChangeRefused(f"there is no user {identity.username} with a record in realm {identity.realm}")
             await self._registry.add_pending_users([identity])
             await self._registry.delete_user(identity)
 
@@ -174,32 +126,6 @@ class RegistryEditor:
         finally:
             if "client_id" in fields:
                 await self._pending_revocations.run_session_scans(self._on_wait)
-
-    async def _get_client(self, client_id: str) -> Client:
-        client = await self._registry.find_client(client_id)
-        if client is None:
-            raise ChangeRefused(f"there is no client {client_id}")
-        return client
-
-    async def _replace_client(self, old: Client, new: Client) -> None:
-        """Write the client. Raises ChangeRefused if the record in the store is not `old`."""
-        if await self._get_client(old.client_id) != old:
-            raise ChangeRefused(f"the client {old.client_id} was changed meanwhile; repeat the command")
-        await self._registry.put_client(new, old)
-
-    async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
-        """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.
-
-        With `or_unlisted` a user of an external realm who has no record is returned as one with the default roles.
-        """
-        user = await self._registry.find_user(identity)
-        if user is not None:
-            return user
-        unlisted = await self._find_unlisted(identity)
-        if unlisted is None or not or_unlisted:
-            lists_nobody = f", which does not list {identity.username} (and need not)" if unlisted else ""
-            raise ChangeRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
-        return unlisted
 
     async def _find_unlisted(self, identity: UserIdentity) -> User | None:
         """Return a user with the default roles of the external realm, as if the user had no record there.

@@ -126,7 +126,7 @@ class TestExternalUsers:
 
         assert len(subjects) == 1
         again = await admin("user", "create", "CAROL@coop.example", "--realm", "cep")
-        assert "the user CAROL@coop.example already exists in realm cep" in again.aside
+        assert "the user carol@coop.example already exists in realm cep" in again.aside
 
     async def test_nobody_is_asked_for_a_password(self, admin: Admin, cep: None, password_file: str) -> None:
         create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")

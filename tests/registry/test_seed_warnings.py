@@ -52,15 +52,6 @@ async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, worke
     assert not client.has_short_secret
 
 
-@pytest.mark.clause("decided-short-secret-warned")
-async def test_of_many_short_secrets_a_few_are_named(seeding: Seeding) -> None:
-    seed = parse_seed(clients(**{f"c{number}": "client_secret: short" for number in range(7)}))
-
-    (warning,) = (await seeding.apply(seed)).warnings
-
-    assert warning.endswith(": c0, c1, c2, c3, c4 and 2 more")
-
-
 @pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize(
     ("fields", "warned"),

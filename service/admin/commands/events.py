@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -14,17 +13,13 @@ from service.admin.command import Parsed, command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, read_since_ms
 from service.admin.output import Output
-from service.observability.audit import get_kind
-from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
 FOLLOW_SECONDS: Final = 0.5
-SHOWN_FIRST: Final = 20
-"""The number of earlier events that `--follow` prints first, if no option selects them."""
 
 
-@command(console, "events", examples=("events --since 24h", "events --user carol@example.com", "events --follow"))
-@click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@command(console, "events")
+@click.option("--follow", is_flag=True, help="Print new events until Ctrl-C, after those that --since selects.")
 @click.option("--user", "username", metavar="NAME", help="Only events about this user.")
 @click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
 @click.option(
@@ -53,30 +48,17 @@ async def events(
     since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
     latest = await stream.read_latest(2 * MAX_EVENTS)
     found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
-    is_cut = follow and not any((username, client_id, since))
-    _print(output, found[-SHOWN_FIRST:] if is_cut else found)
-    if not (found or follow):
-        output.note("There are no such events.")
+    if since or not follow:
+        _print(output, found)
     if follow:
-        with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
-            await _follow(stream, output, get_position(latest), wanted)
+        await _follow(stream, output, get_position(latest), wanted)
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
-    """Print new events until cancelled. An outage is reported once and waited out, as later events are wanted, too."""
-    is_away = False
+    """Print new events until Ctrl-C or an outage ends the command."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        try:
-            news = await stream.read(after=after)
-        except StoreUnavailable as outage:
-            if not is_away:
-                output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
-            is_away = True
-            continue
-        if is_away:
-            output.note("the store answers again")
-        is_away = False
+        news = await stream.read(after=after)
         _print(output, _select(news, wanted))
         after = get_position(news, after)
 
@@ -89,7 +71,7 @@ def _select(entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> li
 
 def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
     for event in events:
-        output.show(event, [(_word(event), "yellow" if get_kind(event["event"]).level >= 30 else "")])
+        output.show(event, [_word(event)])
 
 
 def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:

@@ -6,15 +6,14 @@ from typing import Any, Final
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_bytes
-from service.admin.output import Output, list_facts
+from service.admin.output import Output
 from service.store.reports.key_statistics import Statistics
 
 _OF_SESSIONS: Final = ("family", "access", "index")
 """The kinds of keys that a session takes. A user has one index, which lists all sessions of the user."""
 
 
-@command(console, "stats", examples=("stats", "stats --json"))
+@command(console, "stats")
 async def stats(context: AdminContext, output: Output) -> None:
     """Count live objects and the memory that they take.
 
@@ -30,15 +29,11 @@ async def stats(context: AdminContext, output: Output) -> None:
         "store": context.store_name,
         "sessions": sessions,
         "access_tokens": counts.keys.get("access", 0),
-        "browser_sessions": counts.keys.get("browser", 0),
-        "users_with_sessions": counts.keys.get("index", 0),
         "users": counts.keys.get("user", 0),
         "clients": counts.keys.get("client", 0),
         "bytes_per_session": round(taken / sessions) if sessions else None,
-        "keys": sum(counts.keys.values()),
         "used_memory": sum(server["used_memory"] for server in memory) or None,
         "memory_limit": sum(server["maxmemory"] for server in memory) or None,
         "masters": len(memory) or None,
     }
-    sizes = {name: format_bytes(facts[name]) for name in ("used_memory", "memory_limit") if facts[name]}
-    output.show(facts, list_facts(facts | sizes))
+    output.facts(facts)

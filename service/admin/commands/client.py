@@ -12,7 +12,7 @@ import msgspec
 
 from service.admin.command import Parsed, Work, command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time, format_when
+from service.admin.formatting import format_time
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
@@ -34,14 +34,14 @@ def clients() -> None:
     """Manage registered applications."""
 
 
-@command(clients, "list", examples=("client list", "client list --json"))
+@command(clients, "list")
 async def list_clients(context: AdminContext, output: Output) -> None:
     """List all clients."""
     rows = [_describe(client) for client in await context.registry.list_clients()]
-    output.table(rows, ("client_id", "client_name", "secret", "disabled", "grant_types"), "There are no clients.")
+    output.table(rows, ("client_id", "client_name", "secret", "disabled", "grant_types"))
 
 
-@command(clients, "show", examples=("client show shop",))
+@command(clients, "show")
 @click.argument("client_id", metavar="ID")
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client but its hashes."""
@@ -71,14 +71,7 @@ _FIELDS: Final = _options(
 )
 
 
-@command(
-    clients,
-    "create",
-    examples=(
-        'client create shop --redirect-uri https://shop.example/cb --scope "realm:main role:enduser"',
-        "client create api-gateway --introspect",
-    ),
-)
+@command(clients, "create")
 @click.argument("client_id", metavar="ID")
 @_FIELDS
 async def create_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
@@ -94,22 +87,12 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
         grant_types=(AUTHORIZATION_CODE, REFRESH_TOKEN) if options["redirect_uris"] else (),
     )
     client = _change(blank, options)
-
-    def show() -> None:
-        _show_secret(output, f"The client {client_id} is registered.", client, secret)
-
-    await context.editor.create_client(client, on_written=show)
+    await context.editor.create_client(client)
+    _show_secret(output, f"The client {client_id} is registered.", client, secret)
     output.warn(list_client_warnings(client))
 
 
-@command(
-    clients,
-    "update",
-    examples=(
-        "client update shop --add-redirect-uri https://shop.example/cb2",
-        'client update shop --add-scope role:partner --name "Example Shop"',
-    ),
-)
+@command(clients, "update")
 @click.argument("client_id", metavar="ID")
 @_FIELDS
 @_options(
@@ -140,30 +123,31 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
     output.warn(list_client_warnings(new))
 
 
-@command(clients, "disable", examples=("client disable shop",))
+@command(clients, "disable")
 @click.argument("client_id", metavar="ID")
 async def disable_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Refuse a client like an unknown one, and end all of its sessions.
 
     `client enable` undoes it, but for the sessions.
     """
-    await _get_client(context, client_id)
+    old = await _get_client(context, client_id)
     output.ask(f"Disable the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
-        await context.editor.disable_client(client_id)
+        await context.editor.update_client(old, msgspec.structs.replace(old, disabled=True))
     sentence = f"The client {client_id} is disabled, and its sessions have ended."
     output.done(sentence, client_id=client_id, disabled=True)
 
 
-@command(clients, "enable", examples=("client enable shop",))
+@command(clients, "enable")
 @click.argument("client_id", metavar="ID")
 async def enable_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Accept a disabled client again."""
-    await context.editor.enable_client(client_id)
+    old = await _get_client(context, client_id)
+    await context.editor.update_client(old, msgspec.structs.replace(old, disabled=False))
     output.done(f"The client {client_id} is enabled.", client_id=client_id, disabled=False)
 
 
-@command(clients, "rotate-secret", examples=("client rotate-secret shop --overlap 24h",))
+@command(clients, "rotate-secret")
 @click.argument("client_id", metavar="ID")
 @click.option(
     "--overlap",
@@ -175,32 +159,31 @@ async def enable_client(context: AdminContext, output: Output, client_id: str) -
 async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int | None) -> None:
     """Give a client a new secret, which is shown once."""
     old = await _get_client(context, client_id)
+    if old.is_public:
+        raise CommandRefused(f"the client {client_id} is public: it has no secret")
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
-    if not overlap_ms and not old.is_public:
+    if not overlap_ms:
         output.ask(f"Replace the secret of {client_id}, so that the old one fails at once? (--overlap 24h keeps it)")
     elif old.previous_secret_until_ms > now_ms:
-        still = format_when(old.previous_secret_until_ms, now_ms)
+        still = format_time(old.previous_secret_until_ms)
         output.ask(f"The secret before the last rotation of {client_id} is valid until {still}. End it now?")
-    until_ms = now_ms + overlap_ms if overlap_ms else 0
-    secret_hash = hash_generated_secret(secret)
-    until = f"stays valid until {format_when(until_ms, now_ms)}" if until_ms else "is not valid any more"
-
-    def show() -> None:
-        sentence = f"The client {client_id} has a new secret; the old one {until}."
-        rotated = msgspec.structs.replace(
-            old, client_secret_hash=secret_hash, has_short_secret=False, previous_secret_until_ms=until_ms
-        )
-        _show_secret(output, sentence, rotated, secret)
-
-    await context.editor.rotate_secret(client_id, secret_hash, until_ms, on_written=show)
+    new = msgspec.structs.replace(
+        old,
+        client_secret_hash=hash_generated_secret(secret),
+        has_short_secret=False,
+        previous_secret_hash=old.client_secret_hash if overlap_ms else None,
+        previous_secret_until_ms=now_ms + overlap_ms if overlap_ms else 0,
+    )
+    await context.editor.update_client(old, new)
+    _show_secret(output, f"The client {client_id} has a new secret.", new, secret)
 
 
-@command(clients, "delete", examples=("client delete shop",))
+@command(clients, "delete")
 @click.argument("client_id", metavar="ID")
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
-    if await context.registry.find_client(client_id) is not None:
-        output.ask(f"Delete the client {client_id}, and end all of its sessions?")
+    await _get_client(context, client_id)
+    output.ask(f"Delete the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
         await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
@@ -243,10 +226,10 @@ def _make_secret() -> str:
 
 
 def _show_secret(output: Output, sentence: str, client: Client, secret: str | None) -> None:
-    value, lines = _describe(client), [(f"✓ {sentence}", "green")]
+    value, lines = _describe(client), [sentence]
     if secret:
         value |= {"client_secret": secret}
-        lines += [(f"client_secret: {secret}", ""), ("It is shown only once. Redis keeps only its hash.", "")]
+        lines += [f"client_secret: {secret}", "It is shown only once. Redis keeps only its hash."]
     output.show(value, lines)
 
 

@@ -19,15 +19,15 @@ def realms() -> None:
     """Show the realms as they are in force. A seed file changes them."""
 
 
-@command(realms, "list", examples=("realm list",))
+@command(realms, "list")
 async def list_realms(context: AdminContext, output: Output) -> None:
     """List the realms: main, and those of identity providers."""
     providers = await context.registry.list_realms()
     rows = [_describe_main(), *(_describe(name, provider) for name, provider in providers.items())]
-    output.table(rows, ("realm", "name", "issuer", "default_roles"), "")
+    output.table(rows, ("realm", "name", "issuer", "default_roles"))
 
 
-@command(realms, "show", examples=("realm show cep",))
+@command(realms, "show")
 @click.argument("realm", metavar="NAME")
 async def show_realm(context: AdminContext, output: Output, realm: str) -> None:
     """Show all fields of a realm but its secret."""

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from service.admin.command import Work, command, console
-from service.admin.commands.sessions import SESSION_COLUMNS, list_sessions
+from service.admin.commands.session import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
@@ -34,7 +34,7 @@ def _username_and_realm(work: Work) -> Work:
     return click.argument("username", metavar="NAME")(_realm(work))
 
 
-@command(users, "list", examples=("user list", "user list --realm cep --json"))
+@command(users, "list")
 @_realm
 async def list_users(context: AdminContext, output: Output, realm: str) -> None:
     """List the users of a realm that have a record here.
@@ -43,10 +43,10 @@ async def list_users(context: AdminContext, output: Output, realm: str) -> None:
     """
     await context.check_realm(realm)
     rows = [_describe(user) for user in await context.registry.list_users(realm)]
-    output.table(rows, ("username", "name", "roles", "disabled"), f"No user of realm {realm} has a record here.")
+    output.table(rows, ("username", "name", "roles", "disabled"))
 
 
-@command(users, "show", examples=("user show carol@example.com",))
+@command(users, "show")
 @_username_and_realm
 async def show_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Show one user and their sessions."""
@@ -62,7 +62,7 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     output.show(facts | {"sessions": sessions}, lines)
 
 
-@command(users, "create", examples=("user create carol@example.com --role enduser --name Carol",))
+@command(users, "create")
 @_username_and_realm
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
 @click.option("--name", default="", help="What people call them.")
@@ -83,13 +83,10 @@ async def create_user(
     await context.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
-    least = context.settings.min_password_characters
-    validate_user(realm, username, None, tuple(roles), name, least)
     identity = await context.identify_user(realm, username)
-    if await context.registry.find_user(identity) is not None:
-        raise CommandRefused(f"the user {username} already exists in realm {realm}")
     password = _read_password(f"Password of {username}", password_file) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
+    least = context.settings.min_password_characters
     entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
     from service.registry.records import keep_or_hash, make_user  # imported here, like `hash_password` below
 
@@ -100,14 +97,7 @@ async def create_user(
     output.warn(list_user_warnings(user))
 
 
-@command(
-    users,
-    "update",
-    examples=(
-        "user update carol@example.com --add-role partner",
-        'user update carol@example.com --name "Carol Example"',
-    ),
-)
+@command(users, "update")
 @_username_and_realm
 @click.option("--name", help="What people call them.")
 @click.option("--add-role", "added", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
@@ -122,10 +112,7 @@ async def update_user(
     removed: Sequence[str],
 ) -> None:
     """Change what is named, and nothing else. If a role is removed, the user's sessions end."""
-    await context.check_realm(realm)
-    old = await context.registry.find_user(await context.identify_user(realm, username))
-    if old is None:
-        raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
+    old = await _get_user(context, realm, username)
     for role in removed:
         if role not in old.roles:
             raise WrongInput(f"--remove-role: the user {username} does not have the role {role}")
@@ -143,11 +130,7 @@ async def update_user(
     output.warn(list_user_warnings(new))
 
 
-@command(
-    users,
-    "set-password",
-    examples=("user set-password carol@example.com", "user set-password carol@example.com --password-file p.txt --yes"),
-)
+@command(users, "set-password")
 @_username_and_realm
 @_password_file
 @click.option("--keep-sessions", is_flag=True, help="Do not end the user's sessions.")
@@ -160,7 +143,7 @@ async def set_password(
     """
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
-    identity = await context.identify_known_user(realm, username)
+    await _get_user(context, realm, username)
     password = _read_password(f"New password of {username}", password_file)
     validate_user(realm, username, password, (), "", context.settings.min_password_characters)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
@@ -168,7 +151,9 @@ async def set_password(
     from service.crypto.password_hashing import hash_password  # imported here: other commands need no hash
 
     password_hash = await asyncio.to_thread(hash_password, password)
-    await context.editor.set_password(identity, password_hash, keep_sessions=keep_sessions)
+    old = await _get_user(context, realm, username)
+    new = msgspec.structs.replace(old, password_hash=password_hash, upgraded_from=None)
+    await context.editor.update_user(old, new, keep_sessions=keep_sessions)
     ended = "go on" if keep_sessions else "have ended"
     output.done(
         f"The user {username} has a new password; their sessions {ended}.",
@@ -178,7 +163,7 @@ async def set_password(
     )
 
 
-@command(users, "disable", examples=("user disable carol@example.com",))
+@command(users, "disable")
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Prevent a user from logging in, and end all of their sessions."""
@@ -189,15 +174,16 @@ async def disable_user(context: AdminContext, output: Output, username: str, rea
     output.done(sentence, username=username, realm=realm, disabled=True)
 
 
-@command(users, "enable", examples=("user enable carol@example.com",))
+@command(users, "enable")
 @_username_and_realm
 async def enable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Let a disabled user log in again."""
-    await context.editor.enable_user(await context.identify_user(realm, username))
+    old = await _get_user(context, realm, username)
+    await context.editor.update_user(old, msgspec.structs.replace(old, disabled=False))
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
 
-@command(users, "unlock", examples=("user unlock carol@example.com",))
+@command(users, "unlock")
 @_username_and_realm
 async def unlock_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Forget the failed logins of a user name, so that a login is tried again.
@@ -205,30 +191,35 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     The limits of addresses stay. All keys are scanned for the counters of the name. In a realm with an identity
     provider, give the name as it was typed.
     """
-    user = await context.registry.find_user(await context.identify_known_user(realm, username))
+    await context.identify_known_user(realm, username)
     with output.progress("Looking for the failed logins"):
         cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
         context.record("user_unlocked", username=username, realm=realm, reason="console")
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
     output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
-    if user is not None and user.disabled:
-        output.note(f"The user {username} is disabled, and cannot log in until `user enable`.", "yellow")
 
 
-@command(users, "delete", examples=("user delete carol@example.com",))
+@command(users, "delete")
 @_username_and_realm
 async def delete_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Delete a user and end all of their sessions.
 
     A user of an identity provider can still log in, and has the default roles of the realm again.
     """
-    identity = await context.identify_user(realm, username)
-    if await context.registry.find_user(identity) is not None:
-        output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
-    await context.editor.delete_user(identity)
+    user = await _get_user(context, realm, username)
+    output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
+    await context.editor.delete_user(user.identity)
     sentence = f"The user {username} is deleted, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, deleted=True)
+
+
+async def _get_user(context: AdminContext, realm: str, username: str) -> User:
+    await context.check_realm(realm)
+    user = await context.registry.find_user(await context.identify_user(realm, username))
+    if user is None:
+        raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
+    return user
 
 
 def _read_password(prompt: str, file: str | None) -> str:

@@ -18,15 +18,7 @@ MAX_COUNTED: Final = 10_000
 """The number of sessions of one user that are counted before they end."""
 
 
-@command(
-    console,
-    "revoke-all",
-    examples=(
-        "revoke-all --user carol@example.com",
-        "revoke-all --client shop",
-        "revoke-all --issued-before 2026-11-21T08:30:00Z",
-    ),
-)
+@command(console, "revoke-all")
 @click.option("--user", "username", metavar="NAME", help="End all sessions of this user.")
 @click.option("--realm", help=f"The realm of --user.  [default: {MAIN_REALM}]")
 @click.option("--client", "client_id", metavar="ID", help="End all sessions with this client.")
@@ -106,9 +98,8 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
                     advance(users)
                 await lock.renew()
             await context.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
-    if before_ms is None:
-        context.record("revoke_all_by_console", reason="everything", count=users)
-    else:
-        issued_before = format_time(before_ms)
-        context.record("revoke_all_by_console", reason="issued_before", issued_before=issued_before, count=users)
+    reason = {"reason": "everything"}
+    if before_ms is not None:
+        reason = {"reason": "issued_before", "issued_before": format_time(before_ms)}
+    context.record("revoke_all_by_console", **reason, count=users)
     output.done(f"All sessions{before} of all users have ended. Users who had any: {users}.", users=users)

@@ -42,13 +42,13 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
     return rows, is_cut
 
 
-@command(sessions, "list", examples=("session list --user carol@example.com",))
+@command(sessions, "list")
 @click.option("--user", "username", required=True, metavar="NAME", help="The user whose sessions are listed.")
 @click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm of the user.")
 async def list_user_sessions(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """List the sessions of a user, the last used first."""
     rows, is_cut = await list_sessions(context, await context.identify_known_user(realm, username))
-    output.table(rows, SESSION_COLUMNS, f"The user {username} has no sessions.")
+    output.table(rows, SESSION_COLUMNS)
     if is_cut:
         output.note(f"There may be more; {MAX_SESSIONS} are shown.")
 
@@ -56,7 +56,6 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
 @command(
     sessions,
     "end",
-    examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
     context_settings={"ignore_unknown_options": True},  # an ID may begin with "-"
 )
 @click.argument("session_id", metavar="ID")

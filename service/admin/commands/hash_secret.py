@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from service.admin.command import COMMON_OPTIONS, console, format_examples
+from service.admin.command import COMMON_OPTIONS, console
 from service.admin.context import explaining
 from service.admin.input import name_file, read_lines, read_secret
 from service.admin.output import Output, WrongInput
@@ -17,7 +17,7 @@ from service.protocol.user import MAX_PASSWORD_CHARACTERS
 from service.system.scheduling import count_usable_cores
 
 
-@console.command("hash-secret", epilog=format_examples(["hash-secret", "hash-secret --file secrets.txt"]))
+@console.command("hash-secret")
 @click.option("--file", metavar="FILE", help="Read them from a file, one a line; - is stdin.")
 def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
     """Hash secrets for the seed file.
@@ -36,7 +36,7 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
                 advance(len(hashes), len(secrets))
         _warn_of_short(output, secrets)
         for hashed in hashes:  # after the progress bar has ended, which would share a line with a hash
-            output.show({"hash": hashed}, [(hashed, "")])
+            output.show({"hash": hashed}, [hashed])
 
 
 hash_secret.params += COMMON_OPTIONS
