@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,19 +13,6 @@ from service.protocol.user import MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTE
 from service.registry.seed_file.entries import ClientEntry, UserEntry
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
-
-_SOURCES: Final = {
-    "client_id": "ID",
-    "client_name": "--name",
-    "grant_types": "--grant-type",
-    "redirect_uris": "--redirect-uri",
-    "roles": "--role",
-    "username": "NAME",
-    "password": "password",
-}
-"""The argument or option of the console behind each field of an entry, if it is not named like the field."""
-
-_PLACE: Final = re.compile(r"^(\w+)(\[\d+\])?: ")
 
 
 def validate_client(**fields: Any) -> Client:
@@ -63,11 +49,5 @@ def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: i
     else:
         check_user(entry, "", mistakes, min_password_characters)
     if mistakes:
-        lines = (f"{place}: {mistake}" for place, mistake in mistakes.items())
-        raise WrongInput("\n".join(_PLACE.sub(_name_source, line, count=1) for line in lines))
+        raise WrongInput("\n".join(f"{place}: {mistake}" for place, mistake in mistakes.items()))
     return entry
-
-
-def _name_source(place: re.Match[str]) -> str:
-    """Return the console's option in place of the field of the seed file."""
-    return _SOURCES.get(place[1], f"--{place[1].replace('_', '-')}") + ": "

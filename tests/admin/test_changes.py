@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from service.registry.cache import UNKNOWN_SECONDS
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.worker import Worker
 from tests.admin.conftest import Admin
@@ -27,7 +26,6 @@ from tests.support.clients_and_users import (
     UserCredentials,
     is_live,
 )
-from tests.support.loop_time import LoopTime
 
 
 async def show(admin: Admin, kind: str, name: str) -> dict[str, Any]:
@@ -101,7 +99,7 @@ async def test_a_change_of_a_record_that_changed_meanwhile_is_refused(worker: Wo
 
 @pytest.mark.clause("decided-client-disabled")
 async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_sessions(
-    admin: Admin, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, held_time: LoopTime
+    admin: Admin, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
     others = (await PHONE_APP.log_in(http, ALICE)).json()
@@ -124,7 +122,6 @@ async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_session
     assert "Web Shop" not in pages[0].text
 
     assert (await admin("client", "enable", "web-shop")).status == 0
-    held_time.advance(UNKNOWN_SECONDS)  # a worker remembers for so long that there was no such client
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
     assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).json()["error"] == "invalid_grant"
 

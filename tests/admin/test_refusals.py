@@ -13,9 +13,9 @@ from tests.support.clients_and_users import ALICE, BOB
 NEW_CLIENT, NEW_USER = ("client", "create", "x"), ("user", "create", "eve@example.com")
 UPDATE_CLIENT, UPDATE_USER = ("client", "update", "web-shop"), ("user", "update", ALICE.username)
 REFUSED = [
-    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "--scope: unknown item 'role:king'"),
-    ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "--redirect-uri: expected an absolute"),
-    ((*NEW_CLIENT, "--public", "--introspect"), 2, "--introspect: only a client with a secret may introspect"),
+    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "scope: unknown item 'role:king'"),
+    ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "redirect_uris[0]: expected an absolute"),
+    ((*NEW_CLIENT, "--public", "--introspect"), 2, "introspect: only a client with a secret may introspect"),
     ((*NEW_CLIENT, "--grant-type", "implicit"), 2, "'implicit' is not one of"),
     (("client", "create", "web-shop"), 1, "the client web-shop already exists"),
     (("client", "show", "nobody"), 1, "there is no client nobody"),
@@ -98,7 +98,7 @@ async def test_every_mistake_of_a_client_is_told_at_once(admin: Admin, store: re
     status, told = await refuse(admin, store, "client", "create", "shop", *options)
 
     places = {line.removeprefix("Error: ").split(":")[0] for line in told.splitlines()}
-    assert (status, places) == (2, {"--redirect-uri", "--scope", "--introspect"})
+    assert (status, places) == (2, {"redirect_uris[0]", "scope", "introspect"})
 
 
 async def test_bad_settings_are_named_without_a_password(admin: Admin, environment: dict[str, str]) -> None:

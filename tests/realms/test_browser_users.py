@@ -7,7 +7,6 @@ import json
 import httpx2
 import pytest
 
-from service.registry.cache import UNKNOWN_SECONDS
 from service.worker import Worker
 from tests.realms.browser_logins import describe, log_in
 from tests.realms.login_steps import (
@@ -46,7 +45,6 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.fake_provider import CLAIMS, FakeProvider
-from tests.support.loop_time import LoopTime
 
 NAME = str(CLAIMS["name"])
 
@@ -293,13 +291,12 @@ async def scopes_of(http: httpx2.AsyncClient) -> list[str]:
 
 @pytest.mark.clause("8414-2-scopes")
 async def test_the_metadata_document_names_configured_realms_alone(
-    http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
+    http: httpx2.AsyncClient, register_realm: RegisterRealm
 ) -> None:
     scopes = await scopes_of(http)
     assert ("realm:main" in scopes, "realm:cep" in scopes) == (True, False)
 
     await register_realm()
-    loop_time.advance(UNKNOWN_SECONDS)
     assert (await scopes_of(http))[:2] == ["realm:main", "realm:cep"]
 
 

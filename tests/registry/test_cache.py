@@ -13,16 +13,14 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.router import Router
-from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
+from service.registry.cache import MAX_ENTRIES, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.support.invalidations import await_invalidations
-from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
-MOMENT_SECONDS = 0.01
 
 # The cache depends on the time, and nothing is heard of Redis while the time stands still.
 pytestmark = pytest.mark.usefixtures("held_time")
@@ -93,38 +91,22 @@ async def test_when_everything_is_emptied_nothing_is_remembered(worker: Worker, 
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
-async def test_what_is_not_known_is_remembered_for_half_a_second(
-    worker: Worker, store: redis.Redis, held_time: LoopTime
-) -> None:
-    assert UNKNOWN_SECONDS == 0.5
+async def test_an_absent_record_is_not_remembered(worker: Worker) -> None:
+    assert await worker.users.find(CAROL.identity) is None
     assert await worker.clients.find("app") is None
+    await worker.registry.put_user(CAROL)
     await put_client(worker, make_client())
-    held_time.advance(UNKNOWN_SECONDS - MOMENT_SECONDS)
-    with recording_commands(store) as commands:
-        assert await worker.clients.find("app") is None
-    assert count_reads(commands) == 0
 
-    held_time.advance(2 * MOMENT_SECONDS)
+    assert await worker.users.find(CAROL.identity) is not None
     assert await worker.clients.find("app") == make_client()
 
 
-@pytest.mark.clause("decided-registry-change-seen")
-async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None:
-    """Most users of a provider have no record. The record of one who gets one, and is disabled, counts at once."""
-    assert await worker.users.find(CAROL.identity) is None
-    await worker.registry.put_user(CAROL)
-
-    assert await worker.users.find(CAROL.identity) is not None
-
-
-async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis, held_time: LoopTime) -> None:
+async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis) -> None:
     """An entry that is used once takes none either."""
     await put_client(worker, make_client())
     await worker.clients.find("app")
     before = store.info("stats")["tracking_total_keys"]
     for _ in range(3):
-        held_time.advance(UNKNOWN_SECONDS + MOMENT_SECONDS)
         assert await worker.clients.find("garbage") is None
         assert not await worker.caches.origins.find("https://garbage.example")
         assert await worker.users.find(identify_user("main", "garbage")) is None
@@ -180,15 +162,6 @@ async def test_many_who_miss_at_once_share_one_reading(worker: Worker, store: re
 
     assert [client and client.client_name for client in found] == ["shop", "portal"] * 300
     assert count_reads(commands) == 2
-
-
-async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(worker: Worker) -> None:
-    await put_client(worker, make_client())
-    first, second = (asyncio.create_task(worker.clients.find("app")) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-
-    assert await second == make_client()
 
 
 async def test_a_record_that_cannot_be_read_is_an_error_each_time_and_not_remembered(

@@ -148,19 +148,6 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    deployment: Deployment, worker: Worker, held_time: LoopTime
-) -> None:
-    await remember(worker.caches)
-    with deployment.frozen():
-        await let_trust_end(worker.caches, held_time)
-        await fails_in_time(worker.caches, held_time)
-        await fails_in_time(worker.caches, held_time)
-
-    await comes_back(worker.caches, APP, held_time)
-
-
-@pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
     deployment: Deployment, worker: Worker, proxied_caches: RegistryCaches, held_time: LoopTime
 ) -> None:

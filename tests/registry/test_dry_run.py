@@ -13,7 +13,7 @@ from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Change, Counts
 from service.worker import Worker
 from tests.registry.contents import everything, find_alice, find_client
-from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.registry.seeds import OTHER_HASH, SECRET_HASH, SeedText
 
 FIRST = SeedText()
 SECOND = FIRST.but(
@@ -123,19 +123,3 @@ async def test_force_applies_over_what_was_changed_elsewhere(worker: Worker, see
     assert outcome.users == difference.users == Counts(added=1, updated=1)
     assert shop == await find_client(worker, "web-shop")
     assert alice == msgspec.structs.replace(await find_alice(worker), revision=alice.revision)
-
-
-@pytest.mark.clause("decided-seed-force")
-async def test_force_writes_nothing_where_nothing_was_changed(seeding: Seeding, store: redis.Redis) -> None:
-    await seeding.apply(FIRST.seed)
-    before = everything(store)
-
-    assert (await seeding.apply(FIRST.seed, force=True)).changes == 0
-    assert before == everything(store)
-
-
-async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worker) -> None:
-    await make_seeding(worker.redis, KEY_ONE).apply(FIRST.seed)
-    outcome = await make_seeding(worker.redis, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
-
-    assert (outcome.clients.changes, outcome.users.changes) == (0, 0)

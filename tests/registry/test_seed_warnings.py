@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from service.crypto.client_secrets import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
@@ -35,21 +34,6 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, wo
     assert (await seeding.apply(seed)).warnings == (warning,)
     remembered = {client.client_id: client.has_short_secret for client in await worker.registry.list_clients()}
     assert remembered == {"one": True, "other": False, "public": False, "third": False}
-
-
-@pytest.mark.clause("decided-short-secret-warned")
-@pytest.mark.parametrize(
-    "field",
-    ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_generated_secret('m' * 43)!r}", "scope: ''"],
-)
-async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, worker: Worker, field: str) -> None:
-    await seeding.apply(parse_seed(clients(one="client_secret: short")))
-    await seeding.apply(parse_seed(clients(one=field)))
-
-    client = await worker.registry.find_client("one")
-
-    assert client is not None
-    assert not client.has_short_secret
 
 
 @pytest.mark.clause("decided-external-username")

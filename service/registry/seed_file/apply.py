@@ -224,39 +224,29 @@ class Seeding:
         await self._registry.add_pending_users(identities)
         for planned in batch:
             if planned.item.identity is None:
-                await self._write_entry(planned)
-        await asyncio.gather(*(self._write_user(each, each.item.identity) for each in batch if each.item.identity))
+                await self._write_one(planned)
+        await asyncio.gather(*(self._write_one(planned) for planned in batch if planned.item.identity))
         await self._pending_revocations.run_user_revocations(lock)
 
-    async def _write_user(self, planned: Planned, identity: UserIdentity) -> None:
-        if planned.act == "remove":
-            await self._registry.remove_user(identity)
-        elif planned.act is not None and isinstance(planned.new, User):
-            await self._registry.put_user(planned.new, planned.applied)
-        else:
-            await self._put_applied(planned)
-
-    async def _write_entry(self, planned: Planned) -> None:
-        old, new = planned.old, planned.new
-        if planned.item.kind == "realm":
-            if planned.applied is not None:
-                provider = new if isinstance(new, IdentityProvider) else None
-                await self._registry.put_realm(
-                    planned.item.name, provider, applied=planned.applied, ends_sessions=planned.ends_sessions
-                )
-        elif isinstance(old, Client) and planned.act == "remove":
-            await self._registry.delete_client(old, is_forgotten=True)
-        elif isinstance(new, Client) and planned.act is not None:
-            client = old if isinstance(old, Client) else None
-            await self._registry.put_client(new, client, applied=planned.applied)
-        else:
-            await self._put_applied(planned)
-
-    async def _put_applied(self, planned: Planned) -> None:
-        if planned.applied:
-            await self._registry.put_seed(planned.item.seed_name, planned.applied)
-        elif planned.applied is not None:
-            await self._registry.forget_seed(planned.item.seed_name)
+    async def _write_one(self, planned: Planned) -> None:
+        item, old, new, applied, registry = planned.item, planned.old, planned.new, planned.applied, self._registry
+        if item.kind == "realm" and applied is not None:
+            provider = new if isinstance(new, IdentityProvider) else None
+            await registry.put_realm(item.name, provider, applied=applied, ends_sessions=planned.ends_sessions)
+        elif item.kind == "realm":
+            return
+        elif planned.act is None and applied:
+            await registry.put_seed(item.seed_name, applied)
+        elif planned.act is None and applied is not None:
+            await registry.forget_seed(item.seed_name)
+        elif planned.act == "remove" and item.identity is not None:
+            await registry.remove_user(item.identity)
+        elif planned.act == "remove" and isinstance(old, Client):
+            await registry.delete_client(old, is_forgotten=True)
+        elif planned.act is not None and isinstance(new, User):
+            await registry.put_user(new, applied)
+        elif planned.act is not None and isinstance(new, Client):
+            await registry.put_client(new, old if isinstance(old, Client) else None, applied=applied)
 
 
 def _list_items(seed: Seed) -> Iterator[Item]:
