@@ -53,7 +53,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
             parsed, prune=prune, force=force, on_progress=advance, on_wait=context.on_wait, actor=context.actor
         )
     output.warn(outcome.warnings)
-    output.done(f"{outcome.changes} changes were made.", **_counts(outcome))
+    output.done(f"Changes: {outcome.changes}.", **_counts(outcome))
 
 
 def _make_seeding(context: AdminContext) -> Seeding:
@@ -79,7 +79,7 @@ def _list_lines(difference: Outcome) -> Iterator[str]:
         yield f"{_MARKS[change.act]} {change.kind} {change.name}{realm}{ends}"
         for field in change.fields:
             yield f"    {field}"
-    yield f"{difference.changes} changes would be made. Nothing was changed."
+    yield f"Changes: {difference.changes}. Nothing was changed."
 
 
 def _counts(outcome: Outcome) -> dict[str, object]:
