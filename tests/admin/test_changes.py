@@ -41,9 +41,7 @@ async def show(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         (("--redirect-uri", "https://x.example/y"), {"redirect_uris": ["https://x.example/y"]}),
         (("--add-scope", "role:admin"), {"scope": "realm:main role:enduser role:partner role:admin"}),
         (("--require-pkce",), {"require_pkce": True}),
-        (("--introspect",), {"introspect": True}),
         (("--introspect-all",), {"introspect": "all"}),
-        (("--default-scope", "realm:main"), {"default_scope": "realm:main"}),
     ],
 )
 async def test_what_is_named_changes_and_nothing_else(

@@ -57,15 +57,6 @@ async def test_a_redirect_uri_brings_the_grants_of_the_code_flow(admin: Admin) -
     assert created.json["grant_types"] == ["authorization_code", "refresh_token"]
 
 
-async def test_a_gateway_that_was_created_may_introspect(admin: Admin, http: httpx2.AsyncClient) -> None:
-    created = await admin("client", "create", "edge", "--introspect", "--json")
-    tokens = (await PHONE_APP.log_in(http, ALICE)).json()
-
-    answer = await OAuthClient("edge", created.json["client_secret"]).introspect(http, tokens["access_token"])
-
-    assert answer.json()["active"] is True
-
-
 async def test_the_list_shows_all_clients_and_no_hash(admin: Admin) -> None:
     listed, table = await admin("client", "list", "--json"), await admin("client", "list")
 
@@ -114,12 +105,3 @@ async def test_a_deleted_client_is_gone_with_all_that_it_had(
     assert [key async for keys in worker.redis.scan("code:*") for key in keys] == []
     assert not await is_origin(worker, "https://shop.example")
     assert (await admin("client", "show", "web-shop")).status == 1
-
-
-async def test_a_question_that_is_answered_with_no_changes_nothing(admin: Admin, http: httpx2.AsyncClient) -> None:
-    refused = await admin("client", "delete", "web-shop", typed="n\n")
-
-    assert (refused.status, refused.output) == (1, "")
-    assert "Delete the client web-shop, and end all of its sessions?" in refused.aside
-    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
-    assert (await admin("client", "delete", "web-shop", typed="y\n")).status == 0

@@ -52,13 +52,6 @@ def type_on_terminal(
         return process.wait(MAX_WAIT_SECONDS), screen
 
 
-def run_in_shell(behind: str, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run the command in a shell, with these redirections."""
-    line = f"{shlex.join((ADMIN, *words))} {behind}"
-    everything = plain_environment() | dict(environment)
-    return subprocess.run(["bash", "-c", line], env=everything, capture_output=True, text=True, check=False)
-
-
 def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
     """Press Ctrl-C when the process waits for its answer.
 
@@ -102,7 +95,6 @@ def test_people_get_a_table_and_a_question(environment: dict[str, str], registry
 @pytest.mark.parametrize(
     ("words", "question"),
     [
-        (("user", "create", "dora@example.com"), "Password of dora@example.com: "),
         (("user", "delete", "alice@example.com"), "[y/N]: "),
         (("token", "inspect"), "Token: "),
     ],
@@ -116,25 +108,10 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
     assert "Traceback" not in screen
 
 
-@pytest.mark.parametrize("words", [("user", "list"), ("user", "list", "--json"), ("client", "list", "--json")])
-def test_nobody_complains_when_the_reader_goes_away(
-    environment: dict[str, str], registry: None, words: tuple[str, ...]
-) -> None:
-    ended = run_in_shell("| true", *words, environment=environment)
-
-    assert (ended.stdout, ended.stderr) == ("", "")
-
-
-def test_the_other_name_is_the_same_console(environment: dict[str, str], registry: None) -> None:
-    other = Path(CHECKOUT, ".venv", "bin", "token-service-admin")
-
-    listed = subprocess.run(
-        [other, "client", "list", "--json"],
-        env=plain_environment() | environment,
-        cwd="/",
-        capture_output=True,
-        check=True,
-        text=True,
+def test_nobody_complains_when_the_reader_goes_away(environment: dict[str, str], registry: None) -> None:
+    line = f"{shlex.quote(ADMIN)} user list | true"
+    ended = subprocess.run(
+        ["bash", "-c", line], env=plain_environment() | environment, capture_output=True, text=True, check=False
     )
 
-    assert '"client_id":"web-shop"' in listed.stdout
+    assert (ended.stdout, ended.stderr) == ("", "")

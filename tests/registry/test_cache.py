@@ -12,8 +12,6 @@ from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.router import Router
-from service.registry.cache import MAX_ENTRIES, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.support.invalidations import await_invalidations
@@ -82,15 +80,6 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_when_everything_is_emptied_nothing_is_remembered(worker: Worker, store: redis.Redis) -> None:
-    await remember(worker, make_client())
-    store.flushall()
-    await await_invalidations(worker)
-
-    assert await worker.clients.find("app") is None
-
-
-@pytest.mark.clause("decided-registry-change-seen")
 async def test_an_absent_record_is_not_remembered(worker: Worker) -> None:
     assert await worker.users.find(CAROL.identity) is None
     assert await worker.clients.find("app") is None
@@ -127,29 +116,6 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(worker: Worker
         await await_invalidations(worker)
 
         assert await worker.clients.find("app") == make_client(str(number))
-
-
-@ONE_SERVER
-async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
-    worker: Worker, store: redis.Redis
-) -> None:
-    assert MAX_ENTRIES == 10_000
-    router = Router(worker.redis.router.options)
-    worker.caches = RegistryCaches(router, max_entries=3)
-    worker.clients = worker.caches.clients
-    for client_id in ("one", "two", "three"):
-        await remember(worker, make_client(client_id=client_id))
-    await worker.clients.find("one")
-    await remember(worker, make_client(client_id="four"))
-
-    with recording_commands(store) as commands:
-        for client_id in ("one", "three", "four"):
-            await worker.clients.find(client_id)
-    assert count_reads(commands) == 0
-    with recording_commands(store) as commands:
-        await worker.clients.find("two")
-    assert count_reads(commands) == 1
-    await router.close()
 
 
 @pytest.mark.clause("decided-registry-change-seen")

@@ -6,10 +6,8 @@ import msgspec
 import pytest
 import redis
 
-from service.protocol.client import Client
 from service.protocol.user import User
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Change, Counts
 from service.worker import Worker
 from tests.registry.contents import everything, find_alice, find_client
@@ -82,27 +80,6 @@ async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret
     ]
     assert (phone.ends_sessions, alice.ends_sessions) == (True, True)
     assert not [word for word in HASHES if word in msgspec.json.encode(difference.details).decode()]
-    assert before == everything(store)
-
-
-@pytest.mark.clause("decided-seed-dry-run", "decided-seed-prune")
-async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
-    worker: Worker, seeding: Seeding, store: redis.Redis
-) -> None:
-    await seeding.apply(FIRST.seed)
-    made = Client(client_id="made-at-the-console")
-    await worker.registry.put_client(made)
-    await worker.registry.put_user(User(realm="main", username="zoe@example.com"))
-    before = everything(store)
-    difference = await seeding.compare(parse_seed(b"{}"), prune=True)
-
-    assert {(change.kind, change.name, change.act, change.ends_sessions) for change in difference.details} == {
-        ("realm", "cep", "remove", True),
-        ("client", "phone-app", "remove", True),
-        ("client", "web-shop", "remove", True),
-        ("user", "alice@example.com", "remove", True),
-        ("user", "bob@example.com", "remove", True),
-    }
     assert before == everything(store)
 
 

@@ -125,26 +125,6 @@ async def test_the_next_start_finishes_an_interrupted_load(
     assert calls > 15
 
 
-@EVERY_LOAD
-@pytest.mark.clause("decided-seed-interrupted", "decided-seed-prune")
-async def test_the_file_of_before_undoes_an_interrupted_load(
-    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings, load: Load
-) -> None:
-    """An operator whose new file was not fully applied restarts with the old one."""
-    await begin(sessions, seeding)
-    bob = identify_user("main", BOB.username)
-    expected = await registry_of(sessions.worker)
-    calls = 0
-    while await load.break_off(make_settings, calls):
-        await seeding.apply(FIRST)
-
-        assert await registry_of(sessions.worker) == expected, calls
-        assert await sessions.worker.registry.find_user(bob), calls
-        calls += 1
-
-    assert calls > 15
-
-
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions", "decided-user-change-ends-tokens")
 @pytest.mark.clause("decided-seed-strange-key")
 async def test_sessions_of_changed_entries_end_under_any_next_file(

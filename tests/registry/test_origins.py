@@ -26,13 +26,6 @@ def test_an_origin_is_written_as_a_browser_sends_it(redirect_uri: str, origins: 
     assert list_origins([redirect_uri]) == origins
 
 
-def test_redirect_uris_at_one_place_are_one_origin() -> None:
-    assert list_origins(["https://a.example/x", "https://a.example/y", "http://a.example/"]) == (
-        "http://a.example",
-        "https://a.example",
-    )
-
-
 @pytest.mark.clause("decided-cors-origins")
 async def test_origins_follow_the_redirect_uris_of_the_seed(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)

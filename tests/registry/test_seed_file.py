@@ -76,35 +76,6 @@ def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path: Path) -> None:
         load_seed(tmp_path / "nowhere.yaml", 8)
 
 
-@pytest.mark.clause("decided-seed-all-mistakes-at-once")
-def test_mistakes_stand_in_the_order_of_the_sections_whatever_that_of_the_file() -> None:
-    """Realms can stand behind the users that need them. Repeated keys come first, as a reason for other mistakes."""
-    text = """
-users:
-- {username: 5, realm: cep, password: x}
-- {username: a, realm: nowhere, roles: [king], roles: [enduser]}
-- nothing
-- {username: a, realm: nowhere}
-clients: [{client_id: app, client_name: 5}]
-unknown: {}
-realms: {cep: {client_id: us}}
-"""
-    assert [mistake.partition(": ")[0] for mistake in mistakes(text)] == [
-        "users[1].roles",
-        "unknown",
-        "realms.cep.authorization_endpoint",
-        "realms.cep.token_endpoint",
-        "realms.cep",
-        "clients[0].client_name",
-        "users[0].username",
-        "users[0].password",
-        "users[1].realm",
-        "users[2]",
-        "users[3].realm",
-        "users[3].username",
-    ]
-
-
 @pytest.mark.parametrize("text", ["users: &a [*a]", "users: [&a {username: *a}]", "realms: &a {cep: *a}"])
 def test_an_alias_of_itself_is_a_mistake_and_no_crash(text: str) -> None:
     assert mistakes(text)

@@ -73,17 +73,6 @@ users: [{username: alice@example.com, password: a chosen password}]
     assert not [key for key, value in everything(store).items() if b"a chosen" in (value or b"")]
 
 
-async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_password(
-    worker: Worker, seeding: Seeding
-) -> None:
-    text = "users: [{username: alice@example.com, password: a chosen password, name: %s}]"
-    await seeding.apply(parse_seed((text % "One").encode()))
-    before = await find_alice(worker)
-    await seeding.apply(parse_seed((text % "Two").encode()))
-
-    assert before.password_hash == (await find_alice(worker)).password_hash
-
-
 async def log_in(worker: Worker) -> None:
     await MainRealm(worker.registry, worker.users, worker.passwords).log_in(ALICE.username, "a password", "")
 
