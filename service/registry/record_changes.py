@@ -27,10 +27,6 @@ SECRET_FIELDS: Final = {
 """The fields of records that hold a secret or belong to one, with the names under which they are shown."""
 
 
-def is_same(old: Record | None, new: Record) -> bool:
-    return old is not None and not list_changed_fields(old, new)
-
-
 def list_changed_fields(old: Record, new: Record) -> list[str]:
     """Return the names of the fields that differ, but for `revision`, which is new after each write."""
     return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]

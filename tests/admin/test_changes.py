@@ -124,15 +124,6 @@ async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_session
     assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-async def test_a_role_can_be_added_to_a_user_who_stays_logged_in(admin: Admin, http: httpx2.AsyncClient) -> None:
-    tokens = (await PHONE_APP.log_in(http, BOB)).json()
-
-    changed = await admin("user", "update", BOB.username, "--add-role", "admin", "--name", "Robert", "--json")
-
-    assert (changed.json["roles"], changed.json["name"]) == (["enduser", "admin"], "Robert")
-    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
-
-
 async def test_unlock_lets_a_throttled_user_try_again(
     admin: Admin, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:

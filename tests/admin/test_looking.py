@@ -15,14 +15,13 @@ import pytest
 import redis
 
 from service.admin.commands.doctor import look_at_servers
-from service.app import build_app
 from service.crypto.password_hashing import verify_password
 from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from service.worker import Worker
 from tests.admin.conftest import Admin, type_in
-from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
+from tests.conftest import SECRET_KEY, AnyRedis
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -66,23 +65,6 @@ class TestEvents:
             (("--since", "2099-01-01"), 0),
         ):
             assert len((await admin("events", *words, "--json")).lines) == count
-
-    @pytest.mark.clause("decided-events-of-users")
-    async def test_made_up_failures_hide_none_of_a_users(
-        self, admin: Admin, make_settings: MakeSettings, clock: Clock
-    ) -> None:
-        app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
-        async with running_lifespan(app), http_client_for(app) as http:
-            for number in range(12):
-                await PHONE_APP.log_in(http, UserCredentials(f"nobody{number}@example.com", "wrong"))
-            for _ in range(8):
-                await PHONE_APP.log_in(http, UserCredentials(BOB.username, "wrong"))
-
-        report = (await admin("events", "--user", BOB.username, "--json")).lines
-        assert [event["event"] for event in report] == ["login_failed"] * 8
-        everything = (await admin("events", "--json")).lines
-        assert [event["at"] for event in everything] == sorted(event["at"] for event in everything)
-        assert [event.get("username") for event in everything].count(None) == 11
 
     async def test_following_shows_each_event_of_either_stream_once(
         self, environment: dict[str, str], worker: Worker

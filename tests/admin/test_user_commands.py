@@ -68,20 +68,6 @@ async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http:
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
-async def test_the_list_shows_all_users_of_the_realm_and_no_hash(admin: Admin) -> None:
-    await admin("user", "disable", BOB.username, "--yes")
-
-    listed, table = await admin("user", "list", "--json"), await admin("user", "list")
-
-    assert {user["username"]: user["disabled"] for user in listed.json} == {
-        "alice@example.com": False,
-        "bob@example.com": True,
-        "Meter@Example.com": False,
-    }
-    assert "argon2" not in listed.output + table.output
-    assert len(table.output.splitlines()) == 4
-
-
 async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.AsyncClient) -> None:
     await PHONE_APP.log_in(http, ALICE)
 

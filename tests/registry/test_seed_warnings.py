@@ -9,8 +9,6 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 
-REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"
-
 
 def clients(**fields: str) -> bytes:
     """Return a seed with one client for each name, whose entry has this field as well."""
@@ -36,30 +34,11 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, wo
     assert remembered == {"one": True, "other": False, "public": False, "third": False}
 
 
-@pytest.mark.clause("decided-external-username")
-@pytest.mark.parametrize(
-    ("fields", "warned"),
-    [
-        ("username_claim: sub", []),
-        ("username_claim: oid", []),
-        ("username_claim: username", ["realm cep: username_claim username: "]),
-        ("username_claim: email", []),
-        ("username_claim: email, trust_email: true", ["realm cep: trust_email: "]),
-    ],
-)
-async def test_claims_that_another_user_may_come_by_are_warned_of(
-    seeding: Seeding, fields: str, warned: list[str]
-) -> None:
-    warnings = (await seeding.apply(parse_seed((REALM % fields).encode()))).warnings
-
-    assert [warning.startswith(begin) for warning, begin in zip(warnings, warned, strict=True)] == [True] * len(warned)
-
-
 async def test_records_that_cannot_work_are_warned_of_once_and_taken(seeding: Seeding) -> None:
     """The warnings come when an entry is applied, and not at each start."""
     seed = parse_seed(
         b"""
-realms: {foo: {client_id: us, issuer: 'https://a.example'}}
+realms: {foo: {client_id: us, issuer: 'https://a.example', username_claim: email, trust_email: true}}
 clients:
 - {client_id: idle}
 - {client_id: mute, grant_types: [password]}
@@ -70,12 +49,14 @@ users:
 """
     )
 
-    assert (await seeding.apply(seed)).warnings == (
+    risk, *others = (await seeding.apply(seed)).warnings
+    assert risk.startswith("realm foo: trust_email: ")
+    assert others == [
         "foo: no scope can name this realm: those that can be named are main, cep",
         "idle: it has no grant type and may not introspect, so it can do nothing",
         "mute: it has no scope, so every request of it is refused",
         "open: codes travel in the clear to http://shop.example/",
         "dave: the user name is no e-mail address, as the user names of realm main are",
         "erin@example.com: the user has no role, and cannot log in without one",
-    )
-    assert (await seeding.apply(seed, force=True)).warnings == ()
+    ]
+    assert (await seeding.apply(seed, force=True)).warnings == (risk,)

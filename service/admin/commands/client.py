@@ -22,6 +22,7 @@ from service.registry.warnings import list_client_warnings
 
 Decorator = Callable[[Work], Work]
 
+_SECRET_BYTES: Final = 32
 _CHANGEABLE: Final = (
     *("client_name", "redirect_uris", "grant_types", "scope"),
     *("default_scope", "require_pkce", "introspect"),
@@ -80,7 +81,7 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
     With a redirect URI and no grant type it gets authorization_code and refresh_token. Unless it is public, a secret
     is generated, shown once, and stored only as a hash.
     """
-    secret = None if options["public"] else _make_secret()
+    secret = None if options["public"] else secrets.token_urlsafe(_SECRET_BYTES)
     blank = Client(
         client_id=client_id,
         client_secret_hash=hash_generated_secret(secret) if secret else None,
@@ -161,7 +162,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
     old = await _get_client(context, client_id)
     if old.is_public:
         raise CommandRefused(f"the client {client_id} is public: it has no secret")
-    secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
+    secret, now_ms = secrets.token_urlsafe(_SECRET_BYTES), await context.redis.read_clock_ms()
     if not overlap_ms:
         output.ask(f"Replace the secret of {client_id}, so that the old one fails at once? (--overlap 24h keeps it)")
     elif old.previous_secret_until_ms > now_ms:
@@ -218,11 +219,6 @@ def _change_list(items: Sequence[str], added: Sequence[str], removed: Sequence[s
         if item not in items:
             raise WrongInput(f"{item}: cannot be removed, because the client does not have it")
     return tuple(item for item in dict.fromkeys((*items, *added)) if item not in removed)
-
-
-def _make_secret() -> str:
-    """Return 256 random bits as text, as `hash_generated_secret` requires."""
-    return secrets.token_urlsafe(32)
 
 
 def _show_secret(output: Output, sentence: str, client: Client, secret: str | None) -> None:

@@ -34,20 +34,14 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
             for hashed in threads.map(hash_password, secrets):
                 hashes.append(hashed)
                 advance(len(hashes), len(secrets))
-        _warn_of_short(output, secrets)
+        if short := sum(map(is_short_secret, secrets)):  # it is unknown here if they are for clients
+            few = f"fewer than {MIN_SECRET_CHARACTERS} characters, too few for the secret of a client"
+            output.warn([f"{short} of {len(secrets)} have {few}"])
         for hashed in hashes:  # after the progress bar has ended, which would share a line with a hash
             output.show({"hash": hashed}, [hashed])
 
 
 hash_secret.params += COMMON_OPTIONS
-
-
-def _warn_of_short(output: Output, secrets: list[str]) -> None:
-    """Warn of secrets that are too short for a client. It is unknown here if they are for clients."""
-    short = sum(map(is_short_secret, secrets))
-    if short:
-        whose = f"{short} of {len(secrets)} have" if len(secrets) > 1 else "it has"
-        output.warn([f"{whose} fewer than {MIN_SECRET_CHARACTERS} characters, too few for the secret of a client"])
 
 
 def _check(secrets: list[str], file: str | None) -> None:

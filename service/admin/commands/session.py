@@ -25,10 +25,10 @@ def sessions() -> None:
     """List or end the sessions of users. A session is a login of a user with a client."""
 
 
-async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[list[dict[str, Any]], bool]:
-    """Return the user's live sessions, the last used first, and True if there may be more than MAX_SESSIONS."""
-    families, is_cut = await context.families.list_of_user(identity, MAX_SESSIONS)
-    rows = [
+async def list_sessions(context: AdminContext, identity: UserIdentity) -> list[dict[str, Any]]:
+    """Return up to MAX_SESSIONS live sessions of the user, the last used first."""
+    families, _ = await context.families.list_of_user(identity, MAX_SESSIONS)
+    return [
         {
             "id": digest,
             "client_id": family.client_id,
@@ -39,7 +39,6 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
         }
         for digest, family in families
     ]
-    return rows, is_cut
 
 
 @command(sessions, "list")
@@ -47,9 +46,9 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
 @click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm of the user.")
 async def list_user_sessions(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """List the sessions of a user, the last used first."""
-    rows, is_cut = await list_sessions(context, await context.identify_known_user(realm, username))
+    rows = await list_sessions(context, await context.identify_known_user(realm, username))
     output.table(rows, SESSION_COLUMNS)
-    if is_cut:
+    if len(rows) == MAX_SESSIONS:
         output.note(f"There may be more; {MAX_SESSIONS} are shown.")
 
 

@@ -53,11 +53,11 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     await context.check_realm(realm)
     identity = await context.identify_user(realm, username)
     user = await context.registry.find_user(identity)
-    sessions, is_cut = await list_sessions(context, identity)
+    sessions = await list_sessions(context, identity)
     if user is None and not sessions:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
     facts = {"has_record": user is not None} | _describe(user or User(realm=realm, username=username))
-    facts |= {"subject": identity.subject, "list_truncated": is_cut}
+    facts |= {"subject": identity.subject}
     lines = [*list_facts(facts), *list_table(sessions, SESSION_COLUMNS)]
     output.show(facts | {"sessions": sessions}, lines)
 

@@ -20,7 +20,7 @@ from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, is_narrowed
-from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, is_same
+from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields
 from service.registry.records import make_client, make_provider, make_user
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
@@ -189,7 +189,7 @@ class Candidate(NamedTuple):
         if self.old is None:
             return "add"
         is_only_sealed_again = self._is_realm and not (self.edit.fields or self.force)
-        return None if is_only_sealed_again or is_same(self.old, new) else "update"
+        return None if is_only_sealed_again or not list_changed_fields(self.old, new) else "update"
 
 
 def plan_removal(item: Item, old: Record | None) -> Planned:
