@@ -129,11 +129,8 @@ class PendingRevocations:
                 if place in ended or is_kept:
                     continue
                 ended.add(place)
-                if any(shard == identity.shard for shard, _ in left):
-                    left.add(place)  # Redis Cluster is moving the slot of this shard; it is tried again below
-                else:
-                    left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
-                    await lock.renew()
+                left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
+                await lock.renew()
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await lock.renew()
         log.info("realms with fewer rights: %s; users whose sessions ended: %d", ", ".join(pending_realms), len(ended))

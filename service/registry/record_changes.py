@@ -27,36 +27,9 @@ SECRET_FIELDS: Final = {
 """The fields of records that hold a secret or belong to one, with the names under which they are shown."""
 
 
-def is_same(old: Record | None, new: Record) -> bool:
-    return old is not None and not list_changed_fields(old, new)
-
-
 def list_changed_fields(old: Record, new: Record) -> list[str]:
     """Return the names of the fields that differ, but for `revision`, which is new after each write."""
     return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
-
-
-_CREATED_EVENTS: Final[dict[EntryKind, str]] = {
-    "realm": "realm_created",
-    "client": "client_created",
-    "user": "user_created",
-}
-_DELETED_EVENTS: Final[dict[EntryKind, str]] = {
-    "realm": "realm_deleted",
-    "client": "client_deleted",
-    "user": "user_deleted",
-}
-_UPDATED_EVENTS: Final[dict[EntryKind, str]] = {
-    "realm": "realm_updated",
-    "client": "client_updated",
-    "user": "user_updated",
-}
-_DISABLED_EVENTS: Final[dict[tuple[EntryKind, bool], str]] = {
-    ("client", True): "client_disabled",
-    ("client", False): "client_enabled",
-    ("user", True): "user_disabled",
-    ("user", False): "user_enabled",
-}
 
 
 def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iterator[str]:
@@ -65,7 +38,7 @@ def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iter
     `old` is None for a new record, and `new` for a deleted one.
     """
     if old is None or new is None:
-        yield (_DELETED_EVENTS if new is None else _CREATED_EVENTS)[kind]
+        yield f"{kind}_deleted" if new is None else f"{kind}_created"
         return
     changed = list_changed_fields(old, new)
     if "client_secret_hash" in changed:
@@ -73,6 +46,6 @@ def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iter
     if "password_hash" in changed:
         yield "user_password_set"
     if "disabled" in changed:
-        yield _DISABLED_EVENTS[kind, getattr(new, "disabled", False)]
+        yield f"{kind}_disabled" if getattr(new, "disabled", False) else f"{kind}_enabled"
     if kind == "realm" or not changed or not set(changed) <= {"disabled", *SECRET_FIELDS}:
-        yield _UPDATED_EVENTS[kind]
+        yield f"{kind}_updated"

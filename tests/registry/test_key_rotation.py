@@ -74,19 +74,3 @@ async def test_a_dropped_key_leaves_secrets_of_the_console_alone(sessions: Sessi
     assert (outcome.users.changes, outcome.clients.changes) == (1, 0)
     assert "seed --force" in outcome.warnings[0]
     assert read_realm_secret(sessions.store, KEY_TWO) == "secret-at-the-organisation"
-    (warning,) = (await second.apply(SeedText().but(name="Alicia").seed)).warnings
-    assert warning.startswith("user alice@example.com: the secret differs from the file")
-    await second.apply(SeedText().but(name="Alicia", password_hash=OTHER_HASH).seed)
-    assert (await second.apply(SeedText().but(name="Alicia", password_hash=OTHER_HASH).seed)).warnings == ()
-
-
-@pytest.mark.clause("decided-seed-strange-key")
-async def test_under_another_key_force_applies_everything(sessions: Sessions) -> None:
-    worker = sessions.worker
-    await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
-    await worker.registry.put_user(msgspec.structs.replace(await sessions.find_user(), disabled=True))
-
-    outcome = await make_seeding(worker.redis, KEY_TWO).apply(SeedText().but(name="Alicia").seed, force=True)
-
-    found = await sessions.find_user()
-    assert (found.disabled, found.name, outcome.warnings) == (False, "Alicia", ())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
 from service.crypto.password_hashing import hash_password, verify_password
@@ -63,19 +62,6 @@ async def test_a_change_that_comes_too_late_ends_no_sessions(sessions: Sessions)
     assert sessions.live(family) == [True]
     assert not await worker.registry.has_pending()
     assert await has_password(worker, NEW)
-
-
-@pytest.mark.parametrize("changes", [{"disabled": True}, {"roles": ("enduser",)}, {"password_hash": "$argon2id$other"}])
-async def test_a_record_that_changed_since_the_check_is_left_alone(
-    sessions: Sessions, changes: dict[str, object]
-) -> None:
-    worker = sessions.worker
-    checked = await get_alice(worker)
-    await worker.registry.put_user(msgspec.structs.replace(checked, **changes))
-    present = await get_alice(worker)
-
-    assert await worker.password_change.make(checked, hash_password(NEW), address=ADDRESS) is None
-    assert await get_alice(worker) == present
 
 
 async def break_off(worker: Worker, make_settings: MakeSettings, calls: int) -> bool:

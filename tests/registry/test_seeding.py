@@ -2,7 +2,6 @@
 
 import asyncio
 
-import msgspec
 import pytest
 import redis
 
@@ -20,7 +19,7 @@ from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
-from tests.support.weak_hashes import WEAK_HASH, WEAKER_HASH
+from tests.support.weak_hashes import WEAKER_HASH
 
 USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
 
@@ -45,20 +44,6 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
 
     assert (await seeding.apply(SeedText().seed)).changes == 0
     assert before == everything(store)
-
-
-async def test_another_order_format_or_comment_is_no_change(worker: Worker, seeding: Seeding) -> None:
-    await seeding.apply(SeedText().seed)
-    before = await find_client(worker), await find_alice(worker)
-    sections = SeedText().text.split("\nclients:")
-    clients, users = sections[1].split("users:")
-    turned = f"users: # first\n{users}\n{sections[0]}\n\nclients:   {clients}"
-    grants = "[password,\n     authorization_code , 'refresh_token' ]"
-    expanded = turned.replace("[password, authorization_code, refresh_token]", grants)
-
-    assert (await seeding.apply(parse_seed(turned.encode()))).changes == 0
-    assert (await seeding.apply(parse_seed(expanded.encode()))).changes == 0
-    assert before == (await find_client(worker), await find_alice(worker))
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates")
@@ -86,17 +71,6 @@ users: [{username: alice@example.com, password: a chosen password}]
     assert verify_password("a chosen secret", client.client_secret_hash or "")[0]
     assert (alice.password_hash or "").startswith("$argon2id$")
     assert not [key for key, value in everything(store).items() if b"a chosen" in (value or b"")]
-
-
-async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_password(
-    worker: Worker, seeding: Seeding
-) -> None:
-    text = "users: [{username: alice@example.com, password: a chosen password, name: %s}]"
-    await seeding.apply(parse_seed((text % "One").encode()))
-    before = await find_alice(worker)
-    await seeding.apply(parse_seed((text % "Two").encode()))
-
-    assert before.password_hash == (await find_alice(worker)).password_hash
 
 
 async def log_in(worker: Worker) -> None:
@@ -127,25 +101,6 @@ async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
     assert sessions.live(session) == [False]
 
 
-@pytest.mark.usefixtures("real_hashes")
-@pytest.mark.clause("decided-seed-ends-sessions")
-async def test_a_hash_that_became_stronger_twice_still_is_the_one_of_the_file(
-    sessions: Sessions, seeding: Seeding
-) -> None:
-    """The parameters of hashes were raised between two logins."""
-    worker, imported = sessions.worker, SeedText(password_hash=WEAK_HASH)
-    await seeding.apply(imported.seed)
-    alice = await find_alice(worker)
-    upgraded = msgspec.structs.replace(alice, password_hash=WEAKER_HASH, upgraded_from=WEAK_HASH)
-    await worker.registry.replace_password_hash(upgraded)
-    await log_in(worker)
-    session = await sessions.start()
-    await seeding.apply(imported.but(name="Another").seed)
-
-    assert sessions.live(session) == [True]
-    assert (await find_alice(worker)).password_hash not in (WEAK_HASH, WEAKER_HASH)
-
-
 @pytest.mark.clause("decided-seed-one-worker-applies")
 async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
     worker: Worker, make_settings: MakeSettings, held_time: LoopTime
@@ -165,22 +120,3 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
         await other.close()
 
     assert sorted(outcome.changes for outcome in applying.result()) == [0, 0, 0, 5]
-
-
-@pytest.mark.clause("decided-seed-one-worker-applies")
-async def test_nobody_applies_while_the_lock_is_held(
-    worker: Worker, seeding: Seeding, store: redis.Redis, held_time: LoopTime
-) -> None:
-    async with worker.registry.make_lock():
-        waiting = asyncio.create_task(seeding.apply(SeedText().seed))
-        for _ in range(3):
-            await until(lambda: held_time.is_due_in(LOCK_PAUSE_SECONDS), "the pause before the lock is asked for again")
-            assert await worker.registry.find_client("phone-app") is None
-            held_time.advance(LOCK_PAUSE_SECONDS)
-
-        await until(lambda: held_time.is_due_in(LOCK_PAUSE_SECONDS), "the last of the pauses")
-        assert not waiting.done()
-        assert not [key for key in everything(store) if key.startswith(("client", "user", "realm"))]
-    held_time.advance(LOCK_PAUSE_SECONDS)
-
-    assert (await waiting).changes == 5

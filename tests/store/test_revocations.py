@@ -32,6 +32,15 @@ async def test_everything_of_the_user_ends_in_every_client_and_nothing_of_others
     assert (await sessions.spend(bob, 1)).verdict == "rotated"
 
 
+async def test_an_expired_session_is_not_recorded_as_ended_by_a_revoke_all(sessions: Sessions, clock: Clock) -> None:
+    """Its record outlives it by a day, so that most refreshes do not have to write the lifetime."""
+    session = await sessions.start()
+    clock.advance(30 * 86_400 + 60)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
+
+    assert sessions.tombstone(session) == {}
+
+
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> None:
     started = [await sessions.start() for _ in range(MAX_KEYS + 20)]

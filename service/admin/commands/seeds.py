@@ -20,11 +20,9 @@ from service.registry.seed_file.read import load_seed
 from service.registry.seed_file.report import Change, Counts, Outcome
 from service.system.scheduling import count_usable_cores
 
-_MAX_SHOWN: Final = 1000
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
     "add": ("+", "green"),
     "update": ("~", "yellow"),
-    "restore": ("~", "yellow"),
     "remove": ("-", "red"),
 }
 
@@ -48,11 +46,11 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
         )
     if dry_run or prune or force or sys.stdin.isatty():
         with output.progress("Comparing the file with the records"):
-            difference = await seeding.compare(parsed, prune=prune, force=force, most_changes=_MAX_SHOWN)
+            difference = await seeding.compare(parsed, prune=prune, force=force)
         if dry_run:
             _show_difference(output, difference)
             return
-        _ask(output, difference)
+        _ask(output, difference, force)
     with output.progress(f"Applying {file.name}") as advance:
         outcome = await seeding.apply(
             parsed, prune=prune, force=force, on_progress=advance, on_wait=context.on_wait, actor=context.actor
@@ -65,45 +63,39 @@ def _make_seeding(context: AdminContext) -> Seeding:
     return Seeding(context.registry, context.keyring, context.pending_revocations, hashing_threads=count_usable_cores())
 
 
-def _ask(output: Output, difference: Outcome) -> None:
+def _ask(output: Output, difference: Outcome, force: bool) -> None:
     """Ask before entries are removed, or changes of the console are undone. A terminal is asked if sessions end."""
-    kinds = (difference.realms, difference.clients, difference.users)
-    removed, restored = sum(kind.removed for kind in kinds), sum(kind.restored for kind in kinds)
+    removed = difference.realms.removed + difference.clients.removed + difference.users.removed
+    written = difference.changes - removed
     if removed:
         output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
-    if restored:
-        output.ask(f"Undo what the console did to {restored} entries?")
-    if difference.made_public:
-        output.ask_at_terminal(f"Make {difference.made_public} clients public, because the file has no secret of them?")
-    if difference.ending and not (removed or restored):
+    if force and written:
+        output.ask(f"Make {written} records equal to the file, over changes of the console too?")
+    if difference.ending and not (removed or force):
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
 
 
 def _show_difference(output: Output, difference: Outcome) -> None:
-    changes = {"changes": difference.first, "unnamed": difference.unnamed}
-    output.show(_counts(difference) | changes, _list_lines(difference))
+    output.show(_counts(difference) | {"changes": difference.details}, _list_lines(difference))
     if output.as_json:
         return
     output.warn(difference.warnings)
 
 
 def _list_lines(difference: Outcome) -> Iterator[Line]:
-    for change in difference.first:
+    for change in difference.details:
         colour = _MARKS[change.act][1]
         yield _word(change), colour
         for field in change.fields:
             yield f"    {field}", colour
-    if difference.unnamed:
-        yield f"… and {difference.unnamed} more", ""
     yield f"✓ {_sum_up(difference)} Nothing was changed.", "green"
 
 
 def _word(change: Change) -> str:
     mark, _ = _MARKS[change.act]
     realm = f" of realm {change.realm}" if change.realm else ""
-    undoes = "  (makes the record equal to the file)" if change.act == "restore" else ""
     ends = "  (ends sessions)" if change.ends_sessions else ""
-    return f"{mark} {change.kind} {change.name}{realm}{undoes}{ends}"
+    return f"{mark} {change.kind} {change.name}{realm}{ends}"
 
 
 def _sum_up(outcome: Outcome) -> str:

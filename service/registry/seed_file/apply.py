@@ -28,7 +28,7 @@ from service.registry.records import keep_or_hash
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
-from service.registry.seed_file.report import MAX_REPORTED, Outcome, record_change, record_totals
+from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_change, record_totals
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
 from service.system.scheduling import lower_thread_priority
@@ -42,10 +42,6 @@ _SHARDS_AT_ONCE: Final = 128
 Progress = Callable[[int, int], None]
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-
-
-def ignore_progress(_done: int, _total: int) -> None:
-    """Ignore the progress."""
 
 
 @dataclass(slots=True)
@@ -66,7 +62,7 @@ class Seeding:
         *,
         prune: bool = False,
         force: bool = False,
-        on_progress: Progress = ignore_progress,
+        on_progress: Progress = lambda _done, _total: None,
         on_wait: Callable[[], object] = lambda: None,
         actor: str = "service",
     ) -> Outcome:
@@ -80,7 +76,7 @@ class Seeding:
             return await _renewing(turn, self._apply(seed, force, prune, on_progress, actor))
 
     async def apply_file(
-        self, path: Path, min_password_characters: int, on_progress: Progress = ignore_progress
+        self, path: Path, min_password_characters: int, on_progress: Progress = lambda _done, _total: None
     ) -> Outcome:
         """Apply the seed file.
 
@@ -98,17 +94,13 @@ class Seeding:
             seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
             return await _renewing(turn, self._apply(seed, False, False, on_progress, "service"))
 
-    async def compare(
-        self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
-    ) -> Outcome:
-        """Return what `apply` would do now, with at most `most_changes` changes by name.
-
-        Writes nothing and takes no lock.
-        """
-        outcome = await self._make_outcome(seed, force, most_changes)
+    async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
+        """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
+        outcome = await self._make_outcome(seed, force)
         async for _, batch in self._run(seed, force, prune, is_dry=True):
             for planned in batch:
                 outcome.add(planned)
+            outcome.details += [describe(planned) for planned in batch if planned.act is not None]
         return outcome
 
     async def is_key_known(self) -> bool:
@@ -119,8 +111,8 @@ class Seeding:
     async def _is_in_force(self, fingerprint: bytes) -> bool:
         return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
 
-    async def _make_outcome(self, seed: Seed, force: bool, most_named: int = 0) -> Outcome:
-        return Outcome(seed, most_named=most_named, is_key_strange=not (force or await self.is_key_known()))
+    async def _make_outcome(self, seed: Seed, force: bool) -> Outcome:
+        return Outcome(seed, is_key_strange=not (force or await self.is_key_known()))
 
     async def _apply(self, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str) -> Outcome:
         outcome = await self._make_outcome(seed, force)
@@ -133,15 +125,14 @@ class Seeding:
                 async for entries, batch in self._run(seed, force, prune, is_dry=False):
                     for planned in batch:
                         if planned.act is not None and outcome.changes < MAX_REPORTED:
-                            record_change(planned, actor)
+                            record_change(planned, actor, force=force)
                         outcome.add(planned)
                     done += entries
                     on_progress(done, seed.size)
             finally:
                 record_totals(outcome, actor)
         await self._pending_revocations.run_all()
-        if not outcome.unclear:  # else the next start reads the file again, and warns again
-            await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
+        await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
         return outcome
 
     async def _run(
@@ -233,39 +224,29 @@ class Seeding:
         await self._registry.add_pending_users(identities)
         for planned in batch:
             if planned.item.identity is None:
-                await self._write_entry(planned)
-        await asyncio.gather(*(self._write_user(each, each.item.identity) for each in batch if each.item.identity))
+                await self._write_one(planned)
+        await asyncio.gather(*(self._write_one(planned) for planned in batch if planned.item.identity))
         await self._pending_revocations.run_user_revocations(lock)
 
-    async def _write_user(self, planned: Planned, identity: UserIdentity) -> None:
-        if planned.act == "remove":
-            await self._registry.remove_user(identity)
-        elif planned.act is not None and isinstance(planned.new, User):
-            await self._registry.put_user(planned.new, planned.applied)
-        else:
-            await self._put_applied(planned)
-
-    async def _write_entry(self, planned: Planned) -> None:
-        old, new = planned.old, planned.new
-        if planned.item.kind == "realm":
-            if planned.applied is not None:
-                provider = new if isinstance(new, IdentityProvider) else None
-                await self._registry.put_realm(
-                    planned.item.name, provider, applied=planned.applied, ends_sessions=planned.ends_sessions
-                )
-        elif isinstance(old, Client) and planned.act == "remove":
-            await self._registry.delete_client(old, is_forgotten=True)
-        elif isinstance(new, Client) and planned.act is not None:
-            client = old if isinstance(old, Client) else None
-            await self._registry.put_client(new, client, applied=planned.applied)
-        else:
-            await self._put_applied(planned)
-
-    async def _put_applied(self, planned: Planned) -> None:
-        if planned.applied:
-            await self._registry.put_seed(planned.item.seed_name, planned.applied)
-        elif planned.applied is not None:
-            await self._registry.forget_seed(planned.item.seed_name)
+    async def _write_one(self, planned: Planned) -> None:
+        item, old, new, applied, registry = planned.item, planned.old, planned.new, planned.applied, self._registry
+        if item.kind == "realm" and applied is not None:
+            provider = new if isinstance(new, IdentityProvider) else None
+            await registry.put_realm(item.name, provider, applied=applied, ends_sessions=planned.ends_sessions)
+        elif item.kind == "realm":
+            return
+        elif planned.act is None and applied:
+            await registry.put_seed(item.seed_name, applied)
+        elif planned.act is None and applied is not None:
+            await registry.forget_seed(item.seed_name)
+        elif planned.act == "remove" and item.identity is not None:
+            await registry.remove_user(item.identity)
+        elif planned.act == "remove" and isinstance(old, Client):
+            await registry.delete_client(old, is_forgotten=True)
+        elif planned.act is not None and isinstance(new, User):
+            await registry.put_user(new, applied)
+        elif planned.act is not None and isinstance(new, Client):
+            await registry.put_client(new, old if isinstance(old, Client) else None, applied=applied)
 
 
 def _list_items(seed: Seed) -> Iterator[Item]:

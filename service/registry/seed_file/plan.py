@@ -20,11 +20,11 @@ from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, is_narrowed
-from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, is_same
+from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields
 from service.registry.records import make_client, make_provider, make_user
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
-Act = Literal["add", "update", "restore", "remove"]
+Act = Literal["add", "update", "remove"]
 
 _ENTRY_FIELDS: Final = SECRET_FIELDS | {
     "previous_secret_hash": "client_secret",
@@ -73,15 +73,12 @@ class Item(NamedTuple):
 class Edit(NamedTuple):
     """An entry compared with what was last applied. `fields` are those that the file changed since.
 
-    `stored` is the text in Redis, and `applied` the text to store once the entry is in force. `unclear` is set if the
-    key that made the digest of the secret is gone, so it is unknown whether the file changed the secret. It is then the
-    text to store if the secret is left as it is.
+    `stored` is the text in Redis, and `applied` the text to store once the entry is in force.
     """
 
     stored: str | None
     applied: str
     fields: frozenset[str] = frozenset()
-    unclear: str = ""
 
 
 class Planned(NamedTuple):
@@ -97,22 +94,17 @@ class Planned(NamedTuple):
     new: Record | None
     applied: str | None
     ends_sessions: bool = False
-    is_unclear: bool = False
-    is_hashed: bool = False
 
     @property
     def is_written(self) -> bool:
         return self.act is not None or self.applied is not None
 
-    @property
-    def makes_public(self) -> bool:
-        """True if a client with a secret loses it, so that anyone may use its client_id."""
-        old, new = self.old, self.new
-        return isinstance(old, Client) and isinstance(new, Client) and new.is_public and not old.is_public
-
 
 def find_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
-    """Compare an entry with the text that Redis has for it, or with None."""
+    """Compare an entry with the text that Redis has for it, or with None.
+
+    If the key that made the digest of a secret is gone, the secret counts as one that the file did not change.
+    """
     texts = dict[str, bytes]()
     values = dict[str, Any]()
     for field, value in msgspec.to_builtins(item.entry).items():
@@ -129,14 +121,11 @@ def find_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
     changed = {field for field in values.keys() | last.keys() if values.get(field) != last.get(field)}
     if "disabled" not in values:
         changed.discard("disabled")
-    unclear = ""
     for field in changed & texts.keys() & last.keys():
-        if not keyring.has_key(last[field][:KEY_ID_CHARACTERS]):
-            unclear = msgspec.json.encode(values | {field: last[field]}).decode()
-        elif not keyring.recognises_seed(last[field], texts[field]):
-            continue
-        changed.discard(field)
-    return Edit(stored, applied, frozenset(changed), unclear)
+        is_key_known = keyring.has_key(last[field][:KEY_ID_CHARACTERS])
+        if not is_key_known or keyring.recognises_seed(last[field], texts[field]):
+            changed.discard(field)
+    return Edit(stored, applied, frozenset(changed))
 
 
 class Candidate(NamedTuple):
@@ -155,12 +144,12 @@ class Candidate(NamedTuple):
     @property
     def needs_hash(self) -> bool:
         """True if the entry has a plain secret that must be hashed, or compared with the hash of the record."""
-        is_used = self._is_whole or self.edit.unclear or self.edit.fields & set(_SECRETS)
-        return bool(is_used) and self.item.plain_secret is not None and not self.is_deleted
+        is_used = self._is_whole or bool(self.edit.fields & set(_SECRETS))
+        return is_used and self.item.plain_secret is not None and not self.is_deleted
 
     @property
     def old_hash(self) -> str | None:
-        return _find_hash(self.old)
+        return getattr(self.old, "password_hash" if isinstance(self.old, User) else "client_secret_hash", None)
 
     @property
     def _is_realm(self) -> bool:
@@ -180,17 +169,12 @@ class Candidate(NamedTuple):
         applied = None if edit.stored == edit.applied else edit.applied
         if self.is_deleted:
             return Planned(item, None, None, None, applied)
-        new = made = self._make_record(keyring, secret_hash)
-        is_unclear = False
+        new = self._make_record(keyring, secret_hash)
         if old is not None and not self._is_whole:
-            new = _merge(old, made, edit.fields)
-            is_unclear = bool(edit.unclear) and _find_hash(old) != _find_hash(made)
-        if is_unclear:
-            applied = edit.unclear if edit.unclear != edit.stored else None
+            new = _merge(old, new, edit.fields)
         if self._is_realm and old != new:  # one script writes both
             applied = edit.applied
-        ends = _ends_sessions(old or unlisted, new)
-        return Planned(item, self._find_act(made, new), old, new, applied, ends, is_unclear, self.needs_hash)
+        return Planned(item, self._find_act(new), old, new, applied, _ends_sessions(old or unlisted, new))
 
     def _make_record(self, keyring: Keyring, secret_hash: str | None) -> Record:
         entry, old = self.item.entry, self.old
@@ -201,16 +185,11 @@ class Candidate(NamedTuple):
         assert entry is not None
         return make_provider(self.item.name, entry, old if isinstance(old, IdentityProvider) else None, keyring)
 
-    def _find_act(self, made: Record, new: Record) -> Act | None:
-        """Return the act. It is `restore` if the change goes beyond what the file changed."""
-        old, edit = self.old, self.edit
-        if old is None:
-            return "add" if edit.stored is None or self._is_realm else "restore"
-        if is_same(old, new):
-            return None
-        if self._is_realm:
-            return "update" if edit.fields or edit.unclear or self.force else None
-        return "update" if is_same(_merge(old, made, edit.fields), new) else "restore"
+    def _find_act(self, new: Record) -> Act | None:
+        if self.old is None:
+            return "add"
+        is_only_sealed_again = self._is_realm and not (self.edit.fields or self.force)
+        return None if is_only_sealed_again or not list_changed_fields(self.old, new) else "update"
 
 
 def plan_removal(item: Item, old: Record | None) -> Planned:
@@ -224,10 +203,6 @@ def plan_removal(item: Item, old: Record | None) -> Planned:
         item = item._replace(name=old.username)
     is_removed = old is not None and not is_block
     return Planned(item, "remove" if is_removed else None, old, None, "", ends_sessions=is_removed)
-
-
-def _find_hash(record: Record | None) -> str | None:
-    return getattr(record, "password_hash" if isinstance(record, User) else "client_secret_hash", None)
 
 
 def _merge(old: Record, made: Record, fields: Collection[str]) -> Record:

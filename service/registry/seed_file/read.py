@@ -28,17 +28,6 @@ from service.registry.seed_file.entries import BadSeed, ClientEntry, RealmEntry,
 
 _SECTIONS: Final = ("realms", "clients", "users")
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_YAML_WORDS: Final = {
-    "array": "a list",
-    "object": "a mapping",
-    "str": "text",
-    "str | null": "text",
-    "int": "a number",
-    "float": "a number",
-    "bool": "true or false",
-    "bool | null": "true or false",
-    "null": "nothing",
-}
 _CHOICES: Final[dict[object, tuple[str, ...]]] = {
     entries.Role: ROLES,
     entries.GrantType: GRANT_TYPES,
@@ -137,7 +126,9 @@ def _read_value(name: str, place: str, tree: Any, value_type: Any, mistakes: Mis
         return {name: msgspec.convert(tree, value_type)}
     except msgspec.ValidationError as error:
         known = _CHOICES.get(value_type)
-        mistakes.setdefault(place, f"expected one of {', '.join(known)}" if known else _describe_conversion(error))
+        mistakes.setdefault(
+            place, f"expected one of {', '.join(known)}" if known else str(error).partition(" - at ")[0]
+        )
         return {}
 
 
@@ -253,11 +244,3 @@ def _describe_yaml_error(error: Exception) -> str:
         hint = " (text that begins with * needs quotes)" if "undefined alias" in str(error.problem) else ""
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}{hint}"
     return f"the file: {'is nested too deeply' if isinstance(error, RecursionError) else error}"
-
-
-def _describe_conversion(error: msgspec.ValidationError) -> str:
-    """Describe a type error in the words of YAML. msgspec names types as JSON does."""
-    words = str(error).partition(" - at ")[0].lower()
-    for name, word in _YAML_WORDS.items():
-        words = words.replace(f"`{name}`", word)
-    return words.replace("`", "")

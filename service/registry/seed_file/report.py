@@ -21,19 +21,12 @@ from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Act, Planned
 from service.registry.warnings import list_client_mistakes, list_user_warnings
 
-MAX_PLAIN_PASSWORDS: Final = 100
 MAX_REPORTED: Final = 100
 """The number of entries that get a security event of their own. Further entries count only in the totals."""
 
 _EMPTY: Final = Seed()
 _MAX_NAMED: Final = 5
-_COUNTS: Final[dict[Act, str]] = {"add": "added", "update": "updated", "restore": "restored", "remove": "removed"}
-_REASONS: Final[dict[Act, str]] = {
-    "add": "seed",
-    "update": "seed",
-    "restore": "seed_forced",
-    "remove": "seed_pruned",
-}
+_COUNTS: Final[dict[Act, str]] = {"add": "added", "update": "updated", "remove": "removed"}
 
 
 class FieldChange(msgspec.Struct, frozen=True):
@@ -50,10 +43,7 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of one entry. A realm is named by its name, a client by its client_id, a user by realm and user name.
-
-    The act `restore` means that the change undoes what was changed or deleted elsewhere.
-    """
+    """The change of one entry: of a realm, of a client by its client_id, or of a user by realm and user name."""
 
     kind: EntryKind
     name: str
@@ -68,33 +58,26 @@ class Counts(msgspec.Struct, kw_only=True):
 
     added: int = 0
     updated: int = 0
-    restored: int = 0
     removed: int = 0
     unchanged: int = 0
 
     @property
     def changes(self) -> int:
-        return self.added + self.updated + self.restored + self.removed
+        return self.added + self.updated + self.removed
 
 
 class Outcome:
     """The result of applying a seed, or of a dry run, to which each planned change is added.
 
-    `first` holds the first changes, at most `most_named`; further changes are only counted. `ending` is the number of
-    changes that end sessions, `made_public` that of clients which lose their secret.
+    `ending` is the number of changes that end sessions. Only a dry run has `details`.
     """
 
-    def __init__(self, seed: Seed = _EMPTY, *, most_named: int = 0, is_key_strange: bool = False) -> None:
+    def __init__(self, seed: Seed = _EMPTY, *, is_key_strange: bool = False) -> None:
         self.realms = Counts(unchanged=len(seed.realms))
         self.clients = Counts(unchanged=len(seed.clients))
         self.users = Counts(unchanged=len(seed.users))
-        self.first: list[Change] = []
-        self.ending = self.made_public = 0
-        self.unclear: list[str] = []
-        """Entries whose secrets were left alone, because it is unknown whether the file changed them."""
-
-        self._plain_passwords = 0
-        self._most_named = most_named
+        self.details: list[Change] = []
+        self.ending = 0
         self._seed_warnings = list(_list_seed_warnings(seed, is_key_strange=is_key_strange))
         self._names = defaultdict[str, list[str]](list)
 
@@ -103,49 +86,24 @@ class Outcome:
         return self.realms.changes + self.clients.changes + self.users.changes
 
     @property
-    def unnamed(self) -> int:
-        """The number of changes that are not in `first`."""
-        return self.changes - len(self.first)
-
-    @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(self._list_warnings())
+        return (*self._seed_warnings, *(f"{_join(names)}: {warning}" for warning, names in self._names.items()))
 
     def add(self, planned: Planned) -> None:
         item, act = planned.item, planned.act
-        self._plain_passwords += planned.is_hashed and item.kind == "user"
-        if planned.is_unclear:
-            self.unclear.append(f"{item.kind} {item.name}")
         if act is None:
             return
         counts = {"realm": self.realms, "client": self.clients, "user": self.users}[item.kind]
         setattr(counts, _COUNTS[act], getattr(counts, _COUNTS[act]) + 1)
         counts.unchanged -= act != "remove"
         self.ending += planned.ends_sessions
-        self.made_public += planned.makes_public
-        if len(self.first) < self._most_named:
-            self.first.append(describe(planned))
         for warning in _list_record_warnings(planned):
             self._names[warning].append(item.name)
 
-    def _list_warnings(self) -> Iterator[str]:
-        yield from self._seed_warnings
-        if self.unclear:
-            yield (
-                f"{_join(self.unclear)}: the secret differs from the file, and it is unknown whether the file or the "
-                "console changed it: it was left as it is. Make both equal, or let seed --force apply the file"
-            )
-        for warning, names in self._names.items():
-            yield f"{_join(names)}: {warning}"
-        if self._plain_passwords > MAX_PLAIN_PASSWORDS:
-            yield (
-                f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
-                "hash-secret --file makes hashes that a seed file can have instead"
-            )
 
-
-def record_change(planned: Planned, actor: str) -> None:
+def record_change(planned: Planned, actor: str, *, force: bool) -> None:
     """Record an event for each thing that happened to the entry. The act must not be None."""
+    reason = "seed_pruned" if planned.act == "remove" else "seed_forced" if force else "seed"
     assert planned.act is not None
     kind, name = planned.item.kind, planned.item.name
     for event in list_events(kind, planned.old, planned.new):
@@ -155,7 +113,7 @@ def record_change(planned: Planned, actor: str) -> None:
             username=name if kind == "user" else "",
             realm=name if kind == "realm" else _get_realm(planned),
             actor=actor,
-            reason=_REASONS[planned.act],
+            reason=reason,
         )
 
 
@@ -166,7 +124,7 @@ def record_totals(outcome: Outcome, actor: str) -> None:
         record_event(
             "seed_applied",
             added=sum(counts.added for counts in kinds),
-            updated=sum(counts.updated + counts.restored for counts in kinds),
+            updated=sum(counts.updated for counts in kinds),
             removed=sum(counts.removed for counts in kinds),
             actor=actor,
         )
@@ -204,13 +162,17 @@ def _list_seed_warnings(seed: Seed, *, is_key_strange: bool) -> Iterator[str]:
         yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
     if is_key_strange:
         yield (
-            "the seed was last applied with a secret key that is not configured here, so it is unknown which "
-            "secrets were edited since: those that differ from the file are left; seed --force applies all"
+            "the seed was last applied with a secret key that is not configured here, so secrets that were edited "
+            "in the file since then are not applied; seed --force applies all"
         )
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
-    if change.makes_public:
+    if (
+        isinstance(change.old, Client)
+        and isinstance(change.new, Client)
+        and change.new.is_public > change.old.is_public
+    ):
         yield "it has no secret any more, so anyone may use its client_id"
     if isinstance(change.new, Client):
         yield from list_client_mistakes(change.new)

@@ -146,7 +146,10 @@ local function open_families()
     local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
       .. string.format('\n%d\n', family.created_ms)
       .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
-    redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
+    -- The record outlives the session by the look-ahead. A session that has expired by itself has no other end.
+    if now_ms < math.max(family.expires_ms, family.access_until_ms) then
+      redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
+    end
     redis.call('DEL', key_of('family', family_digest))
     return #keys
   end
