@@ -53,9 +53,7 @@ async def show(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         (("--default-scope", "realm:main"), {"default_scope": "realm:main"}),
     ],
 )
-async def test_what_is_named_changes_and_nothing_else(
-    admin: Admin, words: tuple[str, ...], changes: dict[str, Any]
-) -> None:
+async def test_only_named_fields_change(admin: Admin, words: tuple[str, ...], changes: dict[str, Any]) -> None:
     before = await show(admin, "client", "web-shop")
     expected = before | {
         name: [*before[name], *value[1:]] if isinstance(value, list) and value[0] == "WAS" else value
@@ -94,9 +92,7 @@ async def test_an_update_keeps_the_overlap_of_a_rotated_secret(admin: Admin, htt
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
 
 
-async def test_of_many_updates_at_once_none_is_lost_silently(
-    worker: Worker, registry: None, held_time: LoopTime
-) -> None:
+async def test_concurrent_updates_are_never_lost_silently(worker: Worker, registry: None, held_time: LoopTime) -> None:
     """Each adds another redirect URI to the same record. One that came too late is refused, and says so."""
     editor = RegistryEditor(worker.registry, worker.pending_revocations, "somebody", lambda: None)
     old = await find_client(worker, "web-shop")
@@ -153,7 +149,7 @@ async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_session
     assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-async def test_a_role_can_be_added_to_a_user_who_stays_logged_in(admin: Admin, http: httpx2.AsyncClient) -> None:
+async def test_added_role_keeps_sessions(admin: Admin, http: httpx2.AsyncClient) -> None:
     tokens = (await PHONE_APP.log_in(http, BOB)).json()
 
     changed = await admin("user", "update", BOB.username, "--add-role", "admin", "--name", "Robert", "--json")
@@ -213,7 +209,7 @@ class TestSessions:
         assert (event["event"], event["family"]) == ("token_revoked_by_console", ids["phone-app"])
 
 
-async def test_a_secret_is_shown_although_what_follows_fails(admin: Admin, worker: Worker, store: redis.Redis) -> None:
+async def test_secret_is_shown_even_if_a_later_step_fails(admin: Admin, worker: Worker, store: redis.Redis) -> None:
     """The revocations that other changes left pending cannot be run."""
     store.set(registry_key("pending_revocations"), "no set")
     rotated = await admin("client", "rotate-secret", "web-shop", "--yes", "--json")

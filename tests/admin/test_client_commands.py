@@ -20,9 +20,7 @@ CREATED = (
 )
 
 
-async def test_a_client_that_was_created_gets_tokens_with_the_secret_that_was_shown(
-    admin: Admin, http: httpx2.AsyncClient
-) -> None:
+async def test_created_client_gets_tokens_with_the_shown_secret(admin: Admin, http: httpx2.AsyncClient) -> None:
     created = await admin(*CREATED)
 
     assert created.status == 0

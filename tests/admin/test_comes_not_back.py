@@ -42,7 +42,7 @@ async def log_in_statuses(http: httpx2.AsyncClient, new_secret: str) -> list[int
 
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")
-async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_what_the_console_did(
+async def test_restart_and_old_seed_keep_console_changes(
     admin: Admin, make_settings: MakeSettings, clock: Clock, later_seed_file: str
 ) -> None:
     rotated = await admin("client", "rotate-secret", "web-shop", "--json", "--yes")
@@ -74,7 +74,7 @@ async def test_a_console_with_another_key_applies_no_seed_by_mistake(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service(
+async def test_service_ends_revocations_of_a_killed_console(
     http: httpx2.AsyncClient,
     worker: Worker,
     store: redis.Redis,

@@ -31,7 +31,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class TestEvents:
-    async def test_what_was_done_at_the_console_is_told_with_who_did_it(
+    async def test_console_changes_are_logged_with_the_operator(
         self, admin: Admin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("LOGNAME", "somebody-else")
@@ -47,9 +47,7 @@ class TestEvents:
         ]
         assert (report[0]["username"], report[0]["realm"], report[1]["client_id"]) == (BOB.username, "main", "web-shop")
 
-    async def test_a_change_whose_rest_was_cut_short_is_told_all_the_same(
-        self, admin: Admin, store: redis.Redis
-    ) -> None:
+    async def test_interrupted_change_is_still_logged(self, admin: Admin, store: redis.Redis) -> None:
         """Otherwise an admin could hide a change by pressing Ctrl-C in time."""
         identity = identify_user("main", BOB.username)
         store.set(index_key(identity.shard, identity.subject), "no index, so that nothing can be ended")
@@ -73,7 +71,7 @@ class TestEvents:
         assert "There are no such events." in (await admin("events", "--user", "x")).aside
 
     @pytest.mark.clause("decided-events-of-users")
-    async def test_made_up_failures_hide_none_of_a_users(
+    async def test_invented_failures_hide_no_failure_of_a_user(
         self, admin: Admin, make_settings: MakeSettings, clock: Clock
     ) -> None:
         app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
@@ -343,7 +341,7 @@ WORDS_AT_STORE = [
 
 
 @pytest.mark.parametrize("words", WORDS_AT_STORE, ids=" ".join)
-def test_where_redis_is_away_every_command_says_so(environment: dict[str, str], words: tuple[str, ...]) -> None:
+def test_every_command_reports_an_unreachable_redis(environment: dict[str, str], words: tuple[str, ...]) -> None:
     answer = type_in(*words, environment=environment | {"REDIS_URL": "redis://127.0.0.1:1"}, typed="secret\n")
 
     assert (answer.status, answer.output) == (1, "")
@@ -358,7 +356,7 @@ def test_an_embedded_store_that_does_not_run_is_told(tmp_path: Path) -> None:
     assert "start the service first, or set REDIS_URL" in answer.aside
 
 
-async def test_what_was_done_counts_even_where_it_cannot_be_written_down(admin: Admin, store: redis.Redis) -> None:
+async def test_change_without_event_still_holds(admin: Admin, store: redis.Redis) -> None:
     store.set("events:{registry}", "no stream")
 
     answer = await admin("user", "disable", BOB.username, "--yes")

@@ -18,7 +18,7 @@ from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP
         (("--everything",), {"alice's phone", "alice's shop", "bob's phone"}),
     ],
 )
-async def test_what_is_named_ends_and_nothing_else(
+async def test_only_named_sessions_end(
     admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...], ended: set[str]
 ) -> None:
     tokens = {
@@ -36,9 +36,7 @@ async def test_what_is_named_ends_and_nothing_else(
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
-async def test_what_was_issued_before_a_time_ends_and_what_came_later_lives(
-    admin: Admin, http: httpx2.AsyncClient, clock: Clock
-) -> None:
+async def test_revocation_by_time_keeps_later_sessions(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
     old = (await PHONE_APP.log_in(http, ALICE)).json()
     clock.advance(60)
     new = (await PHONE_APP.log_in(http, ALICE)).json()

@@ -93,7 +93,7 @@ async def test_a_code_is_told_before_and_after_its_exchange(
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-async def test_a_token_is_revoked_whoever_its_client_is(admin: Admin, http: httpx2.AsyncClient, kind: str) -> None:
+async def test_console_revokes_tokens_of_any_client(admin: Admin, http: httpx2.AsyncClient, kind: str) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
 
     done = await admin("token", "revoke", tokens[kind], "--json")

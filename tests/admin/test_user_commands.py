@@ -35,7 +35,7 @@ async def test_a_user_that_was_created_logs_in_with_the_password_of_the_file(
 @pytest.mark.parametrize(
     "words", [("disable",), ("delete",), ("set-password",), ("update", "--remove-role", "enduser")], ids=" ".join
 )
-async def test_what_a_user_had_ends_at_once(admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...]) -> None:
+async def test_sessions_of_a_user_end_at_once(admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...]) -> None:
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     verb, *options = words
 
@@ -102,7 +102,7 @@ class TestExternalUsers:
     async def show(self, admin: Admin) -> Answer:
         return await admin("user", "show", "carol", "--realm", "cep", "--json")
 
-    async def test_somebody_who_is_not_listed_can_be_disabled_and_let_in_again(self, admin: Admin, cep: None) -> None:
+    async def test_unlisted_external_user_can_be_disabled_and_enabled(self, admin: Admin, cep: None) -> None:
         assert (await self.show(admin)).status == 1
 
         assert (await admin("user", "disable", "carol", "--realm", "cep", "--yes")).status == 0
@@ -113,9 +113,7 @@ class TestExternalUsers:
         assert (await self.show(admin)).json["disabled"] is False
 
     @pytest.mark.clause("decided-external-email-folded")
-    async def test_an_email_address_means_one_user_whatever_its_capitals(
-        self, admin: Admin, store: redis.Redis
-    ) -> None:
+    async def test_email_address_in_any_case_means_one_user(self, admin: Admin, store: redis.Redis) -> None:
         store.set("realm:{registry}:cep", '{"client_id":"us","username_claim":"email","default_roles":["enduser"]}')
         subjects = set()
         for name in ("Carol@Coop.example", "carol@coop.example"):
@@ -128,7 +126,7 @@ class TestExternalUsers:
         again = await admin("user", "create", "CAROL@coop.example", "--realm", "cep")
         assert "the user CAROL@coop.example already exists in realm cep" in again.aside
 
-    async def test_nobody_is_asked_for_a_password(self, admin: Admin, cep: None, password_file: str) -> None:
+    async def test_embedded_redis_needs_no_password(self, admin: Admin, cep: None, password_file: str) -> None:
         create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")
 
         refused = await admin(*create, "--password-file", password_file)

@@ -100,7 +100,7 @@ def shop(service: ServiceProcess, *, scope: str = SCOPE) -> Settings:
 )
 @pytest.mark.parametrize(("app", "method", "redirect_uri"), METHODS)
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_a_client_gets_refreshes_and_revokes_what_a_person_allowed(
+async def test_client_redeems_refreshes_and_revokes_an_allowed_grant(
     service: ServiceProcess, browser: Browser, library: str, app: OAuthClient, method: str, redirect_uri: str
 ) -> None:
     async with foreign_client(library, Settings(service.url, app, method, redirect_uri)) as client:
@@ -155,9 +155,7 @@ async def test_an_error_of_the_service_comes_back_as_one_that_the_library_can_te
 
 @pytest.mark.clause("6749-4.1.2-state-returned", "6749-10.12-csrf")
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_an_answer_with_another_state_is_not_taken_and_the_right_one_still_is(
-    service: ServiceProcess, browser: Browser, library: str
-) -> None:
+async def test_answer_with_another_state_is_refused(service: ServiceProcess, browser: Browser, library: str) -> None:
     async with foreign_client(library, shop(service)) as client:
         redirect = await sign_in(client, browser)
         for state in ("another", None):
@@ -169,9 +167,7 @@ async def test_an_answer_with_another_state_is_not_taken_and_the_right_one_still
 
 @pytest.mark.clause("6749-4.1.2-second-use-denied", "6749-4.1.2-second-use-revokes")
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_a_code_that_is_presented_twice_is_an_error_and_ends_what_it_gave(
-    service: ServiceProcess, browser: Browser, library: str
-) -> None:
+async def test_code_presented_twice_ends_its_session(service: ServiceProcess, browser: Browser, library: str) -> None:
     async with foreign_client(library, shop(service)) as client:
         redirect = await sign_in(client, browser)
         token = await client.finish(redirect)
@@ -184,7 +180,7 @@ async def test_a_code_that_is_presented_twice_is_an_error_and_ends_what_it_gave(
 
 @pytest.mark.clause("7636-4.6-not-equal", "decided-wrong-exchange-leaves-the-code")
 @pytest.mark.parametrize("library", LIBRARIES)
-async def test_a_code_that_was_put_into_another_browsers_answer_is_refused_and_stays_good_for_its_own(
+async def test_code_injected_into_another_browser_is_refused(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:
     """Code injection: state and issuer are right, and only the verifier does not match."""

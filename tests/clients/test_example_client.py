@@ -187,7 +187,7 @@ async def test_a_service_that_is_not_there_is_told_in_words() -> None:
         assert "Is ./scripts/serve running?" in await read_page(browser)
 
 
-def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctrl_c() -> None:
+def test_start_prints_its_address_and_ends_by_ctrl_c() -> None:
     port = free_port()
     command = [sys.executable, "-m", "examples.client", "--port", str(port)]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -44,7 +44,7 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_promised(
+async def test_cluster_failover_keeps_confirmed_writes(
     cluster: Cluster, loop_time: LoopTime, number: signal.Signals
 ) -> None:
     """A frozen master keeps its connections open and is silent. Only the map tells that it was replaced."""

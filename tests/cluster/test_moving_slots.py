@@ -179,7 +179,7 @@ async def running_deployment(cluster: Cluster, **variables: str) -> AsyncIterato
 @pytest.mark.clause("decided-i4-one-slot", "decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_what_is_answered_while_a_slot_is_half_moved_is_so_for_good(
+async def test_answer_during_a_slot_move_is_durable(
     deployment: ClusterDeployment, held_time: LoopTime, name: str
 ) -> None:
     await check_answers(deployment, held_time, name)
@@ -216,7 +216,7 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_sweep_finds_what_moves_while_it_looks(deployment: ClusterDeployment) -> None:
+async def test_sweep_finds_records_of_moving_slots(deployment: ClusterDeployment) -> None:
     deployment.worker.redis.scan_retry_delay_seconds = 0
     deployment.worker.redis.max_looks = 1_000_000
     people = [await deployment.start() for _ in range(12)]
@@ -244,7 +244,7 @@ async def test_a_sweep_finds_what_moves_while_it_looks(deployment: ClusterDeploy
 
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
+async def test_half_moved_slot_is_reported_and_delays_no_other(
     deployment: ClusterDeployment, held_time: LoopTime
 ) -> None:
     held, other = await deployment.start(), await deployment.start()

@@ -30,9 +30,7 @@ pytestmark = [
 ]
 
 
-async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_takes(
-    tmp_path: Path, loop_time: LoopTime
-) -> None:
+async def test_redis_users_may_perform_a_failover(tmp_path: Path, loop_time: LoopTime) -> None:
     """And the service is back on the replica, which has the users as well."""
     with (
         running_sentinel(tmp_path, options=AS_REPLICA, watching=AS_SENTINEL) as watched,

@@ -84,9 +84,7 @@ async def test_cluster_and_sentinel_are_spoken_to_over_tls(
 
 
 @pytest.mark.parametrize("what", ["authority", "name"])
-async def test_whoever_is_not_known_or_not_meant_is_refused_and_the_outage_says_so(
-    tmp_path: Path, authority: Authority, what: str
-) -> None:
+async def test_wrong_peers_are_refused_as_outages(tmp_path: Path, authority: Authority, what: str) -> None:
     """The store, the console and lookups each report the refusal."""
     name = HOST if what == "authority" else "elsewhere.example"
     issuer = Authority(tmp_path, "stranger") if what == "authority" else authority

@@ -69,7 +69,7 @@ def refused(results: list[str | BaseException]) -> int:
 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
-async def test_a_network_that_fills_the_queue_keeps_nobody_else_out(held: Held) -> None:
+async def test_flooding_network_does_not_block_others(held: Held) -> None:
     flood = await held.ask_many(200, FLOOD)
     with pytest.raises(TemporarilyUnavailable) as refusal:
         held.pool.check_room(FLOOD)
@@ -93,7 +93,7 @@ async def test_networks_take_turns_in_the_order_of_arrival(held: Held) -> None:
 
 
 @pytest.mark.clause("decided-fair-hashing-queue", "decided-password-queue-full")
-async def test_a_newcomer_takes_the_place_of_the_newest_of_the_longest_queue_and_of_nobody_equal(held: Held) -> None:
+async def test_newcomer_displaces_the_newest_of_the_longest_queue(held: Held) -> None:
     flood = await held.ask_many(ROOM, FLOOD)
     # The longer queue gives way until both have the same length.
     others = await held.ask_many(40, OTHER)
@@ -107,7 +107,7 @@ async def test_a_newcomer_takes_the_place_of_the_newest_of_the_longest_queue_and
 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
-async def test_a_caller_that_stops_waiting_leaves_its_place_and_holds_up_nobody(held: Held) -> None:
+async def test_cancelled_caller_leaves_its_place_in_the_queue(held: Held) -> None:
     tasks = await held.ask_many(ROOM, FLOOD)
     for task in tasks[3:40]:
         task.cancel()

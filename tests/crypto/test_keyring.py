@@ -112,7 +112,7 @@ def test_a_browser_secret_is_256_random_bits() -> None:
 
 
 @pytest.mark.clause("6749-10.10-unguessable", "6749-10.10-unguessable-by-far", "6819-5.1.4.2.2-entropy")
-def test_the_code_of_a_consent_is_the_same_each_time_and_another_for_each_consent_and_key() -> None:
+def test_code_is_derived_from_consent_and_key() -> None:
     consents = [make_consent("0a3") for _ in range(200)]
     codes = [KEYRING.derive_code(consent) for consent in consents]
 
@@ -225,7 +225,7 @@ def test_the_first_key_makes_and_all_keys_verify(
 
 @pytest.mark.clause("decided-nothing-kept-for-strangers")
 @pytest.mark.parametrize("content", [b"", b"x", b"xy", b"xyz", bytes(range(256)) * 40])
-def test_what_was_sealed_opens_for_its_purpose_alone(content: bytes) -> None:
+def test_seal_opens_for_its_purpose_only(content: bytes) -> None:
     sealed = KEYRING.seal("login form", content)
 
     assert KEYRING.open_sealed("login form", sealed) == content

@@ -105,7 +105,7 @@ def test_a_hash_is_known_by_its_form(text: str, of_password: bool, of_secret: bo
         pytest.param(STRONGER_HASH, False, id="stronger: more memory, passes and lanes"),
     ],
 )
-def test_of_imported_hashes_only_weaker_ones_are_replaced(imported: str, is_replaced: bool) -> None:
+def test_only_weaker_imported_hashes_are_replaced(imported: str, is_replaced: bool) -> None:
     right, new_hash = verify_password("a password", imported)
 
     assert right
@@ -133,7 +133,7 @@ asyncio.run(hash_a_lot())
 """
 
 
-def test_the_memory_of_hashes_goes_back_when_nobody_logs_in_any_more() -> None:
+def test_memory_of_hashes_is_returned_after_logins() -> None:
     """The hashes run in a process of their own, whose threads have had no memory before."""
     subprocess.run([sys.executable, "-c", HASH_A_LOT], cwd=CHECKOUT, check=True)
 

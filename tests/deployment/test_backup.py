@@ -93,7 +93,7 @@ class Machine:
                 self.redis = start_redis(self._folder / "redis", *KEEPS_DATA, port=self.redis.port)
 
 
-async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored_by_the_guide(
+async def test_restored_backup_keeps_later_revocations(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path)

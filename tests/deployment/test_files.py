@@ -64,7 +64,7 @@ def test_secrets_are_files_and_have_no_defaults(compose: Any) -> None:
         ]
 
 
-def test_the_service_trusts_the_address_of_nginx_and_nginx_asks_those_of_the_instances(compose: Any) -> None:
+def test_compose_trusts_nginx_and_lists_instances(compose: Any) -> None:
     def address(name: str) -> str:
         return str(compose["services"][name]["networks"]["front"]["ipv4_address"])
 
@@ -80,7 +80,7 @@ def test_settings_that_are_shipped_are_settings(compose: Any) -> None:
     assert list(unknown_variables(shipped)) == []
 
 
-def test_the_unit_hands_the_secrets_over_as_files_and_starts_nothing_without_them(tmp_path: Path) -> None:
+def test_unit_passes_secrets_as_files(tmp_path: Path) -> None:
     lines = re.findall(r"^([A-Z_]+)=(.*)$", (DEPLOYMENT / "environment.example").read_text(), re.MULTILINE)
     environment = dict(lines) | {"TOKEN_SERVICE_SEED_FILE": ""}
     unit = (DEPLOYMENT / "token-service.service").read_text()
@@ -96,7 +96,7 @@ def test_the_unit_hands_the_secrets_over_as_files_and_starts_nothing_without_the
 
 
 @pytest.mark.parametrize("unit", ["token-service.service", "token-service-redis.service"])
-def test_a_unit_runs_what_exists_as_a_user_of_its_own(unit: str) -> None:
+def test_unit_runs_existing_files_as_its_own_user(unit: str) -> None:
     parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[method-assign, assignment]
     parser.read(DEPLOYMENT / unit)

@@ -100,7 +100,7 @@ def test_a_post_that_was_sent_is_not_sent_again(
 
 
 @before_instances
-def test_where_no_instance_is_left_clients_are_told_to_come_again(running_proxy: RunningProxy, tmp_path: Path) -> None:
+def test_proxy_without_instances_answers_503(running_proxy: RunningProxy, tmp_path: Path) -> None:
     with running_proxy(tmp_path, free_port()) as client:
         response = client.post(REVOKE, data={"token": "x"})
     assert (response.status_code, response.json()["error"]) == (503, "temporarily_unavailable")
@@ -154,7 +154,7 @@ def test_one_address_that_sends_slowly_does_not_keep_the_others_out(
 
 @before_instances
 @pytest.mark.clause("decided-shipped-proxy")
-def test_an_instance_is_sent_only_what_the_proxy_says_of_the_caller(
+def test_proxy_replaces_the_callers_forwarded_headers(
     running_proxy: RunningProxy, tmp_path: Path, answering_instance: SimulatedInstance
 ) -> None:
     forged = {

@@ -88,7 +88,7 @@ class Load:
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
 @pytest.mark.clause("decided-restart-costs-no-request", "decided-secret-key-rotation")
-def test_restarts_of_one_instance_after_the_other_cost_no_request_and_no_session(
+def test_rolling_restart_loses_no_request(
     tmp_path: Path,
     own_redis: RedisServer,
     running_proxy: Callable[..., AbstractContextManager[httpx2.Client]],

@@ -65,7 +65,7 @@ def test_a_session_is_got_refreshed_used_and_revoked_through_nginx(https: httpx2
     assert https.get(VERIFY, headers=bearer).status_code == 401
 
 
-def test_a_login_in_the_browser_gets_cookies_that_nobody_else_can_set_or_read(stack: RunningStack) -> None:
+def test_browser_login_sets_host_bound_cookies(stack: RunningStack) -> None:
     with stack.client() as browser:
         page = browser.get("/authorization/", params=AUTHORIZATION, follow_redirects=True)
         assert page.status_code == 200
@@ -86,7 +86,7 @@ def test_a_login_in_the_browser_gets_cookies_that_nobody_else_can_set_or_read(st
 
 @pytest.mark.clause("decided-shipped-proxy")
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "//readyz", "/%72eadyz", "/authorization/%2e%2e/readyz"])
-def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) -> None:
+def test_operator_paths_are_not_public(stack: RunningStack, path: str) -> None:
     """The path is sent as raw bytes, since a client library would normalize it."""
     with (
         socket.create_connection(("127.0.0.1", stack.https_port), MAX_WAIT_SECONDS) as plain,

@@ -85,7 +85,7 @@ def read_waits(commands: Sequence[str]) -> list[int]:
 
 
 @pytest.mark.clause("decided-durability")
-async def test_what_was_answered_is_at_the_replica(master: RedisServer, replica: RedisServer) -> None:
+async def test_answered_write_is_at_the_replica(master: RedisServer, replica: RedisServer) -> None:
     """Looked at with the answer in hand, many times, many at once."""
     async with service_on(master, "replica") as (worker, http):
 
@@ -131,9 +131,7 @@ async def test_without_a_replica_that_answers_nothing_of_this_is_called_done(
 
 @pytest.mark.clause("decided-durability")
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-async def test_the_retry_of_a_revocation_that_nobody_confirmed_waits_as_well(
-    master: RedisServer, replica: RedisServer, kind: str
-) -> None:
+async def test_retried_revocation_waits_for_confirmation(master: RedisServer, replica: RedisServer, kind: str) -> None:
     """It finds nothing to do any more, and yet a failover would bring the token back."""
     async with service_on(master, "replica") as (worker, http):
         tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
@@ -147,7 +145,7 @@ async def test_the_retry_of_a_revocation_that_nobody_confirmed_waits_as_well(
 
 
 @pytest.mark.clause("decided-durability")
-async def test_in_memory_nobody_waits(master: RedisServer, replica: RedisServer) -> None:
+async def test_cached_lookup_does_not_wait(master: RedisServer, replica: RedisServer) -> None:
     async with service_on(master, "memory") as (worker, http):
         with replica.frozen():
             tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
@@ -158,9 +156,7 @@ async def test_in_memory_nobody_waits(master: RedisServer, replica: RedisServer)
 
 
 @pytest.mark.clause("decided-durability")
-async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_their_callers(
-    master: RedisServer, replica: RedisServer
-) -> None:
+async def test_waiting_connections_are_reused_or_closed(master: RedisServer, replica: RedisServer) -> None:
     """No call may get the late answer to another one."""
 
     def count(client: redis.Redis) -> int:
@@ -190,7 +186,7 @@ SAFE = {"--appendonly": "yes", "--appendfsync": "always", "--no-appendfsync-on-r
     [{}, {"--appendfsync": "everysec"}, {"--no-appendfsync-on-rewrite": "yes"}, {"--appendonly": "no"}],
     ids=["safe", "every second", "not while rewriting", "no file"],
 )
-async def test_what_was_answered_is_on_the_disk(tmp_path: Path, changed: dict[str, str]) -> None:
+async def test_answered_write_is_on_the_disk(tmp_path: Path, changed: dict[str, str]) -> None:
     """A server that syncs once a second answers before that; so does, at times, one that pauses while it rewrites."""
     server = start_redis(tmp_path, *(word for option in (SAFE | changed).items() for word in option))
     try:

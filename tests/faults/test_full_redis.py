@@ -37,7 +37,7 @@ from tests.support.clients_and_users import (
 from tests.support.servers import REDIS_6, other_servers, running_service
 
 ON_EVERY_SERVER = {
-    "test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was",
+    "test_refused_write_of_a_full_redis_is_503_without_changes",
     "test_a_full_redis_takes_the_revocation_of_a_token",
     "test_a_full_redis_takes_a_revoke_all",
 }
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i10-outage-is-not-theft")
-async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
+async def test_refused_write_of_a_full_redis_is_503_without_changes(
     deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
@@ -118,7 +118,7 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final", "7009-2.1-client-authenticated-first")
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET])
-async def test_on_a_full_redis_a_worker_that_has_not_seen_a_client_before_takes_its_revocations(
+async def test_full_redis_accepts_revocations_of_uncached_clients(
     deployment: Deployment, direct_http: httpx2.AsyncClient, tmp_path: Path, client: OAuthClient
 ) -> None:
     """A chosen secret that is not remembered is checked, for which room under the limit is reserved."""
@@ -207,7 +207,7 @@ async def test_a_full_redis_takes_a_revoke_all(
 
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families", "decided-second-exchange-ends-family")
-async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_the_session(
+async def test_replay_on_a_full_redis_ends_the_session(
     deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     code = await make_code(worker)
@@ -236,9 +236,7 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
 
 
 @pytest.mark.clause("decided-readyz")
-async def test_a_full_redis_is_ready_since_ending_sessions_is_what_makes_room(
-    deployment: Deployment, direct_http: httpx2.AsyncClient
-) -> None:
+async def test_full_redis_counts_as_ready(deployment: Deployment, direct_http: httpx2.AsyncClient) -> None:
     with deployment.full():
         answer = await direct_http.get("/readyz")
 

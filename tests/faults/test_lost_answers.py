@@ -37,7 +37,7 @@ USERS = 16
 @pytest.mark.clause(
     "decided-i10-outage-is-not-theft", "decided-i10-own-retry", "spec-3-replay-in-grace", "decided-replay-gets-the-head"
 )
-async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_the_newest_token(
+async def test_retry_of_a_lost_refresh_gets_the_newest_token(
     deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
@@ -62,7 +62,7 @@ async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_th
 
 
 @pytest.mark.clause("decided-password-change-pending", "decided-i10-own-retry")
-async def test_a_change_of_a_password_whose_answer_was_lost_is_finished_by_a_worker(
+async def test_worker_finishes_password_change_without_answer(
     deployment: Deployment, worker: Worker, loop_time: LoopTime
 ) -> None:
     before = await worker.registry.find_user(identify_user(BOB.realm, BOB.username))
@@ -98,7 +98,7 @@ def count_runs(commands: Sequence[str]) -> int:
 
 
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i10-own-retry", "decided-i1-one-winner")
-async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_next(
+async def test_second_click_on_allow_returns_the_lost_code(
     deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
     browser = Browser(proxied_http)
@@ -121,7 +121,7 @@ async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_n
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
-async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_again(
+async def test_revocation_without_answer_holds_and_can_be_repeated(
     deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:
     tokens, other = [tokens_of(await PHONE_APP.log_in(proxied_http, ALICE)) for _ in range(2)]
@@ -139,7 +139,7 @@ async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_aga
 
 
 @pytest.mark.clause("decided-i10-cancelled-request", "decided-i8-one-deadline")
-async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
+async def test_late_answer_reaches_no_other_call(
     deployment: Deployment, proxied_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     """The calls are given up, and the connection that all share with them."""

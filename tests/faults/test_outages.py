@@ -159,9 +159,7 @@ async def test_a_redis_that_forgets_the_scripts_gets_them_again(
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_connections_that_died_while_idle_cost_nobody_an_answer(
-    deployment: Deployment, direct_http: httpx2.AsyncClient
-) -> None:
+async def test_dead_idle_connections_fail_no_request(deployment: Deployment, direct_http: httpx2.AsyncClient) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))["refresh_token"]
     await asyncio.gather(*(PHONE_APP.refresh(direct_http, refresh_token) for _ in range(CROWD)))
 

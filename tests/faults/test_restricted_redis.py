@@ -14,7 +14,7 @@ RESTRICTED = ("reset", "on", ">password", "~*", "+@all", "-@dangerous", "-@admin
 
 
 @pytest.mark.clause("decided-readyz-eviction", "decided-readyz")
-async def test_a_user_who_may_not_read_the_eviction_policy_is_ready_all_the_same(deployment: Deployment) -> None:
+async def test_readiness_needs_no_permission_for_config(deployment: Deployment) -> None:
     deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED)  # type: ignore[no-untyped-call]
     url = deployment.redis.url.replace("redis://", "redis://restricted:password@")
     settings = load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
@@ -24,7 +24,7 @@ async def test_a_user_who_may_not_read_the_eviction_policy_is_ready_all_the_same
 
 
 @pytest.mark.clause("decided-readyz", "decided-registry-change-seen")
-async def test_a_user_who_may_not_track_is_served_without_memory(deployment: Deployment) -> None:
+async def test_redis_user_without_tracking_is_served_without_cache(deployment: Deployment) -> None:
     """A managed Redis may have no CLIENT TRACKING. The registry and tokens are read each time."""
     deployment.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-client|tracking")  # type: ignore[no-untyped-call]
     url = deployment.redis.url.replace("redis://", "redis://restricted:password@")

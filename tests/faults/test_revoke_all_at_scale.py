@@ -47,7 +47,7 @@ async def assert_dead(deployment: Deployment, http: httpx2.AsyncClient, sessions
     "spec-4.4-status-200",
 )
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
-async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
+async def test_revoke_all_ends_thousands_in_short_steps(
     deployment: Deployment, worker: Worker, held_time: LoopTime, count: int
 ) -> None:
     """However many sessions there are, a step deletes few keys. The benchmark measures how long a step takes."""
@@ -82,7 +82,7 @@ async def serving_behind_proxy(deployment: Deployment) -> AsyncIterator[httpx2.A
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
 @pytest.mark.parametrize("steps", [1, 4])
-async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
+async def test_repeated_revoke_all_finishes_an_interrupted_one(
     deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, held_time: LoopTime, steps: int
 ) -> None:
     sessions = await start_sessions(worker, USERNAME, 1_000)

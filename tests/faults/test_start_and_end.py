@@ -20,7 +20,7 @@ REQUESTS = 5
 
 
 @pytest.mark.clause("decided-readyz", "decided-healthz", "decided-i8-fail-closed")
-async def test_a_service_that_is_older_than_its_redis_seeds_it_and_becomes_ready_by_itself(tmp_path: Path) -> None:
+async def test_service_seeds_a_redis_that_starts_later(tmp_path: Path) -> None:
     to_come = RedisServer(None, tmp_path, free_port())  # type: ignore[arg-type]
     with running_service(tmp_path, environment_of(to_come), wait_for="/healthz") as service:
         assert service.status("/readyz") == 503

@@ -56,7 +56,7 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deploymen
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
+async def test_queued_requests_are_answered_in_time_on_a_frozen_redis(
     deployment: Deployment, held_time: LoopTime
 ) -> None:
     """The logins come in a row. The first waits in vain before the last begins to wait."""

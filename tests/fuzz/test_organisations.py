@@ -77,13 +77,13 @@ def test_answers_about_a_login_are_read_or_told(status: int, body: bytes) -> Non
 
 
 @given(bent_bytes(b"code=c&state=s&iss=https%3A%2F%2Flogin.example.org", b"error=access_denied&state=s"))
-def test_what_a_browser_brings_back_is_read_or_told(query: bytes) -> None:
+def test_returned_callback_is_parsed_or_refused(query: bytes) -> None:
     with suppress(InvalidProviderResponse, AccessDenied):
         assert read_callback(parse_query(query, CALLBACK_PARAMETERS), SERVER)
 
 
 @given(statuses, st.sampled_from(["", '"', "}", "\\", "\0", "\ud800"]))
-def test_what_is_told_of_an_answer_does_not_repeat_its_tokens(status: int, behind: str) -> None:
+def test_invalid_answer_report_never_repeats_tokens(status: int, behind: str) -> None:
     body = f'{{"access_token": "{SECRET}", "error": "{SECRET}", "token_type": "mac"{behind}}}'.encode(
         "utf-8", "replace"
     )

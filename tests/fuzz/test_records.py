@@ -90,7 +90,7 @@ def test_a_record_is_read_or_an_outage(kind: str, record: bytes) -> None:
             registry._parse_realm(some)
 
 
-def test_an_answer_that_is_no_text_is_an_outage() -> None:
+def test_answer_outside_text_is_an_outage() -> None:
     answers: list[Any] = [5, True, 1.5, [b"1"], {b"a": 1}, "text"]
     for parse, _ in PARSERS.values():
         for answer in answers:
@@ -104,9 +104,7 @@ def test_an_answer_that_is_no_text_is_an_outage() -> None:
 @example(GRANT.replace(b"9700000000000", b"9" * 400))
 @example(FAMILY.replace(b"8000000000000", b"9" * 400))
 @given(st.one_of(bent_bytes(FAMILY, CODE, REDEEMED, TOMBSTONE, GRANT), pieces))
-async def test_whatever_stands_in_the_place_of_a_session_is_read_or_an_outage(
-    worker: Worker, store: redis.Redis, record: bytes
-) -> None:
+async def test_browser_session_record_is_parsed_or_an_outage(worker: Worker, store: redis.Redis, record: bytes) -> None:
     """Clients, the user's page, the console and a caching gateway read the record."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)

@@ -154,9 +154,7 @@ def test_a_random_token_has_one_spelling(kind: tuple[Parse, RandomToken], draw: 
 
 
 @given(st.data(), st.integers(1, 2**32 - 1))
-def test_a_refresh_token_is_good_in_the_spelling_that_was_signed_and_no_other(
-    draw: st.DataObject, generation: int
-) -> None:
+def test_refresh_token_has_one_valid_spelling(draw: st.DataObject, generation: int) -> None:
     signed = KEYRING.sign_refresh_token(made := make_first_refresh_token("0a3")._replace(generation=generation))
     presented = draw.draw(bent_text(signed))
 
@@ -181,7 +179,7 @@ def test_a_scope_is_read_or_an_invalid_scope(asked: str) -> None:
 
 
 @given(bent_text("realm:main role:enduser"))
-def test_the_realm_of_what_is_no_granted_scope_is_a_value_error(scope: str) -> None:
+def test_realm_of_an_invalid_scope_raises_value_error(scope: str) -> None:
     with suppress(ValueError):
         assert f"realm:{parse_realm(scope)}" in scope.split(" ")
 
@@ -222,7 +220,7 @@ HOPS = ("203.0.113.9", "10.0.0.1:99", "[2001:db8::1]:443", "::ffff:10.0.0.2", "f
     st.lists(st.one_of(st.sampled_from(HOPS), bent_text(*HOPS)).map(lambda hop: hop.encode()), max_size=4),
     header.filter(bool),
 )
-async def test_whatever_is_forwarded_a_client_is_an_address_or_the_peer(hops: list[bytes], peer: str) -> None:
+async def test_forwarded_client_is_an_address_or_the_peer(hops: list[bytes], peer: str) -> None:
     scopes: list[Scope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -65,7 +65,7 @@ def as_tree(seed: Seed) -> dict[str, Any]:
 @example(b"users: !!bool x")
 @example(b"users: !!timestamp x")
 @example(b"users: !!int ''")
-def test_whatever_bytes_are_a_seed_or_a_list_of_mistakes(some: bytes) -> None:
+def test_random_bytes_are_a_seed_or_mistakes(some: bytes) -> None:
     seed = read(some)
 
     if seed is not None:
@@ -93,7 +93,7 @@ def test_no_mistake_repeats_a_password(before: str, behind: str, field: str) -> 
         assert PASSWORD not in told, value
 
 
-def test_much_that_stands_for_more_is_not_multiplied() -> None:
+def test_yaml_aliases_are_not_multiplied() -> None:
     """The laughs of a billion aliases: each list of nine is nine of the one before."""
     lines = ["x0: &x0 [a]", *(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 40))]
     for rest in ("users: *x39", "users: [*x39]", "users: [{username: *x39}]", "clients: [{redirect_uris: *x39}]"):

@@ -56,7 +56,7 @@ def mistakes_of(environment: dict[str, str]) -> str:
 @given(
     st.dictionaries(st.sampled_from(VARIABLES), st.one_of(st.sampled_from(GOOD), bent_text(*GOOD), wild), max_size=6)
 )
-def test_whatever_the_environment_says_it_is_settings_or_a_list_of_mistakes(environment: dict[str, str]) -> None:
+def test_any_environment_is_settings_or_mistakes(environment: dict[str, str]) -> None:
     environment = {name: as_the_system_has_it(value) for name, value in environment.items()}
     told = mistakes_of(environment)
 

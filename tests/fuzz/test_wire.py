@@ -33,9 +33,7 @@ answers = st.lists(st.one_of(bent_bytes(*RESP), st.sampled_from(RESP)), max_size
 
 
 @given(answers, st.integers(1, 40), st.integers(0, 4))
-async def test_whatever_a_server_answers_everybody_who_asked_is_told(
-    answers: list[bytes], size: int, questions: int
-) -> None:
+async def test_every_call_gets_an_answer_or_error(answers: list[bytes], size: int, questions: int) -> None:
     """Cut into pieces at any place, as a network does."""
     lost: list[str] = []
     told: list[Any] = []
@@ -92,7 +90,7 @@ def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
 
 
 @given(st.one_of(st.binary(), bent_bytes(b"# Memory\r\nused_memory:5\r\nmaxmemory_policy:noeviction\r\n")))
-def test_whatever_stands_in_an_info_is_read(text: bytes) -> None:
+def test_any_info_reply_is_parsed(text: bytes) -> None:
     assert all(":" not in name for name in _parse_info(text))
 
 
@@ -103,7 +101,7 @@ OTHER_LINE = b"292f8b3 10.0.0.2:6379@16379,host master - 0 1426238316232 2 conne
 
 
 @given(st.one_of(st.binary(), bent_bytes(OWN_LINE, OTHER_LINE, OTHER_LINE + b"\n" + OWN_LINE + b"\n")))
-def test_what_a_node_says_of_its_slots_is_read_or_an_outage(answer: bytes) -> None:
+def test_slot_map_is_parsed_or_an_outage(answer: bytes) -> None:
     with suppress(StoreUnavailable):
         found = parse_own_slots(answer)
         assert all(0 <= slot < 100_000 for slot in found.slots | found.leaving | found.arriving)

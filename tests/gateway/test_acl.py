@@ -31,7 +31,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 
 @pytest.mark.usefixtures("held_time")  # memory, and so how often Redis is asked, depends on the time
-async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(deployment: Deployment) -> None:
+async def test_gateway_redis_user_can_look_up_and_track(deployment: Deployment) -> None:
     bearer = BearerLookup(deployment.redis.url.replace("//", "//gateway:change-me@"))
     async with worker_on(deployment) as worker:
         tokens = [token for token, _ in await start_sessions(worker, "carol@example.com", 3)]

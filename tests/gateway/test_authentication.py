@@ -95,9 +95,7 @@ async def test_a_live_token_makes_a_user_and_its_scope_the_credentials(
 
 
 @pytest.mark.parametrize("headers", [{}, WEB_SHOP.basic, {"Authorization": "Bearer"}])
-async def test_without_a_bearer_a_request_is_anonymous_and_goes_on(
-    lookup: BearerLookup, headers: dict[str, str]
-) -> None:
+async def test_request_without_bearer_is_anonymous(lookup: BearerLookup, headers: dict[str, str]) -> None:
     response = await get(lookup, "/who", headers)
 
     assert response.json() == {"authenticated": False, "scopes": []}

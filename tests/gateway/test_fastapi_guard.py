@@ -170,7 +170,7 @@ async def test_a_scope_that_no_token_can_have_is_a_mistake(lookup_without_redis:
         BearerGuard(lookup_without_redis, BASE_URL).requires("role:nobody")
 
 
-async def test_an_address_that_is_no_url_is_a_mistake(lookup_without_redis: BearerLookup) -> None:
+async def test_malformed_url_is_a_mistake(lookup_without_redis: BearerLookup) -> None:
     with pytest.raises(ValueError, match="base_url: ") as refusal:
         BearerGuard(lookup_without_redis, "https://user:the-password@tokens.example")
     with pytest.raises(ValueError, match="web_url: "):

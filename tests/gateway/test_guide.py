@@ -28,7 +28,7 @@ def run_example(number: int, redis_server: AnyRedis, library: Path, monkeypatch:
     return example
 
 
-def test_every_example_runs_as_it_stands(redis_server: AnyRedis, gateway_library: Path) -> None:
+def test_every_example_runs_unchanged(redis_server: AnyRedis, gateway_library: Path) -> None:
     outputs = [
         subprocess.run(
             [sys.executable, "-W", "error", "-c", example],

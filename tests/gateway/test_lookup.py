@@ -132,9 +132,7 @@ async def test_without_memory_every_lookup_is_one_read(
 
 @pytest.mark.clause("decided-verify-asks-redis-once")
 @COUNTS_READS
-async def test_what_has_not_the_form_of_an_access_token_is_refused_without_asking_redis(
-    lookup: BearerLookup, store: redis.Redis
-) -> None:
+async def test_malformed_access_token_is_refused_without_redis(lookup: BearerLookup, store: redis.Redis) -> None:
     await lookup.lookup(make_access_token("0a3").text)
 
     with counting_reads(store) as reads:
@@ -292,7 +290,7 @@ async def test_the_lookup_tells_the_time_of_redis(
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-record-version")
-async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_answer(
+async def test_record_of_unknown_version_is_an_error(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
     record = store.get(access_key_of(tokens[0]))

@@ -144,7 +144,7 @@ async def test_a_lost_stream_empties_memory_and_lookups_go_on(
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themselves(
+async def test_lookups_fail_without_redis_and_recover(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """No time passes until the errors come."""
@@ -186,7 +186,7 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_redis_to_be_given_up(
+async def test_late_request_does_not_wait_for_a_frozen_redis(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     left_seconds = 0.3
@@ -206,7 +206,7 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
+async def test_revoked_token_behind_a_cut_network_is_live_for_a_second_at_most(
     deployment: Deployment, proxied_lookup: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(proxied_lookup, *tokens)
@@ -235,7 +235,7 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 @pytest.mark.parametrize("rights", [[], ["+client|tracking"]], ids=["no tracking", "no caching"])
-async def test_a_user_who_may_not_track_is_served_without_memory(
+async def test_redis_user_without_tracking_is_served_without_cache(
     deployment: Deployment, tokens: list[str], rights: list[str]
 ) -> None:
     commands = ["+get", "+time", *rights]

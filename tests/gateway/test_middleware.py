@@ -99,7 +99,7 @@ async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
 
 @pytest.mark.clause("6750-3.1-invalid-token-401", "6750-3-error-attribute", "6750-3-characters", "6750-2.1-syntax")
 @pytest.mark.parametrize("token", ["tsat1_" + "0" * 47, "é"], ids=lambda t: t[:9])
-async def test_what_is_no_access_token_is_invalid_token(lookup: BearerLookup, registry: None, token: str) -> None:
+async def test_malformed_access_token_is_invalid_token(lookup: BearerLookup, registry: None, token: str) -> None:
     response = await get(BearerMiddleware(show_grant, lookup), [(AUTHORIZATION, f"Bearer {token}".encode())])
 
     assert_error(response, 401, "invalid_token")
@@ -121,9 +121,7 @@ async def test_an_expired_or_revoked_token_is_invalid_token(
 
 
 @pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute", "6750-5.2-scope-restricted")
-async def test_a_token_without_the_scope_is_insufficient_scope_and_hears_what_is_required(
-    http: httpx2.AsyncClient, lookup: BearerLookup
-) -> None:
+async def test_insufficient_scope_names_the_required_scope(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     app = BearerMiddleware(show_grant, lookup, scope="role:partner realm:main")
 
     response = await get(app, bearer(await log_in(http)))
@@ -136,7 +134,7 @@ async def test_a_token_without_the_scope_is_insufficient_scope_and_hears_what_is
 
 
 @pytest.mark.clause("decided-api-during-outage")
-async def test_while_redis_is_away_nobody_gets_in_and_the_log_hears_why(
+async def test_outage_of_redis_admits_no_request_and_is_logged(
     lookup_without_redis: BearerLookup, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A process logs the outage once a second, and another test may just have met one."""

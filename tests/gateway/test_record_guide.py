@@ -41,7 +41,7 @@ def test_the_commands_of_the_example_print_its_key() -> None:
     assert done.stdout.strip() == block_after("The key", 2)
 
 
-def test_the_value_of_the_example_means_what_the_guide_says() -> None:
+def test_example_value_matches_the_guide() -> None:
     grant = parse_grant(block_after("The value").encode())
 
     assert grant.expires_at_ms - grant.issued_at_ms == 600_000
@@ -50,7 +50,7 @@ def test_the_value_of_the_example_means_what_the_guide_says() -> None:
     assert grant.covers("realm:main role:enduser")
 
 
-async def test_what_redis_holds_has_the_form_of_the_example(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+async def test_redis_records_match_the_example(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     example = block_after("The value").split("\n")
 

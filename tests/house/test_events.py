@@ -11,7 +11,7 @@ from tests.support.events import read_table
 from tests.support.servers import CHECKOUT
 
 
-def test_every_event_stands_in_the_docs_with_its_level() -> None:
+def test_documents_list_every_event_with_its_level() -> None:
     table = read_table()
     told = {
         event: ("warning" if get_level(event) == logging.WARNING else "info", "yes" if goes_to_stream(event) else "")
@@ -37,7 +37,7 @@ def find_recorded_names(tree: ast.AST) -> Iterator[str]:
         yield from (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str))
 
 
-def test_every_recorded_name_stands_in_the_docs() -> None:
+def test_documents_list_every_recorded_event() -> None:
     trees = {path: ast.parse(path.read_text()) for path in (CHECKOUT / "service").rglob("*.py")}
     recorded = {name: path.name for path, tree in trees.items() for name in find_recorded_names(tree)}
 

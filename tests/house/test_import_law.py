@@ -72,7 +72,7 @@ def is_in(module: str, packages: set[str]) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-def test_a_module_imports_only_what_stands_before_its_package() -> None:
+def test_module_imports_only_lower_packages() -> None:
     height = {package: number for number, packages in enumerate(ORDER) for package in packages}
     offences = []
     for path in FILES:

@@ -92,7 +92,7 @@ def look_at_every_key(store: redis.Redis) -> list[tuple[str, str, int]]:
     return [(key, "none" if left_ms == -2 else kind, left_ms) for key, kind, left_ms in looks]
 
 
-async def test_every_key_stands_in_the_table_and_every_row_is_true(
+async def test_key_table_matches_the_code(
     worker: Worker, http: httpx2.AsyncClient, store: redis.Redis, make_settings: MakeSettings
 ) -> None:
     table = read_table()

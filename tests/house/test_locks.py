@@ -45,7 +45,7 @@ def test_a_lock_has_the_pins_of_the_smaller_one() -> None:
         assert read_hashes_by_version(smaller).items() <= read_hashes_by_version(larger).items()
 
 
-def test_a_lock_has_what_its_group_requires() -> None:
+def test_lock_file_has_all_requirements_of_its_group() -> None:
     """A change of pyproject.toml without ./scripts/lock fails here."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     required = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["embedded"]]

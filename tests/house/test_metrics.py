@@ -69,14 +69,14 @@ def rows_below(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[0].splitlines()[2:]]
 
 
-def test_every_metric_stands_in_the_manual_with_its_labels() -> None:
+def test_manual_lists_every_metric_with_its_labels() -> None:
     rows = rows_below("### What there is")
     described = {row[0].strip("|` "): set(re.findall(r"`(\w+)`", row[1])) for row in rows}
 
     assert described == LABELS
 
 
-def test_rules_and_dashboard_name_only_what_there_is() -> None:
+def test_rules_and_dashboard_name_existing_metrics() -> None:
     for where, expression in expressions():
         selectors = SELECTOR.findall(expression)
         assert selectors or where == "TokenServiceDown", where

@@ -101,7 +101,7 @@ async def test_at_its_busiest_a_family_has_a_bound(sessions: Sessions) -> None:
 
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-i6-index-pruned")
-async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: Sessions) -> None:
+async def test_repeated_logins_take_bounded_memory(sessions: Sessions) -> None:
     sessions.set_lifetimes(refresh_token_ms=60_000)
     time = OldKeys(sessions)
     seen = []
@@ -119,7 +119,7 @@ async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: S
 
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-ended-families")
-async def test_an_ended_family_leaves_less_than_it_took_whatever_its_life_was(sessions: Sessions) -> None:
+async def test_ended_family_takes_less_memory(sessions: Sessions) -> None:
     """The family leaves a tombstone for a day, whose size varies by the digits of the generation only."""
     time = OldKeys(sessions)
     sizes = []
@@ -138,7 +138,7 @@ async def test_an_ended_family_leaves_less_than_it_took_whatever_its_life_was(se
 
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-i6-index-pruned", "decided-i6-pending-login-expires")
-async def test_a_user_who_opens_and_answers_pages_again_and_again_takes_no_more_room(sessions: Sessions) -> None:
+async def test_repeated_consents_take_bounded_memory(sessions: Sessions) -> None:
     time, pages = OldKeys(sessions), Pages(sessions)
     browser = await pages.sign_in(lifetime_ms=2_592_000_000)
     seen = []

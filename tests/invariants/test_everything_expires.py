@@ -35,9 +35,7 @@ async def test_when_all_has_expired_only_the_registry_is_left(
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_an_index_ends_with_its_longest_member_and_names_nothing_dead_after_a_write(
-    operations: Operations, store: redis.Redis, clock: Clock
-) -> None:
+async def test_index_expires_with_its_longest_member(operations: Operations, store: redis.Redis, clock: Clock) -> None:
     async for operation in operations.run_all():
         for key in map(str, store.scan_iter("index:*")):
             members = store.zrange(key, 0, -1)

@@ -52,7 +52,7 @@ async def live_through(
 
 @pytest.mark.clause("decided-i9-one-clock")
 @pytest.mark.parametrize("hours", [1, 5, 1_000])
-async def test_a_worker_whose_clock_is_wrong_changes_nothing(
+async def test_wrong_clock_of_a_worker_changes_no_lifetime(
     sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     right = await live_through(sessions, clock, monkeypatch, 0)

@@ -171,7 +171,7 @@ async def live_through(http: httpx2.AsyncClient, credentials: UserCredentials, s
 
 
 @pytest.mark.clause("decided-i9-one-clock")
-async def test_instances_whose_clocks_are_ten_minutes_wrong_change_nothing(instances: Instances) -> None:
+async def test_wrong_clocks_of_instances_change_no_answer(instances: Instances) -> None:
     async with instances.client([instances.right]) as http:
         right = await live_through(http, ALICE, instances.redis)
     forget_failures(instances.redis)
@@ -201,7 +201,7 @@ async def test_the_clocks_are_wrong(instances: Instances, which: int) -> None:
 
 
 @pytest.mark.clause("decided-i9-one-clock")
-async def test_a_console_whose_clock_is_wrong_tells_the_same(instances: Instances) -> None:
+async def test_console_uses_the_clock_of_redis(instances: Instances) -> None:
     forget_failures(instances.redis)
     async with instances.client() as http:
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))

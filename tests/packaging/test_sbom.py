@@ -81,7 +81,7 @@ def test_its_relations_are_those_of_the_installed_packages(needs: dict[str, set[
         assert plain <= needs[name] <= known
 
 
-def test_it_names_the_project_and_what_the_project_needs(bill: Any, needs: dict[str, set[str]]) -> None:
+def test_bill_of_materials_lists_project_and_requirements(bill: Any, needs: dict[str, set[str]]) -> None:
     component = bill["metadata"]["component"]
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]

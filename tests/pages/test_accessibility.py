@@ -166,7 +166,7 @@ async def test_everybody_can_use_the_page_in_this_state(
     await assert_usable(page_setup.page)
 
 
-async def test_nothing_moves_for_who_does_not_want_that(page_setup: PageSetup) -> None:
+async def test_pages_respect_reduced_motion(page_setup: PageSetup) -> None:
     await login(page_setup)
     durations = "() => getComputedStyle(document.querySelector('button')).transitionDuration"
     assert "0s" not in (await page_setup.page.evaluate(durations)).split(", ")

@@ -60,7 +60,7 @@ def count_codes(store: redis.Redis) -> int:
 
 @pytest.mark.clause("spec-4.1-consent", "spec-4.1-state", "6749-4.1.2-state-returned", "spec-4.1-login-and-consent")
 @pytest.mark.parametrize("device", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.long), NO_JAVASCRIPT])
-async def test_who_logs_in_and_allows_gives_the_application_tokens(
+async def test_allowed_consent_gives_tokens(
     open_page: OpenPage, application: Application, http: httpx2.AsyncClient, request_address: str, device: Device
 ) -> None:
     page = await open_page(device)
@@ -79,7 +79,7 @@ async def test_who_logs_in_and_allows_gives_the_application_tokens(
 
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
-async def test_who_denies_sends_the_application_away_without_a_code(
+async def test_denied_consent_returns_access_denied(
     consent_page: Page, application: Application, store: redis.Redis
 ) -> None:
     await deny(consent_page)
@@ -184,7 +184,7 @@ async def test_the_first_tap_on_a_phone_answers(
     await application.await_callback(page)
 
 
-async def test_who_answers_for_somebody_else_can_say_so(
+async def test_delegate_role_can_be_chosen(
     consent_page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
     await button(consent_page, "consent.switch").click()

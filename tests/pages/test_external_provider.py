@@ -80,7 +80,7 @@ async def log_in_at_provider(page: Page, provider: Provider) -> None:
 @pytest.mark.parametrize(
     ("device", "scope"), [(PHONE, ANY_REALM), pytest.param(NO_JAVASCRIPT, CEP, marks=pytest.mark.long)]
 )
-async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_tokens(
+async def test_provider_login_gives_tokens(
     open_page: OpenPage,
     application: Application,
     provider: Provider,
@@ -105,7 +105,7 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
 
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
-async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_code(
+async def test_cancelled_provider_login_returns_access_denied(
     page: Page, application: Application, provider: Provider
 ) -> None:
     await page.goto(ask_for(ANY_REALM, application.callback))

@@ -38,7 +38,7 @@ async def follow_focus(page: Page, stops: Sequence[Locator]) -> None:
 
 
 @pytest.mark.clause("decided-wrong-password-page", "spec-5.2-user-at-page")
-async def test_a_wrong_password_and_an_unknown_user_read_the_same_and_can_try_again(page: Page) -> None:
+async def test_wrong_password_and_unknown_user_read_the_same(page: Page) -> None:
     await page.goto(SESSIONS)
     for credentials in (WRONG_ALICE, UNKNOWN_USER):
         await log_in(page, credentials, stay=True)
@@ -52,7 +52,7 @@ async def test_a_wrong_password_and_an_unknown_user_read_the_same_and_can_try_ag
     await expect_heading(page, "sessions.heading")
 
 
-async def test_what_was_left_empty_is_named_where_it_is_missing(page: Page) -> None:
+async def test_empty_fields_are_named(page: Page) -> None:
     await page.goto(SESSIONS)
     await button(page, "login.submit").click()
     await expect(username_field(page)).to_have_accessible_description(page_text("login.username_missing"))
@@ -67,7 +67,7 @@ async def test_what_was_left_empty_is_named_where_it_is_missing(page: Page) -> N
     await expect(password_field(page)).to_be_focused()
 
 
-async def test_password_managers_and_phones_know_what_the_fields_are_for(page: Page) -> None:
+async def test_login_fields_have_autocomplete_hints(page: Page) -> None:
     await page.goto(SESSIONS)
     for name, value in (("autocomplete", "username"), ("autocapitalize", "none"), ("spellcheck", "false")):
         await expect(username_field(page)).to_have_attribute(name, value)

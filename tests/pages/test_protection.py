@@ -64,7 +64,7 @@ async def test_no_page_can_be_framed(
 
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
-async def test_nobody_is_logged_in_by_a_form_of_another_site(
+async def test_cross_site_form_logs_in_no_user(
     page: Page, http: httpx2.AsyncClient, service: ServiceProcess, application: Application, where: str
 ) -> None:
     """Bob wants another user's browser to send his own login form with his password."""
@@ -87,7 +87,7 @@ async def test_nobody_is_logged_in_by_a_form_of_another_site(
 
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize(("where", "kind"), [(SAME_SITE, "forged"), (OTHER_SITE, "signed_out")])
-async def test_nobody_consents_by_a_form_of_another_site(
+async def test_cross_site_form_gives_no_consent(
     page: Page,
     worker: Worker,
     http: httpx2.AsyncClient,
@@ -121,7 +121,7 @@ async def test_nobody_consents_by_a_form_of_another_site(
 
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
-async def test_nobody_is_signed_out_by_a_form_of_another_site(
+async def test_cross_site_form_signs_out_no_user(
     page: Page,
     worker: Worker,
     http: httpx2.AsyncClient,
@@ -169,7 +169,7 @@ OPENER_PAGE = """<!doctype html><link rel="icon" href="data:,">
 
 
 @pytest.mark.clause("decided-pages-cut-off-opener")
-async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_reports_back(
+async def test_popup_page_has_no_opener_and_callback_reports_back(
     page: Page, worker: Worker, service: ServiceProcess, application: Application
 ) -> None:
     await set_login_cookies(page, worker)
@@ -208,7 +208,7 @@ async def test_a_script_of_another_origin_reads_no_page(
     assert all("CORS" in text or "Failed to load" in text for text in browser_errors.take())
 
 
-async def test_no_script_runs_on_a_page_whoever_puts_it_there(
+async def test_pages_run_no_injected_script(
     page: Page, worker: Worker, application: Application, browser_errors: BrowserErrors
 ) -> None:
     await page.goto(SESSIONS)

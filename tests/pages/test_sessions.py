@@ -43,7 +43,7 @@ def row_of(page: Page, client_name: str) -> Locator:
     return page.locator("ul.sessions > li").filter(has=page.get_by_role("heading", name=client_name, exact=True))
 
 
-async def test_who_ends_one_session_ends_no_other(
+async def test_ending_one_session_keeps_the_others(
     sessions_page: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens, shop: Tokens
 ) -> None:
     await expect(row_of(sessions_page, "Web Shop")).to_contain_text(page_text("role_name.enduser"))
@@ -65,7 +65,7 @@ async def test_who_ends_one_session_ends_no_other(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
-async def test_who_signs_out_everywhere_ends_every_application_and_every_browser(
+async def test_sign_out_everywhere_ends_applications_and_browsers(
     sessions_page: Page,
     open_page: OpenPage,
     worker: Worker,

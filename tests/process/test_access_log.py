@@ -174,7 +174,7 @@ async def on_a_unix_socket(
 
 
 @pytest.mark.clause("decided-metrics", "decided-login-limit-per-address", "decided-no-trusted-proxies-by-default")
-async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
+async def test_unix_socket_peer_is_local(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> None:
     limit = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "2/minute"}

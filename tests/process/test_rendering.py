@@ -233,7 +233,7 @@ def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> Non
     assert ENGLISH.ago(NOW - age, NOW) == expected
 
 
-def test_a_lifetime_names_what_can_end_it() -> None:
+def test_lifetime_lists_its_possible_ends() -> None:
     day = 86_400_000
 
     assert ENGLISH.lifetime(30 * day, None) == "Until you end it, or it goes unused for 30 days"

@@ -54,7 +54,7 @@ def test_the_last_lines_count_the_tests_left_out_by_need_and_a_ci_run_fails(tmp_
     assert "The variable CI is true, so the run ends with status 1." in ended.stdout
 
 
-def test_quick_refuses_what_it_does_not_run() -> None:
+def test_quick_refuses_other_arguments() -> None:
     ended = run_tests("--quick", "tests/protocol", f"tests/{NOT_QUICK[0]}")
 
     assert ended.returncode == pytest.ExitCode.USAGE_ERROR

@@ -135,7 +135,7 @@ def read_events(service: Service, name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["event"] == name]
 
 
-def test_a_client_that_goes_away_amid_its_request_is_a_line_in_the_log_and_no_failure(start_ready: Start) -> None:
+def test_client_disconnect_is_logged_without_error(start_ready: Start) -> None:
     service = start_ready()
     send_half_a_request(service.address).close()
     wait_until(lambda: any(event["method"] == "POST" for event in read_events(service, "request")))
@@ -299,7 +299,7 @@ def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
     assert service.get("/readyz") == 200
 
 
-def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start) -> None:
+def test_sighup_ends_no_worker(start_ready: Start) -> None:
     """When a terminal ends, all processes of its group get the signal at once."""
     service = start_ready("--workers", "2")
     before = find_workers(service)
@@ -320,7 +320,7 @@ def handles_signal(process_id: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.long
-def test_a_worker_that_does_not_end_holds_a_restart_up_for_no_longer_than_a_request_may_take(
+def test_hanging_worker_delays_a_restart_for_a_bounded_time(
     start_ready: Start,
 ) -> None:
     service = start_ready("--workers", "2")
@@ -339,9 +339,7 @@ SEED = "clients:\n  - client_id: shop\n    client_name: Shop\n"
 
 
 @pytest.mark.clause("decided-readyz", "decided-healthz")
-def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_the_service(
-    start_ready: Start, tmp_path: Path
-) -> None:
+def test_worker_replaced_with_a_broken_seed_file_keeps_the_service(start_ready: Start, tmp_path: Path) -> None:
     seed = tmp_path / "seed.yaml"
     seed.write_text(SEED)
     service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))

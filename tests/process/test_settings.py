@@ -59,7 +59,7 @@ def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: di
 
 
 @pytest.mark.clause("decided-example-seed-not-public")
-def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str) -> None:
+def test_named_example_seed_is_accepted(tmp_path: Path, seed_file: str) -> None:
     folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
     public, _ = PUBLIC[0]
 
@@ -121,7 +121,7 @@ def test_the_base_url_follows_host_and_port() -> None:
     assert (other.base_url, other.web_url) == ("https://api.example.org", "https://login.example.org")
 
 
-def test_the_web_url_follows_the_base_url_to_the_port_and_the_scheme_that_the_server_really_has() -> None:
+def test_web_url_follows_port_and_scheme_of_the_server() -> None:
     environment = PRODUCTION.copy()
     arguments = parse_arguments(
         ["--host", "::1", "--port", "0", "--ssl-certfile", __file__], load_settings(environment)
@@ -188,7 +188,7 @@ WRONG = {
     ("variable", "value"), [(variable, value) for variable, values in WRONG.items() for value in values]
 )
 @pytest.mark.clause("decided-bad-setting", "6749-3.2-no-fragment")
-def test_a_mistake_names_the_variable_the_value_and_what_was_expected(variable: str, value: str) -> None:
+def test_mistake_names_variable_value_and_expectation(variable: str, value: str) -> None:
     (line,) = mistakes(PRODUCTION | {variable: value})
     shown = "a value that is not shown" if variable == "REDIS_URL" else repr(value)
     assert line.startswith(f"{variable}: {shown}: expected ")

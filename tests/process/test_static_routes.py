@@ -48,7 +48,5 @@ async def test_every_error_has_its_answer(http: httpx2.AsyncClient, failure: str
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/fail", 405), ("POST", "/fail/", 307), ("POST", "/x", 404)]
 )
-async def test_what_has_to_be_reckoned_is_for_the_router(
-    http: httpx2.AsyncClient, method: str, path: str, status: int
-) -> None:
+async def test_computed_paths_use_the_router(http: httpx2.AsyncClient, method: str, path: str, status: int) -> None:
     assert (await http.request(method, path)).status_code == status

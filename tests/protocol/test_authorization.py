@@ -40,7 +40,7 @@ pieces = st.sampled_from([b"&", b"=", b"%", b"+", b"%2", b"%ff", b"%00", b"%ed%a
 
 
 @given(st.lists(st.one_of(pieces, st.binary(max_size=4))).map(b"".join))
-def test_whatever_stands_in_the_query_it_is_read_or_refused(text: bytes) -> None:
+def test_any_query_is_parsed_or_refused(text: bytes) -> None:
     try:
         query = parse_query(text)
     except InvalidRequest:
@@ -51,7 +51,7 @@ def test_whatever_stands_in_the_query_it_is_read_or_refused(text: bytes) -> None
 
 
 @given(st.lists(st.one_of(pieces, st.binary(max_size=4))).map(b"".join))
-def test_whatever_stands_in_the_query_is_an_oauth_error_at_most(text: bytes) -> None:
+def test_any_query_is_an_oauth_error_at_most(text: bytes) -> None:
     try:
         query = parse_query(b"response_type=code&" + text)
         read_client_id(query)
@@ -62,7 +62,7 @@ def test_whatever_stands_in_the_query_is_an_oauth_error_at_most(text: bytes) -> 
 
 
 @pytest.mark.parametrize("value", [b"%", b"%2", b"%zz", b"%ff", b"%c3", b"%ed%a0%80", b"\xc3\xa9", b"%C3%28"])
-def test_a_value_that_is_no_utf_8_is_malformed(value: bytes) -> None:
+def test_value_outside_utf_8_is_malformed(value: bytes) -> None:
     query = parse_query(b"state=" + value)
 
     assert query == ({}, {"state": "parameter_malformed"})
@@ -85,7 +85,7 @@ def test_only_the_registered_address_is_the_clients(before: str, after: str) -> 
 
 
 @pytest.mark.parametrize("port", ["", "+1", "-1", " 1", "1 ", "١", "1/", "1\n", "123456", "1@x", "1:2"])  # noqa: RUF001
-def test_what_is_no_port_is_none(port: str) -> None:
+def test_malformed_port_is_refused(port: str) -> None:
     public = msgspec.structs.replace(CLIENT, redirect_uris=("http://127.0.0.1/a",))
 
     assert not is_registered(public, f"http://127.0.0.1:{port}/a")

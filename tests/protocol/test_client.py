@@ -82,7 +82,7 @@ def test_a_session_rests_on_client_grant_and_scope(
         ),
     ],
 )
-def test_what_a_change_takes_away_is_a_loss(
+def test_removed_scope_or_grant_is_a_loss(
     old: Client, grant_types: tuple[str, ...], scope: str, narrowing: Narrowing | None
 ) -> None:
     changed = msgspec.structs.replace(old, grant_types=grant_types, scope=scope)

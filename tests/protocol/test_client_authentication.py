@@ -99,7 +99,7 @@ LONGEST, TOO_LONG = "i" * 255, "i" * 256
         pytest.param([], {"client_id": "sh\x1fop"}, id="a client_id with a control character"),
     ],
 )
-def test_names_that_are_too_long_and_secrets_of_other_characters_never_authenticate(
+def test_overlong_names_and_foreign_characters_never_authenticate(
     authorization: list[str], form: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidClient) as caught:

@@ -97,7 +97,7 @@ def test_texts_are_decoded_as_the_standard_library_does(encoded: bytes) -> None:
 
 
 @pytest.mark.clause("decided-wrong-content-type")
-def test_a_long_content_type_is_no_form() -> None:
+def test_long_content_type_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="content_type_differs"):
         check_content_type("application/x-www-form-urlencoded" + ";" * 60_000)
 

@@ -224,7 +224,7 @@ ISS = "iss=https%3A%2F%2Flogin.example.org"
         "error=%0Aforged+line",
     ],
 )
-def test_what_is_neither_a_code_nor_a_refusal_by_the_user_is_a_misanswer(query: str) -> None:
+def test_callback_without_code_or_refusal_is_an_invalid_answer(query: str) -> None:
     for whole in (query, f"{query}&{ISS}".removeprefix("&")):
         with pytest.raises(InvalidProviderResponse):
             bring(whole)
@@ -235,7 +235,7 @@ def test_what_is_neither_a_code_nor_a_refusal_by_the_user_is_a_misanswer(query: 
     "issuer", ["https%3A%2F%2Fevil.example", "https%3A%2F%2Flogin.example.org%2F", "HTTPS%3A%2F%2Flogin.example.org"]
 )
 @pytest.mark.parametrize("said", ["code=abc", "error=access_denied"])
-def test_who_answers_is_looked_at_before_what_is_said(issuer: str, said: str) -> None:
+def test_peer_is_checked_before_its_headers(issuer: str, said: str) -> None:
     for server in (SERVER, NAMING_ITSELF):
         with pytest.raises(InvalidProviderResponse, match="another issuer"):
             bring(f"{said}&iss={issuer}", server)
@@ -250,7 +250,7 @@ def test_a_provider_that_always_names_itself_must_do_so(said: str) -> None:
     assert bring(f"code=abc&{ISS}", NAMING_ITSELF) == "abc"
 
 
-def test_of_a_provider_without_an_issuer_no_name_is_compared() -> None:
+def test_provider_without_issuer_compares_no_name() -> None:
     assert bring("code=abc&iss=whatever", msgspec.structs.replace(SERVER, issuer="")) == "abc"
 
 
@@ -334,7 +334,7 @@ def test_an_error_without_a_name_is_a_misanswer(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"slow down", {"error": "invalid_grant"}, TOKENS], ids=repr)
-def test_a_provider_that_is_asked_too_often_has_said_nothing_about_the_password(body: object) -> None:
+def test_provider_429_is_not_a_wrong_password(body: object) -> None:
     with pytest.raises(ProviderError) as refusal:
         answer(429, body)
 
@@ -383,7 +383,7 @@ def test_a_user_has_the_name_that_the_claim_gives(
     ],
     ids=lambda value: ascii(value)[:12],
 )  # fmt: skip
-def test_a_claim_that_names_nobody_is_a_misanswer(value: object) -> None:
+def test_claim_without_user_name_is_an_invalid_answer(value: object) -> None:
     with pytest.raises(
         InvalidProviderResponse, match="the claim sub is missing, or is not 1 to 255 characters in one line"
     ):
@@ -413,7 +413,7 @@ def test_only_true_is_active(active: object) -> None:
             check_active(claims)
 
 
-def test_what_is_no_json_is_told_by_its_name_and_not_quoted() -> None:
+def test_malformed_json_is_named_and_not_quoted() -> None:
     for body in (b"a secret", b'"a secret"', b"[" * 100_000, b"\xff"):
         with pytest.raises(InvalidProviderResponse) as caught:
             parse_json(body, dict[str, Any], "its key set")

@@ -29,7 +29,7 @@ def test_the_vocabulary_is_that_of_the_specification() -> None:
         ("role:orderer role:enduser realm:cep realm:main", "realm:main realm:cep role:enduser role:orderer"),
     ],
 )
-def test_a_scope_has_one_spelling_whatever_its_order(text: str, canonical: str) -> None:
+def test_scope_has_one_spelling_for_any_order(text: str, canonical: str) -> None:
     assert str(parse_scope(text)) == canonical
     assert parse_scope(text) == parse_scope(canonical)
 
@@ -54,7 +54,7 @@ def test_a_scope_has_one_spelling_whatever_its_order(text: str, canonical: str) 
         pytest.param("realm:main realm:main", "scope_item_repeated", id="an item twice"),
     ],
 )
-def test_what_is_no_scope_is_refused_for_its_reason(text: str, reason: str) -> None:
+def test_malformed_scope_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidScope) as caught:
         parse_scope(text)
 

@@ -53,7 +53,7 @@ async def present(http: httpx2.AsyncClient, client: OAuthClient, address: str, *
     "by_header", [pytest.param(False, id="body", marks=pytest.mark.long), pytest.param(True, id="basic")]
 )
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
-async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_remembered(
+async def test_cached_secret_is_throttled_too(
     instances_behind_proxy: InstancePair, client: OAuthClient, by_header: bool, instances: int
 ) -> None:
     instances_behind_proxy.clear()
@@ -102,7 +102,7 @@ async def test_a_flood_right_after_a_call_that_was_right_does_not_either(
 
 @pytest.mark.clause("decided-only-failures-count")
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
-async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_counters(
+async def test_concurrent_right_secrets_pass_without_counts(
     instances_behind_proxy: InstancePair, client: OAuthClient
 ) -> None:
     instances_behind_proxy.clear()

@@ -70,7 +70,7 @@ async def complete_code_flow(
     "6749-4.1.2-code-bound", "6749-4.1.2-state-returned", "7636-4.6-equal", "decided-parallel-logins-wait"
 )
 @pytest.mark.parametrize("people", [(ALICE,), (ALICE, BOB)], ids=["one user", "two users"])
-async def test_many_browsers_that_log_in_and_consent_at_once_each_get_a_session_of_their_own(
+async def test_concurrent_browser_logins_get_separate_sessions(
     instances: InstancePair, http: httpx2.AsyncClient, people: tuple[UserCredentials, ...]
 ) -> None:
     apps = [(PHONE_APP, WEB_SHOP)[number % 2] for number in range(CROWD)]
@@ -133,7 +133,7 @@ async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhe
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-grace-does-not-revive")
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead_and_alone_so(
+async def test_session_ended_on_the_page_during_refreshes_is_dead_alone(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     browser = Browser(http)
@@ -168,7 +168,7 @@ async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-revoke-access-token-alone", "7009-2.1-immediate")
 @pytest.mark.long
-async def test_codes_that_many_browsers_get_while_clients_revoke_leave_no_more_sessions_than_tokens_that_work(
+async def test_codes_during_revocations_leave_only_working_sessions(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """Every other client revokes its session at once. The other sessions live on."""

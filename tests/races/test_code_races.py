@@ -30,7 +30,7 @@ ROUNDS = 4
     "6819-5.2.1.1-derived-tokens-revoked",
 )
 @pytest.mark.parametrize(("client", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
-async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_what_it_won(
+async def test_concurrent_exchanges_of_one_code_end_its_session(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, client: OAuthClient, callback: str
 ) -> None:
     for _ in range(ROUNDS):
@@ -47,7 +47,7 @@ async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_w
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-wrong-exchange-leaves-the-code")
-async def test_a_code_survives_many_exchanges_by_another_client_and_is_good_for_its_own(
+async def test_code_survives_exchanges_by_another_client(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     for place in (0, CONCURRENT_REQUESTS // 2, CONCURRENT_REQUESTS):

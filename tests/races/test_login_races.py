@@ -37,7 +37,7 @@ WRONG = UserCredentials(BOB.username, "not the password")
 
 
 @pytest.mark.clause("decided-login-limit", "6749-4.3.2-brute-force", "6749-10.10-user-credentials-protected")
-async def test_of_many_wrong_passwords_at_once_exactly_the_allowed_number_is_checked(
+async def test_concurrent_wrong_passwords_are_checked_up_to_the_limit(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     for _ in range(2):
@@ -58,9 +58,7 @@ async def test_of_many_wrong_passwords_at_once_exactly_the_allowed_number_is_che
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
-async def test_past_the_limit_the_right_password_among_many_is_refused_like_the_others(
-    instances: InstancePair, http: httpx2.AsyncClient
-) -> None:
+async def test_right_password_past_the_limit_is_refused(instances: InstancePair, http: httpx2.AsyncClient) -> None:
     guesses = [WRONG] * CONCURRENT_REQUESTS
     await all_at_once([until_available(partial(PHONE_APP.log_in, http, guess)) for guess in guesses])
 
@@ -72,7 +70,7 @@ async def test_past_the_limit_the_right_password_among_many_is_refused_like_the_
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP])
-async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_counters(
+async def test_concurrent_right_logins_succeed_without_counts(
     instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     """The test sends six times as many as the wrong ones that would be allowed."""
@@ -88,7 +86,7 @@ async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_c
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
 @pytest.mark.single_server("how many get their turn is a matter of hashing, which Redis has no part in")
-async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
+async def test_hundred_concurrent_right_logins_count_no_failure(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """The number that succeeds at the first attempt depends on the machine. The others are told to try again."""
@@ -118,7 +116,7 @@ def make_eager_worker(settings: Settings, clock: Clock) -> Worker:
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
-async def test_of_a_hundred_right_logins_at_once_all_succeed_where_there_is_time_for_all(
+async def test_hundred_concurrent_logins_succeed_with_enough_time(
     held_time: LoopTime, make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     """A single login is checked at a time, so that all others wait."""
@@ -180,7 +178,7 @@ def make_room(store: redis.Redis, counter: str) -> None:
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-login-limit-per-address")
-async def test_a_crowd_of_logins_of_one_user_does_not_hold_up_others_at_its_address(
+async def test_logins_of_one_user_do_not_block_the_address(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str
 ) -> None:
     """A login that waits for a user's counter reserves nothing on the address. Otherwise these would fill it."""

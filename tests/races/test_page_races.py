@@ -85,7 +85,7 @@ async def run_with(
 
 @pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-10.5-short-lived-single-use")
 @pytest.mark.parametrize(("client", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
-async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_none(
+async def test_many_clicks_on_allow_give_one_code(
     instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient, callback: str
 ) -> None:
     browser = Browser(http)
@@ -104,7 +104,7 @@ async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_n
 
 
 @pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-4.1.2-second-use-denied")
-async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_to_no_second_session(
+async def test_clicks_during_the_exchange_give_no_second_session(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     browser = Browser(http)
@@ -124,7 +124,7 @@ async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_t
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-second-exchange-ends-family", "6749-4.1.2-second-use-denied")
-async def test_of_many_exchanges_of_the_code_of_a_page_one_wins(
+async def test_concurrent_exchanges_of_a_page_code_have_one_winner(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     browser = Browser(http)
@@ -143,7 +143,7 @@ async def test_of_many_exchanges_of_the_code_of_a_page_one_wins(
 @pytest.mark.clause("decided-i1-one-winner", "spec-4.1-denial")
 @pytest.mark.parametrize("denies", [1, CLICKS // 2, CLICKS - 1])
 @pytest.mark.parametrize("allow_first", [False, True])
-async def test_of_allow_and_deny_at_once_exactly_one_counts(
+async def test_concurrent_allow_and_deny_count_once(
     instances: InstancePair, http: httpx2.AsyncClient, denies: int, allow_first: bool
 ) -> None:
     browser = Browser(http)
@@ -230,7 +230,7 @@ async def test_no_tokens_of_a_client_in_a_hurry_outlive_a_revoke_all(
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("place", [0, LOGINS // 2, LOGINS])
-async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_not_at_all(
+async def test_browser_login_during_revoke_all_is_wholly_live_or_dead(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     """The order of the two decides. A login that begins after the answer always works."""
@@ -256,7 +256,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-disabled-user")
 @pytest.mark.parametrize("place", [0, 3, 8])
-async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_anything(
+async def test_browser_login_during_disabling_is_void(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     """A seed disables a user in this order: first the record, then all sessions. Eight logins are not throttled."""
@@ -298,7 +298,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 
 @pytest.mark.clause("decided-i1-one-winner")
 @pytest.mark.parametrize("place", PLACES_OF_ONE)
-async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
+async def test_sign_out_during_consent_leaves_one_code_at_most(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     """A code allowed before the sign-out is the client's. A click after it is refused."""

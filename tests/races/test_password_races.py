@@ -56,7 +56,7 @@ async def find_password(worker: Worker, passwords: list[str]) -> str:
 
 
 @pytest.mark.clause("decided-password-change-one-wins", "decided-i1-one-winner")
-async def test_of_many_changes_with_the_same_password_one_is_made(
+async def test_one_of_many_equal_password_changes_succeeds(
     bob: UserCredentials, worker: Worker, http: httpx2.AsyncClient
 ) -> None:
     windows = await open_windows(http, CONTENDERS)

@@ -27,7 +27,7 @@ def generation_of(refresh_token: str) -> int:
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-i2-one-head", "decided-replay-gets-the-head")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP])
-async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_next_one(
+async def test_concurrent_refreshes_return_the_same_next_token(
     instances: InstancePair, http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     refresh_token = tokens_of(await client.log_in(http, ALICE))["refresh_token"]
@@ -85,7 +85,7 @@ async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
 
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-access-tokens-per-family")
-async def test_of_many_replays_at_once_each_keeps_its_token(instances: InstancePair, http: httpx2.AsyncClient) -> None:
+async def test_concurrent_replays_keep_their_tokens(instances: InstancePair, http: httpx2.AsyncClient) -> None:
     """Each replay at the bound replaces the token of an older one. The tokens of login and spend stay."""
     first = tokens_of(await PHONE_APP.log_in(http, BOB))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))

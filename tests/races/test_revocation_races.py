@@ -107,9 +107,7 @@ async def test_nothing_survives_a_revoke_all_amid_refreshes_of_all_sessions(
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers", "spec-4.4-all-tokens")
-async def test_a_revoke_all_by_everybody_at_once_leaves_nothing_and_refuses_whoever_comes_too_late(
-    instances: InstancePair, http: httpx2.AsyncClient
-) -> None:
+async def test_concurrent_revoke_alls_leave_no_session(instances: InstancePair, http: httpx2.AsyncClient) -> None:
     for _ in range(3):
         sessions = [await log_in(http, app) for app in APPS]
         turns = [sessions[i % len(sessions)] for i in range(CONCURRENT_REQUESTS)]
@@ -124,7 +122,7 @@ async def test_a_revoke_all_by_everybody_at_once_leaves_nothing_and_refuses_whoe
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live", "decided-i7-revocation-is-final")
-async def test_of_logins_amid_a_revoke_all_each_lives_wholly_or_is_dead_wholly(
+async def test_login_during_revoke_all_is_wholly_live_or_dead(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """The order of the two decides. A login that begins after the answer always lives."""
@@ -168,7 +166,7 @@ async def test_nothing_of_a_session_survives_its_revocation_amid_its_refreshes(
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-revoke-access-token-alone", "spec-3-revoke-invalidates")
-async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes_nothing_along(
+async def test_access_token_revoked_during_refreshes_dies_alone(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     for _ in range(3):
@@ -186,7 +184,7 @@ async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("place", [0, CONCURRENT_REQUESTS // 4, CONCURRENT_REQUESTS])
-async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger_stay_whole(
+async def test_revocation_by_time_during_refreshes_ends_older_sessions_only(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     alice = identify_user("main", ALICE.username)
@@ -222,9 +220,7 @@ def digest_of(body: dict[str, str]) -> str:
 
 
 @pytest.mark.clause("decided-late-replay-ends-family", "decided-ended-families", "decided-i1-one-winner")
-async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_remembered(
-    instances: InstancePair, worker: Worker
-) -> None:
+async def test_concurrent_late_replays_end_the_session_once(instances: InstancePair, worker: Worker) -> None:
     for _ in range(5):
         user = User(realm="main", username="nobody@example.com")
         shard = user.identity.shard
@@ -265,7 +261,7 @@ async def refresh(worker: Worker, first: RefreshToken, generation: int) -> str:
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-seed-ends-sessions")
 @pytest.mark.parametrize("place", [0, 3])
-async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchanges_and_refreshes(
+async def test_sweep_during_refreshes_leaves_no_older_session(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     people = [ALICE, BOB]

@@ -15,7 +15,7 @@ SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u
 
 @pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
 @pytest.mark.parametrize("spellings", [SPELLINGS[:6], SPELLINGS[6:]], ids=["zoe", "zo\u00e9"])
-async def test_writing_the_name_differently_gives_no_further_guesses_at_the_provider(
+async def test_spelling_of_the_name_gives_no_further_provider_guesses(
     provider: FakeProvider, http: httpx2.AsyncClient, cep: None, spellings: list[str]
 ) -> None:
     """Most providers take these spellings for one name, and would allow ten guesses for each of them."""
@@ -37,7 +37,7 @@ REFUSALS = {
 
 @pytest.mark.clause("decided-external-isolated", "decided-external-throttle-first", "decided-external-realm-down")
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
-async def test_what_is_no_guess_reaches_the_provider_so_often_from_an_address(
+async def test_provider_requests_per_address_are_limited(
     provider: FakeProvider,
     make_settings: MakeSettings,
     clock: Clock,
@@ -63,7 +63,7 @@ async def test_what_is_no_guess_reaches_the_provider_so_often_from_an_address(
 
 
 @pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
-async def test_guesses_that_a_provider_refuses_oddly_are_limited_for_each_user_name(
+async def test_odd_provider_refusals_are_limited_per_user_name(
     provider: FakeProvider, make_settings: MakeSettings, clock: Clock, cep: None
 ) -> None:
     """If a provider reports a wrong password by another error, guesses from many addresses must still be limited."""

@@ -138,7 +138,7 @@ async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser
 
 
 @pytest.mark.clause("decided-external-limits")
-async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
+async def test_invented_codes_are_throttled(
     make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"), clock) as http:
@@ -155,7 +155,7 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
 
 
 @pytest.mark.clause("decided-external-isolated")
-async def test_people_who_change_their_mind_keep_nobody_out(
+async def test_cancelled_logins_free_their_places(
     make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
     """Cancelled logins do not throttle the other users of an address."""
@@ -183,7 +183,7 @@ async def test_a_callback_works_once(provider: FakeProvider, browser: Browser, c
 
 
 @pytest.mark.clause("decided-external-state")
-async def test_of_many_callbacks_with_one_state_one_gets_through(
+async def test_one_of_many_callbacks_with_one_state_succeeds(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))

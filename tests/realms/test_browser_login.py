@@ -55,7 +55,7 @@ def answer_tokens_to_anybody(provider: FakeProvider) -> None:
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-realm-choice", "decided-external-at-once")
-async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_provider_at_once(
+async def test_request_for_an_external_realm_redirects_at_once(
     http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     response = await http.get(ASK_CEP)
@@ -107,7 +107,7 @@ async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
         assert "__Host-ts_session" in browser.cookie_values
 
 
-async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_verifier_of_the_challenge(
+async def test_provider_code_is_redeemed_with_callback_and_verifier(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     place = await start_login(browser)
@@ -129,7 +129,7 @@ async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_ver
     assert not {"cookie", "origin", "referer"} & request.headers.keys()
 
 
-async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in_a_form(
+async def test_provider_basic_credentials_are_form_encoded(
     browser: Browser, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     secret = "a secret: with 100% + signs & ="
@@ -146,7 +146,7 @@ async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in
     assert not {"client_id", "client_secret"} & request.form.keys()
 
 
-async def test_the_secret_stands_in_the_body_where_the_provider_takes_it_nowhere_else(
+async def test_provider_secret_is_sent_in_the_body_if_required(
     browser: Browser, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     provider.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
@@ -174,7 +174,7 @@ async def test_without_a_secret_the_service_only_names_itself(
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source", "decided-external-id-token")
-async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
+async def test_id_token_names_the_user_without_further_requests(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     description = await log_in(http, browser)
@@ -185,7 +185,7 @@ async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
-async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
+async def test_userinfo_names_the_user_without_id_token(
     browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     await register_realm(scope="email")
@@ -209,7 +209,7 @@ async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
 
 
 @pytest.mark.clause("decided-external-username")
-async def test_a_realm_may_trust_addresses_that_nobody_verified(
+async def test_realm_may_trust_unverified_addresses(
     browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     await register_realm(username_claim="email", trust_email=True)
@@ -221,7 +221,7 @@ async def test_a_realm_may_trust_addresses_that_nobody_verified(
 @pytest.mark.parametrize(
     ("scope", "source"), [("openid", "jwks_uri"), ("email", "userinfo_endpoint"), ("email", "introspection_endpoint")]
 )
-async def test_where_the_seed_file_names_every_address_no_metadata_is_asked_for(
+async def test_provider_with_all_addresses_needs_no_metadata(
     browser: Browser,
     http: httpx2.AsyncClient,
     register_realm: RegisterRealm,

@@ -188,7 +188,7 @@ async def test_a_new_key_is_found_by_asking_once_more(
     assert len(provider.calls(KEYS)) == 2
 
 
-async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_while(
+async def test_unknown_key_refreshes_the_key_set_once(
     provider: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
 ) -> None:
     assert is_consent_page(await log_in_through_cep(browser, ASK))

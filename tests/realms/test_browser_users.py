@@ -77,7 +77,7 @@ async def test_a_listed_user_has_the_listed_roles_alone(
         pytest.param([], [], id="not listed, and the realm gives none"),
     ],
 )
-async def test_who_has_none_of_the_roles_is_denied(
+async def test_user_without_roles_is_denied(
     browser: Browser, register_realm: RegisterRealm, users: list[dict[str, object]], default_roles: list[str]
 ) -> None:
     await register_realm(*users, default_roles=default_roles)
@@ -90,9 +90,7 @@ async def test_who_has_none_of_the_roles_is_denied(
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
-    browser: Browser, cep: None, worker: Worker
-) -> None:
+async def test_login_of_a_disabled_user_is_void(browser: Browser, cep: None, worker: Worker) -> None:
     page = await log_in_through_cep(browser)
     await change_user(worker, ZOE, disabled=True)
 
@@ -130,7 +128,7 @@ async def test_a_user_of_one_name_in_both_realms_is_two_users(
 
 
 @pytest.mark.clause("6749-10.2-owner-told")
-async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser, cep: None) -> None:
+async def test_consent_page_names_user_and_realm(browser: Browser, cep: None) -> None:
     page = Page(await log_in_through_cep(browser))
 
     assert NAME in page.text
@@ -141,7 +139,7 @@ async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser
 
 @pytest.mark.clause("6749-10.14-input-validated")
 @pytest.mark.parametrize("claim", ["name", "sub"])
-async def test_markup_in_what_the_provider_says_is_text(
+async def test_markup_of_the_provider_is_shown_as_text(
     browser: Browser, cep: None, provider: FakeProvider, claim: str
 ) -> None:
     hostile = "<script>alert(1)</script>\"'&amp;{{7*7}}"
@@ -207,9 +205,7 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
 
 @pytest.mark.clause("decided-external-afresh")
 @pytest.mark.parametrize("leave", ["/sessions/sign-out", "/sessions/end-all"])
-async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_else(
-    browser: Browser, cep: None, leave: str
-) -> None:
+async def test_signed_out_browser_is_not_signed_in_again(browser: Browser, cep: None, leave: str) -> None:
     page = await browser.open(await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS))))
     page = await browser.submit(page, leave, {})
 
@@ -218,7 +214,7 @@ async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_e
     assert "prompt" not in query_of(await choose_cep(browser, await browser.open(SESSIONS)))
 
 
-async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, worker: Worker) -> None:
+async def test_unadmitted_external_user_sees_the_reason(browser: Browser, cep: None, worker: Worker) -> None:
     await change_user(worker, ZOE, disabled=True)
     page = await browser.open(await log_in_at_provider(await choose_cep(browser, await browser.open(SESSIONS))))
 
@@ -240,7 +236,7 @@ async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(
 
 
 @pytest.mark.clause("decided-password-change")
-async def test_a_user_of_an_identity_provider_has_no_password_to_change_and_sees_the_browsers(
+async def test_external_user_sees_browsers_and_no_password_form(
     http: httpx2.AsyncClient, browser: Browser, cep: None
 ) -> None:
     other = Browser(http)

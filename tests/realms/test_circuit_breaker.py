@@ -137,7 +137,7 @@ async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_roo
         assert late.exception() is None
 
 
-async def test_who_finds_no_room_within_a_second_is_refused(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+async def test_call_without_room_is_refused_after_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     async with concurrent_calls(breaker, CALLS) as concurrent:
         late = await concurrent.start(3)
         held_time.advance(0.99)
@@ -188,7 +188,7 @@ async def test_twenty_failures_in_a_row_open_the_circuit(breaker: CircuitBreaker
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_whatever_is_an_answer_begins_the_row_anew(breaker: CircuitBreaker, answer: Exception | None) -> None:
+async def test_any_answer_resets_the_circuit(breaker: CircuitBreaker, answer: Exception | None) -> None:
     await fail(breaker, FAILURES - 1)
     await call(breaker, answer)
     await fail(breaker, FAILURES - 1)
@@ -211,9 +211,7 @@ async def test_only_a_row_within_thirty_seconds_counts(
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
-async def test_what_is_not_of_the_providers_making_neither_counts_nor_ends_a_row(
-    breaker: CircuitBreaker, error: BaseException
-) -> None:
+async def test_own_errors_do_not_affect_the_circuit(breaker: CircuitBreaker, error: BaseException) -> None:
     await fail(breaker, FAILURES - 1)
     for _ in range(2 * FAILURES):
         await call(breaker, error)
@@ -235,9 +233,7 @@ async def test_waiting_calls_are_refused_when_the_circuit_opens(breaker: Circuit
 # The trial call
 
 
-async def test_after_a_second_one_call_is_tried_whoever_else_comes(
-    breaker: CircuitBreaker, held_time: LoopTime
-) -> None:
+async def test_open_circuit_tries_one_call_each_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     await open_circuit(breaker)
     held_time.advance(OPEN_SECONDS)
 

@@ -96,7 +96,7 @@ def make_certified_server(folder: Path, name: str) -> CertifiedServer:
 
 
 @pytest.mark.clause("decided-external-answer-checked")
-async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(http_client: HttpClient, tmp_path: Path) -> None:
+async def test_server_without_trusted_certificate_is_refused(http_client: HttpClient, tmp_path: Path) -> None:
     connections = Connections()
     async with serving_connections(connections, make_certified_server(tmp_path, "localhost").context) as port:
         with pytest.raises(InvalidProviderResponse, match="certificate verify failed"):
@@ -132,7 +132,7 @@ async def test_a_connection_is_used_again(http_client: HttpClient) -> None:
     assert connections.accepted == 1
 
 
-async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(http_client: HttpClient) -> None:
+async def test_connection_ended_by_provider_fails_no_login(http_client: HttpClient) -> None:
     connections = Connections(hangs_up=True)
     async with serving_connections(connections) as port:
         for number in range(1, 6):
@@ -171,7 +171,7 @@ SHREDS = {
 
 @pytest.mark.clause("decided-external-answer-checked", "decided-external-isolated")
 @pytest.mark.parametrize("answer", SHREDS.values(), ids=SHREDS)
-async def test_an_answer_in_shreds_holds_nobody_else_up(http_client: HttpClient, answer: bytes) -> None:
+async def test_fragmented_answer_delays_no_other_call(http_client: HttpClient, answer: bytes) -> None:
     """Parsing costs far more than reading: 250,000 bytes, sent one by one, took two seconds."""
     turns = 0
 
@@ -191,7 +191,7 @@ async def test_an_answer_in_shreds_holds_nobody_else_up(http_client: HttpClient,
 
 
 @pytest.mark.clause("decided-external-answer-checked")
-async def test_what_is_packed_is_not_unpacked(http_client: HttpClient) -> None:
+async def test_compressed_answer_is_refused(http_client: HttpClient) -> None:
     packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
     async with serving_connections(Connections(packed)) as port:
         with pytest.raises(InvalidProviderResponse, match="packs"):
@@ -206,7 +206,7 @@ async def test_every_address_of_a_name_is_tried(http_client: HttpClient, monkeyp
 
 
 @pytest.mark.clause("decided-external-realm-down")
-async def test_a_host_that_is_no_name_is_not_reached(http_client: HttpClient) -> None:
+async def test_host_that_is_an_address_text_is_refused(http_client: HttpClient) -> None:
     """Metadata of a provider may contain any text as a host."""
     with pytest.raises(InvalidProviderResponse, match="it cannot be reached"):
         await http_client.get("https://a..example/", {})

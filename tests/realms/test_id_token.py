@@ -150,7 +150,7 @@ def test_a_token_that_names_no_key_is_under_the_only_one() -> None:
         pytest.param(None, id="null"),
     ],
 )
-def test_a_key_that_cannot_be_used_is_no_trouble_beside_one_that_can(stranger: object) -> None:
+def test_unusable_key_is_ignored_beside_a_usable_one(stranger: object) -> None:
     right = dict(make_key("RSA").as_dict(private=False))
 
     for entries in ([stranger, right], [right, stranger]):
@@ -221,7 +221,7 @@ def test_the_issuer_is_compared_letter_by_letter(issuer: object) -> None:
 @pytest.mark.parametrize(
     "audience", ["another", "token-service ", "TOKEN-SERVICE", ["another"], [], [7], [[CLIENT_ID]]]
 )
-def test_a_token_for_somebody_else_is_refused(audience: object) -> None:
+def test_id_token_for_another_client_is_refused(audience: object) -> None:
     refuse(sign(CLAIMS | {"aud": audience}))
     refuse(sign(CLAIMS | {"aud": audience, "azp": CLIENT_ID}))
 
@@ -255,7 +255,7 @@ def test_a_token_for_several_says_that_it_was_handed_to_us(audience: object, azp
 
 
 @pytest.mark.parametrize("nonce", ["another", "", "A NONCE", None, 7, [NONCE], "\u00e4", "\ud800"], ids=ascii)
-def test_another_nonce_or_none_is_refused_there(nonce: object) -> None:
+def test_wrong_or_missing_nonce_is_refused(nonce: object) -> None:
     check(sign(CLAIMS | {"nonce": NONCE}), expected=EXPECTED_AT_PAGE)
     assert "nonce" in refuse(
         sign_raw(b'{"alg":"RS256","kid":"RSA"}', json.dumps(CLAIMS | {"nonce": nonce}).encode()),
@@ -264,5 +264,5 @@ def test_another_nonce_or_none_is_refused_there(nonce: object) -> None:
     assert "nonce" in refuse(sign(), expected=EXPECTED_AT_PAGE)
 
 
-def test_without_a_browser_no_nonce_is_asked_for_and_one_too_many_is_no_trouble() -> None:
+def test_password_grant_needs_no_nonce() -> None:
     check(sign(CLAIMS | {"nonce": "of whatever"}))

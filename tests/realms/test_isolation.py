@@ -46,7 +46,7 @@ async def until_done(logins: list[asyncio.Task[httpx2.Response]], count: int) ->
     await until(lambda: sum(login.done() for login in logins) == count)
 
 
-async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notices_nothing(
+async def test_hanging_provider_gets_twenty_calls_and_delays_no_main_login(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
@@ -97,7 +97,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingNames]:
     names.released.set()
 
 
-async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
+async def test_hanging_name_server_blocks_no_other_lookup(
     http: httpx2.AsyncClient, register_realm: RegisterRealm, held_time: LoopTime, names: HangingNames
 ) -> None:
     """Connections to a Redis with a host name need the event loop's few threads."""

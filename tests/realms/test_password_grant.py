@@ -52,9 +52,7 @@ async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant", "spec-5.4-scope-selects")
-async def test_the_right_pair_gives_tokens_of_the_user_whom_the_provider_names(
-    http: httpx2.AsyncClient, cep: None
-) -> None:
+async def test_external_password_grant_issues_tokens_for_the_provider_user(http: httpx2.AsyncClient, cep: None) -> None:
     response = await log_in(http)
 
     assert tokens_of(response)["scope"] == CEP_SCOPE
@@ -63,7 +61,7 @@ async def test_the_right_pair_gives_tokens_of_the_user_whom_the_provider_names(
 
 
 @pytest.mark.clause("decided-cep-password-grant")
-async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, provider: FakeProvider, cep: None) -> None:
+async def test_typed_name_is_not_the_identity(http: httpx2.AsyncClient, provider: FakeProvider, cep: None) -> None:
     """A provider that accepts several spellings of a name still identifies one user."""
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
     provider.answer(TOKEN, Reply(200, tokens))
@@ -76,7 +74,7 @@ async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, provide
 
 
 @pytest.mark.clause("decided-invalid-grant-400", "6749-5.2-invalid-grant", "decided-cep-password-grant")
-async def test_a_wrong_password_there_is_answered_in_the_words_of_a_wrong_password_here(
+async def test_wrong_external_password_reads_like_a_local_one(
     http: httpx2.AsyncClient, cep: None, store: redis.Redis
 ) -> None:
     theirs, ours = await guess(http), await PHONE_APP.log_in(http, WRONG_ALICE)
@@ -87,7 +85,7 @@ async def test_a_wrong_password_there_is_answered_in_the_words_of_a_wrong_passwo
 
 
 @pytest.mark.clause("decided-external-username")
-async def test_an_email_that_is_not_called_verified_is_nobody(
+async def test_unverified_email_names_no_user(
     http: httpx2.AsyncClient,
     provider: FakeProvider,
     register_realm: RegisterRealm,
@@ -152,7 +150,7 @@ REFUSALS_OF_A_LOGIN = {
 @pytest.mark.parametrize(
     "reply", (REFUSALS_OF_A_LOGIN | REFUSALS_OF_OURS).values(), ids=REFUSALS_OF_A_LOGIN | REFUSALS_OF_OURS
 )
-async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apart_from_guesses(
+async def test_ambiguous_provider_refusals_are_counted_separately(
     http: httpx2.AsyncClient,
     provider: FakeProvider,
     cep: None,
@@ -249,7 +247,7 @@ async def test_user_names_and_passwords_arrive_unchanged(
 @pytest.mark.clause("decided-external-tokens-dropped", "decided-i5-nothing-presentable-at-rest")
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "spec-2.2-realm-cep")
 @pytest.mark.clause("6819-5.1.4.1.3-realm-secret-encrypted")
-async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_the_provider(
+async def test_redis_and_log_never_hold_provider_secrets(
     provider: FakeProvider, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
     """This covers successful logins, all failing ones, and secrets that the provider repeats."""
@@ -337,7 +335,7 @@ async def held_login(provider: FakeProvider, login: asyncio.Task[httpx2.Response
 
 
 @pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")
-async def test_a_list_of_users_names_them_as_the_provider_does_and_not_as_they_type(
+async def test_user_list_uses_the_names_of_the_provider(
     http: httpx2.AsyncClient, register_realm: RegisterRealm
 ) -> None:
     await register_realm(
@@ -349,7 +347,7 @@ async def test_a_list_of_users_names_them_as_the_provider_does_and_not_as_they_t
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_provider_says_yes(
+async def test_disabled_external_user_gets_wrong_password_answer(
     http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     wrong = await guess(http)
@@ -371,7 +369,7 @@ async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
 
 
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
-async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
+async def test_new_realm_is_served_within_a_second(
     http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
 ) -> None:
     assert_error(await log_in(http), 400, "invalid_scope")

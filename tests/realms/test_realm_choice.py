@@ -61,7 +61,7 @@ async def scope_of(http: httpx2.AsyncClient, browser: Browser, page: httpx2.Resp
 
 @pytest.mark.clause("decided-realm-choice")
 @pytest.mark.parametrize("address", [ASK_EITHER, SESSIONS])
-async def test_where_both_realms_are_open_the_page_offers_both(browser: Browser, cep: None, address: str) -> None:
+async def test_page_offers_both_open_realms(browser: Browser, cep: None, address: str) -> None:
     page = Page(await browser.open(address))
     ours, theirs = login_forms_of(page)
 
@@ -94,7 +94,7 @@ async def test_the_button_chooses_realm_cep(browser: Browser, http: httpx2.Async
 
 
 @pytest.mark.clause("spec-2.2-realm-cep")
-async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowhere(
+async def test_typed_password_is_not_sent_by_the_provider_button(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(ASK_EITHER)
@@ -107,9 +107,7 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
 
 
 @pytest.mark.clause("6749-10.12-csrf", "decided-realm-choice")
-async def test_nobody_is_sent_to_the_provider_by_a_form_from_elsewhere(
-    browser: Browser, cep: None, provider: FakeProvider
-) -> None:
+async def test_cross_site_form_starts_no_provider_login(browser: Browser, cep: None, provider: FakeProvider) -> None:
     theirs = Page(await Browser(browser.http).open(ASK_EITHER)).find_form(LOGIN).fields["request"]
     page = await browser.open(ASK_EITHER)
 
@@ -123,7 +121,7 @@ async def test_nobody_is_sent_to_the_provider_by_a_form_from_elsewhere(
 
 @pytest.mark.clause("decided-realm-choice")
 @pytest.mark.parametrize("address", ONLY_MAIN)
-async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
+async def test_main_only_client_has_no_provider_login(
     browser: Browser, cep: None, provider: FakeProvider, address: str
 ) -> None:
     page = await browser.open(address)

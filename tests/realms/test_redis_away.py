@@ -39,7 +39,7 @@ async def http_on_own_redis(
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-external-state")
-async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
+async def test_callback_during_an_outage_can_be_repeated(
     http_on_own_redis: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
 ) -> None:
     browser = Browser(http_on_own_redis)
@@ -73,7 +73,7 @@ async def test_a_login_there_is_told_with_the_name_that_the_provider_gave(
 
 
 @pytest.mark.clause("decided-typed-names-not-recorded")
-async def test_the_password_grant_there_names_nobody_who_was_only_typed(
+async def test_provider_password_grant_ignores_the_typed_name(
     cep: None, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
     await log_in_with_password(http, USERNAME, "a wrong password")

@@ -23,7 +23,7 @@ def pauses_after(failures: int, took_seconds: float = 0) -> list[float]:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 8])
-def test_the_bound_of_the_pauses_doubles_and_the_pauses_lie_anywhere_below_it(failures: int) -> None:
+def test_pauses_are_random_below_a_doubling_bound(failures: int) -> None:
     bound = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), MAX_PAUSE_SECONDS)
     pauses = pauses_after(failures)
 

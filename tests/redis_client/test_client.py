@@ -33,14 +33,14 @@ async def outage_of(url: str) -> str:
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 @pytest.mark.parametrize("kind", ["redis", "redis+cluster", "redis+sentinel"])
-async def test_nobody_there_is_an_outage(kind: str) -> None:
+async def test_unreachable_server_is_an_outage(kind: str) -> None:
     master = "/main" if kind == "redis+sentinel" else ""
 
     assert await outage_of(f"{kind}://127.0.0.1:{free_port()}{master}")
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
-async def test_a_user_who_may_not_do_what_a_script_does_is_an_outage(redis_server: RedisServer) -> None:
+async def test_script_without_permission_is_an_outage(redis_server: RedisServer) -> None:
     """Redis words that without NOPERM, and each server in its own way."""
     with redis_server.connect() as client:
         client.acl_setuser(
@@ -54,7 +54,7 @@ async def test_a_user_who_may_not_do_what_a_script_does_is_an_outage(redis_serve
         await connection.close()
 
 
-async def test_a_mistake_of_our_own_is_none(redis_server: RedisServer) -> None:
+async def test_programming_error_is_not_an_outage(redis_server: RedisServer) -> None:
     connection = StoreClient(parse_redis_url(redis_server.url))
     with pytest.raises(TypeError):
         await connection.read("GET", None)  # type: ignore[arg-type]

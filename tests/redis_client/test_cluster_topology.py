@@ -27,7 +27,7 @@ from tests.support.waiting import until
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 @pytest.mark.parametrize(("word", "is_remembered"), [(b"MOVED", False), (b"ASK", True)])
-async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
+async def test_cache_is_cleared_when_a_node_loses_its_probe_slot(
     settled_time: SettledTime, word: bytes, is_remembered: bool
 ) -> None:
     """A replica that was a master says MOVED. A node whose slot is only on its way (ASK) still tells of changes."""
@@ -92,7 +92,7 @@ async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(settled_ti
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(settled_time: SettledTime) -> None:
+async def test_old_map_is_kept_when_all_nodes_are_isolated(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         cluster.lost.update(cluster.nodes)
         tokens = [cluster.make_token(node) for node in cluster.nodes]
@@ -110,7 +110,7 @@ async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(settled_
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 @pytest.mark.parametrize(("is_live", "host"), [(True, b"127.0.0.1"), (False, b"")])
-async def test_what_a_node_says_of_a_key_on_its_way_is_not_remembered(is_live: bool, host: bytes) -> None:
+async def test_answer_about_a_moving_key_is_not_cached(is_live: bool, host: bytes) -> None:
     """It need not tell of changes to it. Without a host it is at that of the node that sent us there."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
@@ -157,7 +157,7 @@ GARBAGE: tuple[bytes, ...] = (
 
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_a_node_that_answers_garbage_for_the_map_is_as_good_as_none(garbage: bytes) -> None:
+async def test_node_with_a_malformed_map_is_ignored(garbage: bytes) -> None:
     """Another one knows better. So it is where the garbage comes first, and where a node begins to say it."""
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         mad = cluster.nodes[:2]
@@ -168,7 +168,7 @@ async def test_a_node_that_answers_garbage_for_the_map_is_as_good_as_none(garbag
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_the_map(
+async def test_node_without_slots_leaves_the_map_unchanged(
     settled_time: SettledTime,
 ) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
@@ -188,7 +188,7 @@ async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere(
+async def test_lookup_moves_to_the_new_node_of_the_map(
     settled_time: SettledTime,
 ) -> None:
     limits = ConnectionLimits(watch_seconds=0.2)

@@ -54,7 +54,7 @@ async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
     assert answers == [f"key {n}".encode() for n in range(200)]
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scripted: ScriptedRedis) -> None:
+async def test_abandoned_answer_reaches_no_later_call(scripted: ScriptedRedis) -> None:
     async with wire_to(scripted, ConnectionEvents()) as connection:
         calls = [asyncio.create_task(connection.call("GET", f"key {n}")) for n in range(20)]
         await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_an_error_is_the_answer_to_its_own_call(scripted: ScriptedRedis) -
     assert str(bad) == "MOVED 1 host:1"
 
 
-async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scripted: ScriptedRedis) -> None:
+async def test_answers_are_decoded_in_stream_order(scripted: ScriptedRedis) -> None:
     """The answer and the news that follows it come in one piece; who waits for the answer runs only after both."""
     heard = ConnectionEvents()
     scripted.answer = lambda command: bulk(b"old") + INVALIDATE % (len(command[-1]), command[-1])
@@ -108,7 +108,7 @@ async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbag
     await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_into_our_words(
+async def test_error_texts_never_contain_the_redis_password(
     scripted: ScriptedRedis,
 ) -> None:
     """Redis repeats an unknown command in its error, and HELLO has the password."""
@@ -121,7 +121,7 @@ async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_int
     assert str(refused.value) == "ERR unknown command 'HELLO'"
 
 
-async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripted: ScriptedRedis) -> None:
+async def test_closed_connection_is_noticed_at_once(scripted: ScriptedRedis) -> None:
     """A turn of the event loop later, a lookup could still be answered from memory."""
     loop, heard = asyncio.get_running_loop(), ConnectionEvents()
     transport, connection = await loop.create_connection(

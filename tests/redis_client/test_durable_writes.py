@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 
 @pytest.mark.clause("decided-durability", "decided-redis-cluster")
-async def test_a_master_whose_connections_are_all_lent_holds_up_no_other() -> None:
+async def test_exhausted_master_delays_no_other_master() -> None:
     async with scripted_cluster(2) as cluster:
         url = parse_redis_url(cluster.url)
         topology = ClusterTopology(ConnectionOptions(url, "requests"))

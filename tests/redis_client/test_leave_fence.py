@@ -25,9 +25,7 @@ async def test_it_changes_something_each_time_and_leaves_one_small_key(
     assert elapsed.leaves(int(store.pttl(KEY)), 60_000)
 
 
-async def test_where_it_was_left_before_a_full_redis_takes_it_again(
-    worker: Worker, store: redis.Redis, elapsed: Elapsed
-) -> None:
+async def test_full_redis_accepts_a_repeated_mark(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
     await worker.redis.run(LEAVE, [KEY], [60_000])
     store.config_set("maxmemory", 1)
     try:

@@ -21,7 +21,7 @@ LATE_SECONDS = 0.6
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
-async def test_a_silent_sentinel_holds_up_nobody(settled_time: SettledTime, servers: list[RedisServer]) -> None:
+async def test_silent_sentinel_delays_no_request(settled_time: SettledTime, servers: list[RedisServer]) -> None:
     token = put_token(servers[0])
     async with sentinel_of(servers[0]) as silent, sentinel_of(servers[0]) as good:
         silent.mute()
@@ -40,9 +40,7 @@ async def test_sentinels_that_answer_late_are_waited_for(settled_time: SettledTi
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away")
 @pytest.mark.parametrize("seconds", [LATE_SECONDS, 10.0])
-async def test_a_node_that_answers_late_or_never_holds_up_the_map_of_the_others_for_a_moment(
-    settled_time: SettledTime, seconds: float
-) -> None:
+async def test_slow_node_delays_the_map_briefly(settled_time: SettledTime, seconds: float) -> None:
     async with scripted_cluster(3) as cluster:
         for late in cluster.nodes:
             late.delay = lambda _: seconds
@@ -55,7 +53,7 @@ async def test_a_node_that_answers_late_or_never_holds_up_the_map_of_the_others_
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
-async def test_a_node_that_prefers_a_name_and_has_none_is_told_to_be_that() -> None:
+async def test_node_without_its_preferred_host_name_is_reported() -> None:
     """Such a node calls itself `?`, in maps and in redirections."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes

@@ -40,9 +40,7 @@ async def test_the_address_of_a_replica_is_told_to_be_that(servers: list[RedisSe
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-memory-follows-redis")
-async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_it_says_that_it_is_one(
-    settled_time: SettledTime, servers: list[RedisServer]
-) -> None:
+async def test_master_dropped_by_sentinels_is_left(settled_time: SettledTime, servers: list[RedisServer]) -> None:
     """A cut network can keep a master from hearing of its successor."""
     old, new = put_token(servers[0]), put_token(servers[1])
     async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:

@@ -105,7 +105,7 @@ async def test_when_everything_is_emptied_nothing_is_remembered(worker: Worker, 
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_what_is_not_known_is_remembered_for_half_a_second(
+async def test_unknown_tokens_are_cached_for_half_a_second(
     worker: Worker, store: redis.Redis, held_time: LoopTime
 ) -> None:
     assert UNKNOWN_SECONDS == 0.5
@@ -121,7 +121,7 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None:
+async def test_unknown_user_is_not_cached(worker: Worker) -> None:
     """Most users of a provider have no record. The record of one who gets one, and is disabled, counts at once."""
     assert await worker.users.find(CAROL.identity) is None
     await worker.registry.put_user(CAROL)
@@ -159,9 +159,7 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(worker: Worker
 
 
 @ONE_SERVER
-async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
-    worker: Worker, store: redis.Redis
-) -> None:
+async def test_cache_is_bounded_and_evicts_the_least_recently_used(worker: Worker, store: redis.Redis) -> None:
     assert MAX_ENTRIES == 10_000
     router = Router(worker.redis.router.options)
     worker.caches = RegistryCaches(router, max_entries=3)
@@ -183,7 +181,7 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_many_who_miss_at_once_share_one_reading(worker: Worker, store: redis.Redis) -> None:
+async def test_concurrent_misses_share_one_read(worker: Worker, store: redis.Redis) -> None:
     await put_client(worker, make_client("shop", "shop"))
     await put_client(worker, make_client("portal", "portal"))
     with recording_commands(store) as commands:
@@ -193,7 +191,7 @@ async def test_many_who_miss_at_once_share_one_reading(worker: Worker, store: re
     assert count_reads(commands) == 2
 
 
-async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(worker: Worker) -> None:
+async def test_cancelled_reader_keeps_the_shared_read(worker: Worker) -> None:
     await put_client(worker, make_client())
     first, second = (asyncio.create_task(worker.clients.find("app")) for _ in range(2))
     await asyncio.sleep(0)
@@ -202,9 +200,7 @@ async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(wo
     assert await second == make_client()
 
 
-async def test_a_record_that_cannot_be_read_is_an_error_each_time_and_not_remembered(
-    worker: Worker, store: redis.Redis
-) -> None:
+async def test_unreadable_record_is_an_error_and_not_cached(worker: Worker, store: redis.Redis) -> None:
     store.set(registry_key("client", "broken"), "no record")
     for _ in range(3):
         with pytest.raises(StoreUnavailable):

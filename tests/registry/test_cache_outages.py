@@ -161,7 +161,7 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
+async def test_cache_behind_a_cut_network_is_stale_for_a_second_at_most(
     deployment: Deployment, worker: Worker, proxied_caches: RegistryCaches, held_time: LoopTime
 ) -> None:
     await remember(proxied_caches)
@@ -174,7 +174,7 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
-async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_there() -> None:
+async def test_record_of_a_moved_slot_is_read_and_tracked_there() -> None:
     async with scripted_cluster(2) as cluster:
         first, second = cluster.nodes
         key = registry_key("client", "app")

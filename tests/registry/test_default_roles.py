@@ -77,7 +77,7 @@ YVES_ALL = {"yves, enduser", "yves, code"}
         pytest.param(make_seed("enduser", users={"zoe": "enduser"}), ZOES, id="listed, and the role taken away"),
     ],
 )
-async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more(
+async def test_only_users_with_a_lost_role_are_ended(
     sessions: Sessions, seeding: Seeding, after: Seed, ended: set[str]
 ) -> None:
     """All sessions of the user end, as for a listed user who loses a role."""

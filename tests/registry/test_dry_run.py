@@ -61,9 +61,7 @@ async def test_a_dry_run_of_a_first_load_names_every_entry_and_writes_nothing(
 
 
 @pytest.mark.clause("decided-seed-dry-run")
-async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret(
-    seeding: Seeding, store: redis.Redis
-) -> None:
+async def test_dry_run_lists_changes_without_secrets(seeding: Seeding, store: redis.Redis) -> None:
     await seeding.apply(FIRST.seed)
     before = everything(store)
     difference = await seeding.compare(SECOND.seed)
@@ -84,7 +82,7 @@ async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret
 
 
 @pytest.mark.clause("decided-seed-force")
-async def test_force_applies_over_what_was_changed_elsewhere(worker: Worker, seeding: Seeding) -> None:
+async def test_force_overrides_other_changes(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(FIRST.seed)
     shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
     await change_at_the_console(worker)

@@ -44,7 +44,7 @@ async def test_the_secret_of_a_realm_comes_under_the_new_key(worker: Worker, sto
 
 
 @pytest.mark.clause("decided-seed-digest-keyed")
-async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(worker: Worker, store: redis.Redis) -> None:
+async def test_last_applied_entry_reveals_no_secret(worker: Worker, store: redis.Redis) -> None:
     """The same file under two keys leaves no digest of a secret in common."""
     found = []
     for key in (KEY_ONE, KEY_TWO):

@@ -48,7 +48,7 @@ async def test_a_console_change_comes_in_between_two_batches(worker: Worker, see
     assert (await applying).users.added == 300
 
 
-async def test_batches_miss_nobody(worker: Worker, seeding: Seeding) -> None:
+async def test_batches_cover_all_users(worker: Worker, seeding: Seeding) -> None:
     seeding.entries_per_batch = 7
     seed = parse_seed("".join(make_lines(40)).encode())
     told: list[int] = []

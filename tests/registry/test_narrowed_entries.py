@@ -92,11 +92,11 @@ async def test_exactly_the_sessions_that_rested_on_it_end(
     assert started.live == set(started.by_name) - ended
 
 
-def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() -> None:
+def test_sweep_waits_for_requests_with_the_old_registration() -> None:
     assert SCAN_DELAY_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
 
 
-async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
+async def test_narrowing_a_client_ends_logins_in_progress(
     sessions: Sessions, worker: Worker, held_time: LoopTime
 ) -> None:
     """A worker that still caches the old registration issues tokens until the sweep begins."""

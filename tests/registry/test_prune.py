@@ -64,9 +64,7 @@ def find_live(sessions: Sessions, by_name: dict[str, Session]) -> set[str]:
 
 
 @pytest.mark.clause("decided-seed-prune")
-async def test_what_left_the_file_goes_with_its_sessions_and_what_the_console_made_stays(
-    sessions: Sessions, seeding: Seeding
-) -> None:
+async def test_pruning_removes_only_seeded_records(sessions: Sessions, seeding: Seeding) -> None:
     registry = sessions.worker.registry
     await seeding.apply(FIRST)
     await make_at_the_console(sessions.worker)
@@ -97,9 +95,7 @@ async def test_without_being_asked_nothing_is_removed(sessions: Sessions, seedin
 
 
 @pytest.mark.clause("decided-seed-prune")
-async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
-    worker: Worker, seeding: Seeding
-) -> None:
+async def test_pruned_entry_can_return_with_a_file(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(FIRST)
     await seeding.apply(LEFT)
     assert (await seeding.apply(LEFT, prune=True)).changes == 4

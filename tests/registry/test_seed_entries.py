@@ -43,9 +43,7 @@ def find_mistakes(text: str) -> list[str]:
         ("", FORM),
     ],
 )
-def test_a_redirect_uri_is_absolute_without_a_fragment_and_of_a_harmless_scheme(
-    redirect_uri: str, mistake: str
-) -> None:
+def test_redirect_uri_is_absolute_without_fragment_or_harmful_scheme(redirect_uri: str, mistake: str) -> None:
     assert find_mistakes(f'{CODE_CLIENT}["https://fine.example/", "{redirect_uri}"]') == [
         f"clients[0].redirect_uris[1]: {mistake}"
     ]
@@ -88,7 +86,7 @@ def test_a_short_password_is_refused_with_its_place() -> None:
 
 
 @pytest.mark.clause("decided-external-email-folded")
-def test_users_of_an_email_realm_are_listed_once_whatever_their_capitals() -> None:
+def test_email_users_are_listed_once_in_any_case() -> None:
     realm = "realms: {cep: {client_id: us, issuer: 'https://a.example', username_claim: %s}}\n"
     one, other = "{username: A@b.example, realm: cep}", "{username: a@B.example, realm: cep}"
     both = f"users: [{one}, {other}]\n"

@@ -91,9 +91,7 @@ async def test_an_edited_field_decides_over_that_field_alone(worker: Worker, see
 
 
 @pytest.mark.clause("decided-seed-disabled", "decided-user-change-ends-tokens", "decided-seed-ends-sessions")
-async def test_disabled_in_the_file_ends_sessions_and_without_it_the_console_decides(
-    sessions: Sessions, seeding: Seeding
-) -> None:
+async def test_disabled_in_the_file_ends_sessions(sessions: Sessions, seeding: Seeding) -> None:
     disabled = FIRST.text.replace("phone-app,", "phone-app, disabled: true,")
     disabled = disabled.replace("bob@example.com,", "bob@example.com, disabled: true,")
     await seeding.apply(FIRST.seed)
@@ -118,7 +116,7 @@ async def test_disabled_in_the_file_ends_sessions_and_without_it_the_console_dec
 
 
 @pytest.mark.clause("decided-seed-deleted-stays-deleted")
-async def test_an_edited_entry_does_not_bring_back_what_the_console_deleted(
+async def test_edited_entry_does_not_restore_a_deleted_record(
     worker: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST.seed)
@@ -133,9 +131,7 @@ async def test_an_edited_entry_does_not_bring_back_what_the_console_deleted(
     assert ((await find_client(worker, "web-shop")).client_name, (await find_alice(worker)).name) == ("Another",) * 2
 
 
-async def test_an_entry_for_a_record_that_the_console_made_decides_over_the_fields_that_it_has(
-    worker: Worker, seeding: Seeding
-) -> None:
+async def test_entry_sets_its_fields_of_a_console_record(worker: Worker, seeding: Seeding) -> None:
     made = Client(client_id="web-shop", client_name="Shop", introspect=True, client_secret_hash=OTHER_HASH)
     await worker.registry.put_client(made)
     await seeding.apply(FIRST.seed)

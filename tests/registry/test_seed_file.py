@@ -20,7 +20,7 @@ def mistakes(text: str) -> list[str]:
 
 
 @pytest.mark.clause("spec-5.5-registration-procedure", "spec-2.3-client-record", "spec-2.3-user-record")
-def test_a_good_file_is_read_as_it_stands() -> None:
+def test_valid_file_is_read_unchanged() -> None:
     seed = load_seed(CHECKOUT / "tests" / "seed.yaml", 8)
 
     assert (seed.clients[0].client_id, seed.clients[0].scope) == (
@@ -59,7 +59,7 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("a: \0", "the file: "),
     ],
 )
-def test_what_is_no_yaml_of_ours_is_one_mistake_with_its_line(text: str, expected: str) -> None:
+def test_malformed_yaml_is_one_mistake_with_its_line(text: str, expected: str) -> None:
     (mistake,) = mistakes(text)
 
     assert mistake.startswith(expected)

@@ -47,7 +47,7 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates")
-async def test_only_what_changed_in_the_file_is_updated(worker: Worker, seeding: Seeding) -> None:
+async def test_only_changed_entries_are_updated(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     bob = await worker.registry.find_user(identify_user("main", "bob@example.com"))
     applied = await seeding.apply(SeedText().but(name="Alice the Second", redirect_uri="https://phone.example/y").seed)
@@ -102,7 +102,7 @@ async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
 
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
-async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
+async def test_concurrent_starts_apply_the_seed_once(
     worker: Worker, make_settings: MakeSettings, held_time: LoopTime
 ) -> None:
     others = [Worker(make_settings(), lambda: 0) for _ in range(3)]

@@ -46,5 +46,5 @@ def list_heavy_imports(program: str) -> set[str]:
         pytest.param(LOAD_REALMS, {"cryptography", "httpcore2", "joserfc"}, id="an identity provider"),
     ],
 )
-def test_a_worker_imports_what_it_needs(steps: str, imported: set[str]) -> None:
+def test_worker_imports_only_needed_libraries(steps: str, imported: set[str]) -> None:
     assert list_heavy_imports(WORKER + steps) == imported

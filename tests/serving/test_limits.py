@@ -102,7 +102,7 @@ def test_a_refusal_is_never_taken_for_the_answer_that_is_due(server: RunningServ
     ],
     ids=["trailers", "one trailer", "chunks", "a chunk extension", "a chunk size"],
 )
-def test_what_is_neither_head_nor_body_ends_the_connection(server: RunningServer, rest: bytes) -> None:
+def test_oversized_framing_ends_the_connection(server: RunningServer, rest: bytes) -> None:
     peer = server.connect()
     peer.send(CHUNKED)
     assert peer.read().startswith(ANSWER)
@@ -187,7 +187,7 @@ def test_a_body_of_unknown_length_behind_an_upgrade_is_refused(
 
 
 @pytest.mark.clause("decided-malformed-request")
-def test_what_is_refused_while_it_is_read_is_logged_once_a_second(held_time: LoopTime, json_logs: io.StringIO) -> None:
+def test_refusals_while_reading_are_logged_once_a_second(held_time: LoopTime, json_logs: io.StringIO) -> None:
     with running_server(held_time=held_time) as server:
         for _ in range(20):
             be_refused(server)

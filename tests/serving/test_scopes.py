@@ -56,7 +56,7 @@ def test_one_that_comes_later_says_nothing_of_the_next(reporting_server: Running
 
 
 @pytest.mark.parametrize("trailer_is_late", [False, True])
-def test_what_comes_behind_a_body_is_no_header(trailer_is_late: bool) -> None:
+def test_trailer_is_not_a_header(trailer_is_late: bool) -> None:
     """Credentials in a trailer are not credentials (RFC 9110 §6.5.1)."""
 
     async def tell_headers(scope: Scope, receive: Receive, send: Send) -> None:

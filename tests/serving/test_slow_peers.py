@@ -46,7 +46,7 @@ def test_half_a_head_is_waited_for_and_then_refused(server: RunningServer, answe
 
 
 @pytest.mark.clause("decided-slow-head")
-def test_who_sends_nothing_is_hung_up_on_in_silence(server: RunningServer) -> None:
+def test_silent_connection_is_closed(server: RunningServer) -> None:
     peer = server.connect()
     wait_until(server.is_open, "the connection")
     server.advance(HEAD_SECONDS - LOOK_SECONDS)
@@ -104,7 +104,7 @@ def test_a_byte_now_and_then_does_not_help(server: RunningServer, begun: bytes, 
 
 
 @pytest.mark.clause("decided-unread-answer")
-def test_who_reads_nothing_is_hung_up_on(server: RunningServer) -> None:
+def test_connection_with_unread_answers_is_closed(server: RunningServer) -> None:
     server.connect().send(GET.replace(b"/ ", b"/long ", 1) * 8)
     wait_until(lambda: server.connections.awaiting_reader, "an answer that is not read")
     server.advance(UNREAD_SECONDS - LOOK_SECONDS)
@@ -125,7 +125,7 @@ def test_a_head_without_end_is_refused_on_its_way(server: RunningServer, piece: 
 
 
 @pytest.mark.clause("decided-requests-in-line")
-def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(server: RunningServer) -> None:
+def test_too_many_pipelined_requests_end_the_connection(server: RunningServer) -> None:
     peer = server.connect()
     peer.send(GET * MAX_PIPELINED)
     answers = b""
@@ -147,14 +147,14 @@ def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(se
     ],
     ids=["no request line", "no address", "TLS", "NUL", "CONNECT"],
 )
-def test_what_is_no_request_is_refused_in_the_form_of_all_errors(server: RunningServer, garbage: bytes) -> None:
+def test_malformed_request_is_refused_as_json_error(server: RunningServer, garbage: bytes) -> None:
     peer = server.connect()
     peer.send(garbage)
     assert_refused(peer.read_all(), 400, "Malformed HTTP request")
 
 
 @pytest.mark.clause("decided-room-for-connections")
-def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(server: RunningServer) -> None:
+def test_longest_waiting_connection_makes_room(server: RunningServer) -> None:
     server.connections.most = 5
     silent = [server.connect() for _ in range(4)]
     wait_until(lambda: len(server.connections.connections) == 4, "four connections")
@@ -200,7 +200,7 @@ def test_connections_that_owe_a_body_make_room_for_a_newcomer(held_time: LoopTim
 
 @pytest.mark.clause("decided-malformed-request")
 @pytest.mark.parametrize("sent", [SLOW * 3, SLOW + b"\0\r\n"])
-def test_a_peer_that_goes_while_requests_wait_in_line_is_no_failure(
+def test_disconnect_with_pipelined_requests_logs_no_error(
     server: RunningServer, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     peer = server.connect()

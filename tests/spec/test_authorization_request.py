@@ -106,9 +106,7 @@ async def test_the_pages_live_under_the_path_of_the_web_url(
         pytest.param("client_id=" + quote("x\r\nLocation: https://evil.example/"), "No application", id="a header"),
     ],
 )
-async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
-    browser: Browser, query: str, message: str
-) -> None:
+async def test_bad_client_id_is_shown_on_a_page_without_redirect(browser: Browser, query: str, message: str) -> None:
     rest = urlencode({"response_type": "code", "redirect_uri": PHONE_CALLBACK, "state": "x"})
     response = await browser.open(f"{AUTHORIZATION}?{query}&{rest}")
 
@@ -135,9 +133,7 @@ async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
         pytest.param(f"redirect_uri={SHOP_CALLBACK}%ff", "contains characters", id="not UTF-8"),
     ],
 )
-async def test_a_bad_redirect_uri_is_told_on_a_page_and_nobody_is_redirected(
-    browser: Browser, query: str, message: str
-) -> None:
+async def test_bad_redirect_uri_is_shown_on_a_page_without_redirect(browser: Browser, query: str, message: str) -> None:
     response = await browser.open(f"{AUTHORIZATION}?response_type=code&client_id=web-shop&state=x&{query}")
 
     assert_refused(response, 400, "unverified")
@@ -225,7 +221,7 @@ async def test_a_state_that_cannot_be_told_is_invalid_request_without_a_state(br
     assert "state" in answer["error_description"]
 
 
-async def test_a_state_of_more_than_8_kib_is_invalid_request_and_comes_back_all_the_same(browser: Browser) -> None:
+async def test_state_over_8_kib_is_refused_and_returned(browser: Browser) -> None:
     assert is_login_page(await browser.open(authorization_url(state="é" * 4095)))
 
     answer = assert_sent_back(await browser.open(authorization_url(state="é" * 4097)), "invalid_request")
@@ -262,7 +258,7 @@ async def test_the_challenge_binds_the_code_to_its_verifier(browser: Browser, ht
 
 
 @pytest.mark.clause("6749-4.1.2.1-error-characters", "6749-4.1.2.1-error")
-async def test_what_was_sent_is_never_repeated_in_the_description(browser: Browser) -> None:
+async def test_description_never_repeats_sent_values(browser: Browser) -> None:
     for changed in ({"scope": 'role:"<script>\\é'}, {"response_type": 'é"\\\x00'}, {"code_challenge_method": '"\\é'}):
         answer = authorization_response(await browser.open(authorization_url(**changed)))
 
@@ -330,7 +326,7 @@ async def test_without_a_scope_and_without_a_default_the_scope_is_invalid(browse
         ("role:enduser realm:main", "realm:main role:enduser"),
     ],
 )
-async def test_of_several_roles_the_users_share_is_granted(
+async def test_roles_of_the_user_are_granted(
     browser: Browser, http: httpx2.AsyncClient, scope: str, granted: str
 ) -> None:
     code = await browser.get_code(scope=scope)
@@ -339,7 +335,7 @@ async def test_of_several_roles_the_users_share_is_granted(
 
 
 @pytest.mark.clause("decided-several-roles-at-the-page", "6749-4.1.2.1-error", "9207-2-iss-in-error-redirect")
-async def test_a_user_with_none_of_the_roles_is_access_denied(browser: Browser) -> None:
+async def test_user_without_requested_roles_is_access_denied(browser: Browser) -> None:
     page = await browser.open(authorization_url(scope="role:organisation role:device", state="x"))
     answer = assert_sent_back(await browser.log_in(page, BOB), "access_denied")
 
@@ -347,7 +343,7 @@ async def test_a_user_with_none_of_the_roles_is_access_denied(browser: Browser) 
 
 
 @pytest.mark.clause("decided-several-roles-at-the-page", "6749-3.1-owner-verified-first")
-async def test_who_is_signed_in_without_the_roles_may_be_somebody_else(browser: Browser) -> None:
+async def test_signed_in_user_without_roles_may_switch(browser: Browser) -> None:
     """A redirect without a page would tell the client that the signed-in user lacks the role."""
     await browser.sign_in(METER)
     page = await browser.open(authorization_url(scope="role:enduser"))

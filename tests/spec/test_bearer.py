@@ -73,7 +73,7 @@ async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
         pytest.param("x" * 8000, id="a very long one"),
     ],
 )
-async def test_a_bearer_that_is_no_live_access_token_is_invalid_token(http: httpx2.AsyncClient, bearer: str) -> None:
+async def test_bearer_without_live_access_token_is_invalid_token(http: httpx2.AsyncClient, bearer: str) -> None:
     response = await http.post(REVOKE_ALL, headers=[(b"Authorization", b"Bearer " + bearer.encode())])
 
     assert_error(response, 401, "invalid_token")
@@ -81,7 +81,7 @@ async def test_a_bearer_that_is_no_live_access_token_is_invalid_token(http: http
 
 
 @pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
-async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, worker: Worker) -> None:
+async def test_refresh_token_and_code_are_refused_as_bearer(http: httpx2.AsyncClient, worker: Worker) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     assert_error(await revoke_all(http, refresh_token), 401, "invalid_token")
@@ -105,7 +105,7 @@ async def test_an_expired_or_revoked_access_token_is_invalid_token(http: httpx2.
 @pytest.mark.clause(
     "6750-2-one-method", "6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query", "6750-5.3-no-token-in-url"
 )
-async def test_an_access_token_in_body_or_query_authenticates_nobody(http: httpx2.AsyncClient) -> None:
+async def test_access_token_in_body_or_query_is_refused(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
     in_body = await http.post(REVOKE_ALL, data={"access_token": access_token})

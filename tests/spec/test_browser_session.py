@@ -123,7 +123,7 @@ async def test_the_cookies_are_for_no_script_and_for_no_other_site(http: httpx2.
     assert {cookies[name]["max-age"] for name in ("ts_browser", "ts_device")} == {str(YEAR)}
 
 
-async def test_the_cookie_of_who_stays_outlives_the_browser(http: httpx2.AsyncClient) -> None:
+async def test_cookie_of_a_staying_user_is_persistent(http: httpx2.AsyncClient) -> None:
     cookies = set_cookies(*await log_in_step_by_step(http, stay="yes"))
 
     assert cookies["ts_session"]["max-age"] == str(THIRTY_DAYS)
@@ -163,7 +163,7 @@ async def test_on_https_a_cookie_without_the_prefix_is_not_believed(
 # Two tabs
 
 
-async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(browser: Browser) -> None:
+async def test_login_as_another_user_invalidates_the_other_tab(browser: Browser) -> None:
     one, other = await browser.open(authorization_url()), await browser.open(authorization_url())
     asked_alice = await browser.log_in(one, ALICE)
     await browser.log_in(other, BOB)
@@ -222,7 +222,7 @@ async def test_revoke_all_ends_the_consent_pages_that_are_open(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
-async def test_who_logs_in_right_after_revoke_all_is_logged_in(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_login_right_after_revoke_all_lives(browser: Browser, http: httpx2.AsyncClient) -> None:
     for _ in range(3):
         await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
         code = authorization_response(await browser.allow(await browser.open_consent_page(authorization_url())))["code"]
@@ -248,7 +248,7 @@ async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, worker: Wo
         pytest.param("roles: [enduser, organisation]", "roles: [enduser]", id="a role that was taken away"),
     ],
 )
-async def test_a_change_of_the_seed_ends_the_login_and_what_was_open(
+async def test_seed_change_ends_login_and_open_pages(
     make_settings: MakeSettings, clock: Clock, registry: None, tmp_path: Path, before: str, after: str
 ) -> None:
     seed = SEED.read_text(encoding="utf-8")

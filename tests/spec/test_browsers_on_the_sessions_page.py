@@ -72,7 +72,7 @@ async def test_a_browser_is_signed_out_and_nothing_else(browser: Browser, http: 
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-async def test_nobody_signs_somebody_else_out(browser: Browser, http: httpx2.AsyncClient, worker: Worker) -> None:
+async def test_user_cannot_sign_out_another_user(browser: Browser, http: httpx2.AsyncClient, worker: Worker) -> None:
     """The name of the login alone is not enough, even with a valid form of the attacker."""
     neighbour, other = await register_neighbour(worker), Browser(http)
     await other.sign_in(neighbour)
@@ -87,7 +87,7 @@ async def test_nobody_signs_somebody_else_out(browser: Browser, http: httpx2.Asy
     assert count_browsers(await other.open(SESSIONS)) == (1, 1)
 
 
-async def test_who_names_this_browser_is_signed_out_here(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_ending_this_browser_signs_it_out(browser: Browser, http: httpx2.AsyncClient) -> None:
     other = Browser(http)
     await browser.sign_in()
     await other.sign_in()
@@ -102,9 +102,7 @@ async def test_who_names_this_browser_is_signed_out_here(browser: Browser, http:
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_a_form_without_the_proof_of_this_browser_signs_nobody_out(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_form_without_csrf_proof_signs_out_no_browser(browser: Browser, http: httpx2.AsyncClient) -> None:
     await browser.sign_in()
     other = Browser(http)
     await other.sign_in()
@@ -126,7 +124,7 @@ async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.
     assert count_browsers(await browser.open(SESSIONS)) == (1, 0)
 
 
-async def test_of_very_many_browsers_the_page_shows_a_hundred_and_says_so(browser: Browser, worker: Worker) -> None:
+async def test_page_shows_a_hundred_browsers_at_most(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
     alice = await worker.registry.find_user(IDENTITY)
     assert alice is not None

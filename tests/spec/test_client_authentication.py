@@ -76,7 +76,7 @@ async def test_a_public_client_that_sends_a_secret_is_refused(http: httpx2.Async
 
 
 @pytest.mark.clause("spec-4.2-client-without-secret", "decided-empty-parameter-omitted")
-async def test_an_empty_secret_in_the_body_is_none(http: httpx2.AsyncClient) -> None:
+async def test_empty_secret_in_the_body_counts_as_missing(http: httpx2.AsyncClient) -> None:
     assert (await replace(PHONE_APP, client_secret="").log_in(http, ALICE)).status_code == 200
     assert_error(await replace(WEB_SHOP, client_secret="").log_in(http, ALICE), 401, "invalid_client")
 
@@ -94,9 +94,7 @@ async def test_an_empty_secret_in_the_body_is_none(http: httpx2.AsyncClient) -> 
         pytest.param(OAuthClient("WEB-SHOP", "web-shop-secret"), id="a client_id in other letter case"),
     ],
 )
-async def test_whoever_is_not_a_client_with_its_secret_gets_one_and_the_same_answer(
-    http: httpx2.AsyncClient, client: OAuthClient
-) -> None:
+async def test_failed_client_authentications_get_the_same_answer(http: httpx2.AsyncClient, client: OAuthClient) -> None:
     reference = await http.post(TOKEN, data=login_form(ALICE) | {"client_id": "nobody", "client_secret": "nothing"})
 
     response = await client.log_in(http, ALICE)

@@ -77,7 +77,7 @@ async def test_the_thirty_first_guess_within_a_minute_is_refused_right_or_wrong(
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
-async def test_the_worker_that_refused_lets_the_right_secret_in_when_the_window_has_passed(
+async def test_right_secret_is_accepted_after_the_window(
     held_time: LoopTime, make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
@@ -115,7 +115,7 @@ async def test_a_client_that_was_right_before_is_refused_too(
 
 
 @pytest.mark.clause("decided-client-limit")
-async def test_nobody_at_another_address_is_locked_out(
+async def test_limits_of_one_address_lock_out_no_other(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
@@ -227,7 +227,7 @@ async def test_however_a_client_id_is_spelt_its_guesses_count_together(
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
-async def test_what_a_worker_knows_to_be_right_is_refused_while_guesses_at_another_fill_the_limit(
+async def test_cached_right_secret_is_refused_past_the_limit(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     """The worker itself has seen no failure."""

@@ -76,7 +76,7 @@ async def test_a_used_code_is_remembered_for_ten_minutes(
 
 
 @pytest.mark.clause("decided-second-exchange-remembered")
-async def test_where_codes_live_longer_a_used_one_is_remembered_as_long(
+async def test_used_code_is_remembered_for_its_lifetime(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CODE_TTL="3600"), clock) as http:

@@ -51,7 +51,7 @@ def name_of(page: httpx2.Response) -> str:
 
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.1.3-owner-informed", "6819-5.2.4.2-informed-decision")
 @pytest.mark.clause("6819-5.2.4.3-client-shown")
-async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_answer_goes(browser: Browser) -> None:
+async def test_consent_page_names_client_scope_lifetime_and_target(browser: Browser) -> None:
     page = Page(await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation")))
     lifetime = load_languages()["en"].lifetime(2_592_000_000, None)
 
@@ -75,7 +75,7 @@ async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_a
         ("com.example.app:/callback", "com.example.app:", False),
     ],
 )
-async def test_the_page_says_where_the_answer_goes_and_warns_where_it_leaves_the_machine_unencrypted(
+async def test_consent_page_names_its_target_and_warns_of_http(
     browser: Browser, worker: Worker, redirect_uri: str, destination: str, is_warned: bool
 ) -> None:
     app = await register(worker, "some-client", redirect_uri)
@@ -113,7 +113,7 @@ async def test_deny_leads_back_with_access_denied_and_the_state(browser: Browser
 
 
 @pytest.mark.parametrize("decision", ["", "Allow"])
-async def test_anything_but_allow_and_deny_is_no_answer(browser: Browser, decision: str) -> None:
+async def test_answer_other_than_allow_or_deny_is_refused(browser: Browser, decision: str) -> None:
     page = await browser.open_consent_page(authorization_url())
 
     assert_refused(await browser.submit(page, CONSENT, {"decision": decision}), 400, "unverified")
@@ -165,7 +165,7 @@ async def test_a_code_that_was_exchanged_is_not_given_out_again(browser: Browser
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-async def test_who_denied_cannot_allow_any_more(browser: Browser) -> None:
+async def test_allow_after_deny_is_rejected(browser: Browser) -> None:
     page = await browser.open_consent_page(authorization_url())
     denied = await browser.deny(page)
 
@@ -218,7 +218,7 @@ async def test_the_page_ends_with_the_login_that_it_was_made_for(browser: Browse
 
 
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.2.4.2-informed-decision")
-async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
+async def test_role_added_during_login_is_not_granted(
     browser: Browser, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     page = await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation"), BOB)
@@ -229,7 +229,7 @@ async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
     assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == "realm:main role:enduser"
 
 
-async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, worker: Worker) -> None:
+async def test_role_lost_before_consent_gives_no_code(browser: Browser, worker: Worker) -> None:
     page = await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation"))
     await change_user(worker, ALICE, roles=("enduser",))
 
@@ -239,7 +239,7 @@ async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browse
     assert "code" in authorization_response(await browser.allow(page))
 
 
-async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, worker: Worker) -> None:
+async def test_disabled_user_cannot_allow(browser: Browser, worker: Worker) -> None:
     page = await browser.open_consent_page(authorization_url())
     await change_user(worker, ALICE, disabled=True)
 
@@ -257,7 +257,7 @@ async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, worke
         pytest.param({"require_pkce": True}, "invalid_request", id="its leave to do without PKCE"),
     ],
 )
-async def test_what_the_client_lost_meanwhile_makes_no_code(
+async def test_scope_lost_by_the_client_makes_no_code(
     make_settings: MakeSettings,
     clock: Clock,
     worker: Worker,
@@ -324,7 +324,7 @@ async def test_not_you_leaves_nothing_to_allow_behind(browser: Browser) -> None:
     assert_refused(await browser.allow(page), 403, "signed_out")
 
 
-async def test_the_page_of_one_user_is_not_answered_by_the_next_one_in_this_browser(browser: Browser) -> None:
+async def test_consent_page_of_another_user_is_refused(browser: Browser) -> None:
     page = await browser.open_consent_page(authorization_url())
     form = Page(page).find_form(CONSENT)
     await browser.log_in(await browser.submit(await browser.open(authorization_url()), SWITCH, {}), BOB)

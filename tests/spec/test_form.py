@@ -65,7 +65,7 @@ async def test_an_empty_body_names_no_client(http: httpx2.AsyncClient) -> None:
 
 @pytest.mark.clause("6749-3.2-parameter-once", "6749-5.2-invalid-request", "decided-repeated-means-known")
 @pytest.mark.parametrize("name", sorted(TOKEN_PARAMETERS))
-async def test_a_known_parameter_that_stands_twice_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
+async def test_repeated_known_parameter_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
     value = (PHONE_APP.credentials | login_form(ALICE)).get(name, "x")
     once = LOGIN if f"{name}=" in LOGIN else f"{LOGIN}&{name}="
 
@@ -75,7 +75,7 @@ async def test_a_known_parameter_that_stands_twice_is_invalid_request(http: http
 
 @pytest.mark.clause("6749-3.2-parameter-once", "decided-repeated-means-known", "7009-2.2.1-error-format")
 @pytest.mark.parametrize("name", ["token", "token_type_hint", "client_id"])
-async def test_a_parameter_that_stands_twice_at_revoke_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
+async def test_repeated_parameter_at_revoke_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
     body = f"client_id=phone-app&token=x&token_type_hint=x&{name}=x"
 
     assert_error(await post(http, body, address=REVOKE), 400, "invalid_request")

@@ -115,7 +115,7 @@ async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
 
 
 @pytest.mark.clause("decided-readyz-remembered", "decided-redis-away")
-async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_than_one(
+async def test_concurrent_probes_share_one_wait(
     held_time: LoopTime, make_settings: MakeSettings, own_redis: RedisServer
 ) -> None:
     async with (

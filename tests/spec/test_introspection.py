@@ -143,7 +143,7 @@ async def test_a_narrowed_access_token_has_its_own_scope_and_the_session_the_who
         pytest.param("x" * 60_000, id="a very long one"),
     ],
 )
-async def test_what_is_no_token_of_ours_is_not_active(http: httpx2.AsyncClient, token: str) -> None:
+async def test_foreign_token_is_inactive(http: httpx2.AsyncClient, token: str) -> None:
     assert_inactive(await AUDITOR.introspect(http, token))
 
 
@@ -197,9 +197,7 @@ async def test_a_revoked_token_is_not_active(http: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.clause("7662-4-all-checks", "decided-i7-revocation-is-final")
-async def test_what_a_mark_covers_is_not_active_though_it_is_not_deleted_yet(
-    http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
+async def test_token_covered_by_a_mark_is_inactive(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     """A revokeAll that was interrupted leaves such a mark."""
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     shard = identify_user("main", ALICE.username).shard
@@ -210,7 +208,7 @@ async def test_what_a_mark_covers_is_not_active_though_it_is_not_deleted_yet(
 
 
 @pytest.mark.clause("decided-only-the-head-is-active")
-async def test_of_a_family_only_the_head_is_active(http: httpx2.AsyncClient, clock: Clock) -> None:
+async def test_only_the_head_of_a_family_is_active(http: httpx2.AsyncClient, clock: Clock) -> None:
     tokens = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
     for _ in range(3):
         clock.advance(10)
@@ -244,7 +242,7 @@ async def test_a_newest_refresh_token_that_redis_has_forgotten_is_active(
 
 
 @pytest.mark.clause("decided-introspection-right", "7662-2.2-inactive")
-async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(http: httpx2.AsyncClient) -> None:
+async def test_introspection_of_access_tokens_hides_refresh_tokens(http: httpx2.AsyncClient) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     assert_inactive(await GATEWAY.introspect(http, refresh_token))

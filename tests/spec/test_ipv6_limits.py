@@ -62,7 +62,7 @@ limited = pytest.mark.parametrize(("setting", "attempt"), LIMITED.items(), ids=L
 
 @pytest.mark.clause("decided-ipv6-prefixes")
 @limited
-async def test_a_network_of_64_bits_has_the_limit_a_larger_one_four_and_sixteen_times(
+async def test_larger_ipv6_networks_have_larger_limits(
     make_settings: MakeSettings, clock: Clock, registry: None, setting: str, attempt: Attempt
 ) -> None:
     settings = make_settings(**(LIMITS | MANY | {setting: "2/hour"}))

@@ -39,7 +39,7 @@ async def fill_cache(http: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
-async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_next_try(
+async def test_changed_password_replaces_the_old_one_at_once(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
     await fill_cache(http)
@@ -67,7 +67,7 @@ async def test_a_disabled_user_gets_nothing(
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
-async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_in_memory(
+async def test_login_reads_the_record_in_redis(
     browser: Browser, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
     await fill_cache(browser.http)

@@ -43,7 +43,7 @@ async def commands_of_login(
 @pytest.mark.clause("decided-login-costs-alike", "6819-5.1.4.2.3-account-lock")
 @pytest.mark.parametrize("device", ["none", "forged", "alice's"])
 @pytest.mark.parametrize("is_throttled", [False, True], ids=["wrong", "throttled"])
-async def test_a_login_on_the_page_asks_redis_alike_for_a_known_and_an_unknown_user(
+async def test_login_page_asks_redis_alike_for_unknown_users(
     make_settings: MakeSettings,
     clock: Clock,
     registry: None,

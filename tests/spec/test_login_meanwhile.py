@@ -39,7 +39,7 @@ def occupy_password_checks(store: redis.Redis) -> None:
     ],
 )
 @pytest.mark.clause("decided-client-looked-at-again")
-async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
+async def test_waiting_login_does_not_get_scope_lost_by_its_client(
     make_settings: MakeSettings,
     clock: Clock,
     worker: Worker,

@@ -66,7 +66,7 @@ def assert_throttled(page: httpx2.Response, most_seconds: int = 60) -> None:
 
 
 @pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-10.2-owner-told")
-async def test_the_page_asks_for_user_name_and_password_and_says_for_whom(browser: Browser) -> None:
+async def test_login_page_names_its_client(browser: Browser) -> None:
     page = Page(await browser.open(authorization_url(WEB_SHOP, SHOP_CALLBACK)))
     form = page.find_form(LOGIN)
 
@@ -77,7 +77,7 @@ async def test_the_page_asks_for_user_name_and_password_and_says_for_whom(browse
 
 
 @pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-3.1-owner-verified-first")
-async def test_the_right_password_leads_to_the_consent_page_by_a_redirect_that_makes_a_get(
+async def test_login_redirects_to_consent_with_303(
     http: httpx2.AsyncClient,
 ) -> None:
     browser = Browser(http)
@@ -111,7 +111,7 @@ async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(
 
 
 @pytest.mark.clause("decided-wrong-password-page")
-async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, worker: Worker) -> None:
+async def test_login_page_does_not_reveal_users(browser: Browser, worker: Worker) -> None:
     await change_user(worker, BOB, disabled=True)
     page = await browser.open(authorization_url())
     responses = [
@@ -142,7 +142,7 @@ async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(brows
 @pytest.mark.parametrize(
     ("missing", "text_key"), [("username", "login.username_missing"), ("password", "login.password_missing")]
 )
-async def test_an_empty_field_is_told_and_is_no_failed_login(
+async def test_empty_field_is_shown_and_not_counted_as_failed_login(
     make_settings: MakeSettings, clock: Clock, registry: None, missing: str, text_key: str
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
@@ -165,9 +165,7 @@ async def test_a_page_that_is_not_known_is_told(browser: Browser, name: str) -> 
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
-async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to(
-    make_settings: MakeSettings, clock: Clock, worker: Worker
-) -> None:
+async def test_removed_redirect_uri_gets_no_redirect(make_settings: MakeSettings, clock: Clock, worker: Worker) -> None:
     app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
@@ -179,9 +177,7 @@ async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to
 
 
 @pytest.mark.clause("6749-4.1.2.1-error")
-async def test_what_the_client_lost_meanwhile_travels_back_to_it(
-    make_settings: MakeSettings, clock: Clock, worker: Worker
-) -> None:
+async def test_lost_scope_is_reported_to_the_client(make_settings: MakeSettings, clock: Clock, worker: Worker) -> None:
     app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
@@ -208,7 +204,7 @@ async def test_the_page_and_the_password_grant_share_their_counters(
 
 
 @pytest.mark.clause("decided-page-limit")
-async def test_a_login_counts_as_a_page_and_is_no_way_around_their_limit(browser: Browser, store: redis.Redis) -> None:
+async def test_login_counts_against_the_page_limit(browser: Browser, store: redis.Redis) -> None:
     page = await browser.open(authorization_url())
     for _ in range(299):
         await browser.open(SESSIONS)
@@ -236,7 +232,7 @@ async def locked_out(
         yield http, browser
 
 
-async def test_a_strangers_failures_do_not_lock_out_a_browser_that_has_logged_in_before(
+async def test_failures_of_strangers_do_not_lock_out_known_browsers(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with locked_out(make_settings, clock) as (http, browser):

@@ -96,7 +96,7 @@ async def test_guesses_for_many_users_are_counted_per_address(http: httpx2.Async
 
 
 @pytest.mark.clause("decided-login-limit-per-address")
-async def test_what_an_address_has_used_up_does_not_count_against_the_user(
+async def test_exhausted_address_does_not_count_against_the_user(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(
@@ -139,7 +139,7 @@ async def test_right_passwords_do_not_count(make_settings: MakeSettings, clock: 
 
 @pytest.mark.clause("decided-only-failures-count")
 @pytest.mark.parametrize("scope", ["realm:main role:organisation", "nonsense"])
-async def test_a_refused_scope_is_no_failed_login(
+async def test_refused_scope_is_not_a_failed_login(
     make_settings: MakeSettings, clock: Clock, registry: None, scope: str
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:

@@ -36,7 +36,7 @@ def insert_well_known(issuer: str) -> str:
 
 @pytest.mark.clause("decided-metadata", "9207-3-metadata", "8414-2-issuer", "8414-2-endpoints", "8414-2-scopes")
 @pytest.mark.clause("8414-3.2-no-empty-list")
-async def test_the_document_says_what_the_service_can_do(http: httpx2.AsyncClient) -> None:
+async def test_metadata_list_all_capabilities(http: httpx2.AsyncClient) -> None:
     assert await read_metadata(http) == {
         "issuer": "http://127.0.0.1:8000",
         "authorization_endpoint": "http://127.0.0.1:8000/authorization/",

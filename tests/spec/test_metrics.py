@@ -90,7 +90,7 @@ async def test_to_everybody_else_there_is_nothing_here(
 
 
 @pytest.mark.clause("decided-metrics", "decided-trusted-proxies")
-async def test_behind_a_trusted_proxy_it_is_the_caller_who_counts(
+async def test_limits_behind_a_trusted_proxy_count_the_caller(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1,10.0.0.0/8")
@@ -109,9 +109,7 @@ async def test_behind_a_trusted_proxy_it_is_the_caller_who_counts(
 
 
 @pytest.mark.clause("decided-metrics")
-async def test_where_it_has_an_address_of_its_own_there_is_nothing_here_for_anybody(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
+async def test_metrics_with_own_address_are_404_here(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     settings = make_settings(TOKEN_SERVICE_METRICS_ADDRESS="127.0.0.1:9100")
     async with serving(settings, clock, address="127.0.0.1") as http:
         assert (await http.get(METRICS)).status_code == 404
@@ -163,7 +161,7 @@ async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, c
     assert increase.of("token_service_refusals_total", endpoint="token", reason="login_throttled") == 2
 
 
-async def test_what_becomes_of_refresh_tokens_and_codes_is_counted(
+async def test_metrics_count_outcomes_of_tokens_and_codes(
     local_http: httpx2.AsyncClient, worker: Worker, clock: Clock
 ) -> None:
     before = await scrape(local_http)
@@ -195,7 +193,7 @@ async def test_a_redis_that_cannot_serve_is_counted(local_http: httpx2.AsyncClie
     assert increase.of("token_service_redis_failures_total", call="spend_refresh_token") == 1
 
 
-async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_is_seen(
+async def test_metrics_count_refused_and_waiting_hash_checks(
     local_http: httpx2.AsyncClient,
 ) -> None:
     pool = HashingPool("password", threads=1)

@@ -133,7 +133,7 @@ async def test_a_refresh_token_does_not_introspect_as_dead(
 
 
 @newer_family
-async def test_the_page_of_the_sessions_shows_none_of_them_as_gone(
+async def test_sessions_page_shows_all_live_sessions(
     http: httpx2.AsyncClient, browser: Browser, store: redis.Redis, newer: Newer
 ) -> None:
     await WEB_SHOP.log_in(http, ALICE)
@@ -162,7 +162,7 @@ async def test_a_consent_that_is_asked_for_waits(browser: Browser, store: redis.
 
 
 @pytest.mark.parametrize("record", ["{}", '{"client_id":1}', "[]", "not JSON"])
-async def test_a_client_whose_record_cannot_be_read_is_not_unknown(
+async def test_unreadable_client_record_is_not_unknown_client(
     http: httpx2.AsyncClient, store: redis.Redis, record: str
 ) -> None:
     (key,) = store.scan_iter("*client:*web-shop*")
@@ -190,7 +190,7 @@ async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
 
 
 @newer_family
-async def test_a_revoke_all_that_meets_a_newer_session_does_not_say_that_it_is_done(
+async def test_revoke_all_beside_a_newer_session_is_not_reported_done(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]

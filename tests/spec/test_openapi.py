@@ -184,7 +184,7 @@ def describe(path: str, response: Mapping[str, Any]) -> str:
     return f"{path.rpartition('/')[2]} {response['status']} {word}".rstrip()
 
 
-def test_the_file_is_openapi_and_its_examples_are_what_it_says() -> None:
+def test_openapi_file_is_valid_with_matching_examples() -> None:
     assert list(jsonschema_rs.validator_for(OPENAPI_31).iter_errors(CONTRACT)) == []
     for operation in operations():
         parts = [operation.get("requestBody", {}), *operation["responses"].values()]

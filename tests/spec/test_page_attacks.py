@@ -58,9 +58,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}
 
 
 @pytest.mark.clause("6749-10.6-redirect-uri-identical", "6819-5.2.4.5-code-bound-to-redirect-uri")
-async def test_a_code_of_one_redirect_uri_is_worth_nothing_at_another_of_the_same_client(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_code_is_bound_to_its_redirect_uri(browser: Browser, http: httpx2.AsyncClient) -> None:
     code = await browser.get_code(WEB_SHOP, OTHER_SHOP_CALLBACK)
 
     assert_error(await WEB_SHOP.exchange(http, code, SHOP_CALLBACK), 400, "invalid_grant")
@@ -68,9 +66,7 @@ async def test_a_code_of_one_redirect_uri_is_worth_nothing_at_another_of_the_sam
 
 
 @pytest.mark.clause("7636-7.2-no-downgrade")
-async def test_a_stolen_code_cannot_be_injected_into_the_session_of_somebody_else(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_stolen_code_cannot_be_injected_into_another_session(browser: Browser, http: httpx2.AsyncClient) -> None:
     """The honest client sends the verifier of its own session, or one where the attacker's request had no challenge."""
     other = CHALLENGE[::-1]
     bound = await browser.get_code(code_challenge=other, code_challenge_method="S256")
@@ -100,7 +96,7 @@ STATES = [
 @pytest.mark.clause("spec-4.1-state", "6749-4.1.2-state-returned", "6749-4.1.2.1-state-returned")
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
 @pytest.mark.parametrize("state", STATES)
-async def test_whatever_the_state_is_it_comes_back_unchanged_and_does_nothing(browser: Browser, state: str) -> None:
+async def test_any_state_is_returned_unchanged(browser: Browser, state: str) -> None:
     page = await browser.open_consent_page(authorization_url(state=state))
     allowed = await browser.allow(page)
     denied = await browser.deny(await browser.open(authorization_url(state=state)))
@@ -220,7 +216,7 @@ async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(brows
     assert_refused(await browser.log_in(page), 400, "expired")
 
 
-async def test_what_was_sealed_for_a_trip_to_a_provider_is_no_login_form(browser: Browser, worker: Worker) -> None:
+async def test_provider_login_seal_is_not_a_login_form(browser: Browser, worker: Worker) -> None:
     await browser.open(authorization_url())
     await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
@@ -248,9 +244,7 @@ async def test_a_consent_form_without_the_proof_of_its_page_does_nothing(
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_nobody_is_logged_in_as_the_attacker_by_a_form_of_the_attacker(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_cross_site_form_logs_in_no_attacker(browser: Browser, http: httpx2.AsyncClient) -> None:
     """Login CSRF: the victim would work in the attacker's account, or link it to their own."""
     attacker = Browser(http)
     form = Page(await attacker.open(authorization_url())).find_form(LOGIN)
@@ -264,7 +258,7 @@ async def test_nobody_is_logged_in_as_the_attacker_by_a_form_of_the_attacker(
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_nobody_allows_what_the_attacker_asked_for(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_foreign_consent_cannot_be_allowed(browser: Browser, http: httpx2.AsyncClient) -> None:
     """The attacker's consent page, sent by the victim's browser, links no account."""
     attacker = Browser(http)
     fields = Page(await attacker.open_consent_page(authorization_url(), BOB)).find_form(CONSENT).fields
@@ -388,9 +382,7 @@ async def test_no_log_line_holds_a_secret_of_the_pages(
 # Floods
 
 
-async def test_a_login_is_no_way_to_fill_redis_with_questions(
-    browser: Browser, store: redis.Redis, clock: Clock
-) -> None:
+async def test_login_creates_bounded_pending_consents(browser: Browser, store: redis.Redis, clock: Clock) -> None:
     """Each open authorization request is kept for half an hour, with a state of up to 8 KiB."""
     await browser.sign_in()
     for _ in range(320):

@@ -85,7 +85,7 @@ async def test_another_user_is_asked_for_in_the_same_language(http: httpx2.Async
 
 
 @pytest.mark.clause("decided-page-language-kept")
-async def test_who_is_signed_in_sees_the_consent_in_the_language_of_the_request(http: httpx2.AsyncClient) -> None:
+async def test_consent_uses_the_language_of_the_request(http: httpx2.AsyncClient) -> None:
     browser = Browser(http, accept_language="en")
     assert_language(await browser.sign_in(), "en", "sessions.heading")
 
@@ -95,7 +95,7 @@ async def test_who_is_signed_in_sees_the_consent_in_the_language_of_the_request(
 
 @pytest.mark.clause("decided-page-language")
 @pytest.mark.parametrize("ui_locales", ["fr", "%", "fr" * 1000 + " en"])
-async def test_an_unknown_language_is_no_error(http: httpx2.AsyncClient, ui_locales: str) -> None:
+async def test_unknown_language_is_ignored(http: httpx2.AsyncClient, ui_locales: str) -> None:
     browser = Browser(http, accept_language="de")
     page = await browser.open(authorization_url(ui_locales=ui_locales))
 

@@ -149,7 +149,7 @@ async def test_head_allows_nothing(browser: Browser) -> None:
     assert "code" in authorization_response(await browser.allow(page))
 
 
-async def test_a_page_that_needs_no_cookie_sets_none(browser: Browser) -> None:
+async def test_page_sets_no_needless_cookie(browser: Browser) -> None:
     for address in ("/", PAGES["a mistake of the client"], PAGES["too old"], PAGES["signed out"]):
         assert "set-cookie" not in (await browser.open(address)).headers
 
@@ -158,9 +158,7 @@ async def test_a_page_that_needs_no_cookie_sets_none(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("kind", ["image", "iframe"])
-async def test_what_is_not_asked_for_as_a_page_is_none_and_counts_nowhere(
-    browser: Browser, store: redis.Redis, kind: str
-) -> None:
+async def test_non_page_requests_do_not_count_as_pages(browser: Browser, store: redis.Redis, kind: str) -> None:
     before = {*store.scan_iter()}
     for address in (authorization_url(), SESSIONS):
         assert_refused(await browser.open(address, **{"Sec-Fetch-Dest": kind}), 403, "forged")

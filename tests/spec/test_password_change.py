@@ -104,7 +104,7 @@ async def test_this_browser_gets_a_new_login_and_the_old_one_is_over(
 
 
 @pytest.mark.parametrize("stays", [False, True])
-async def test_who_wanted_to_stay_signed_in_stays_so(browser: Browser, stays: bool) -> None:
+async def test_stay_signed_in_survives_the_browser(browser: Browser, stays: bool) -> None:
     page = await (browser.sign_in(stay="yes") if stays else browser.sign_in())
     await change_password(browser, page)
     [cookie] = [each for each in browser.cookies.jar if each.name == "ts_session"]
@@ -243,7 +243,7 @@ async def test_a_form_that_is_sent_again_changes_nothing(browser: Browser, http:
 
 
 @pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": None}])
-async def test_a_user_who_may_not_log_in_changes_nothing(
+async def test_failed_redis_authentication_changes_no_record(
     browser: Browser, worker: Worker, changes: dict[str, object]
 ) -> None:
     page = await browser.sign_in()

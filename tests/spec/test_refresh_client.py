@@ -83,7 +83,7 @@ async def test_a_client_that_lost_the_refresh_grant_cannot_refresh(
 
 
 @pytest.mark.clause("6749-10.3-client-limits-scope", "decided-reserved-roles")
-async def test_a_scope_that_the_client_lost_is_granted_neither_by_a_refresh_nor_by_a_code(
+async def test_scope_lost_by_the_client_is_never_granted(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:

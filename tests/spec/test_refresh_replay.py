@@ -67,7 +67,7 @@ async def test_a_hundred_replays_take_no_honest_access_token(http: httpx2.AsyncC
 
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-replay-gets-the-head")
-async def test_fifty_who_share_a_refresh_token_all_use_their_answer(http: httpx2.AsyncClient) -> None:
+async def test_fifty_users_of_one_refresh_token_all_get_working_tokens(http: httpx2.AsyncClient) -> None:
     """Many workers or tabs refresh at the same moment."""
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
@@ -162,9 +162,7 @@ async def test_a_late_replay_leaves_the_users_other_sessions_alone(http: httpx2.
 
 
 @pytest.mark.clause("decided-spent-times-in-64ths")
-async def test_of_more_spends_than_are_noted_each_still_has_its_whole_grace(
-    http: httpx2.AsyncClient, clock: Clock
-) -> None:
+async def test_every_generation_beyond_the_ring_keeps_its_grace(http: httpx2.AsyncClient, clock: Clock) -> None:
     spent = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
     for _ in range(180):
         spent.append(tokens_of(await PHONE_APP.refresh(http, spent[-1]))["refresh_token"])
@@ -193,9 +191,7 @@ async def test_another_client_can_neither_use_nor_end_a_family(
 
 
 @pytest.mark.clause("decided-generation-ahead-of-redis", "decided-i10-outage-is-not-theft")
-async def test_a_family_goes_on_from_a_token_that_redis_has_forgotten(
-    http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
+async def test_family_continues_from_a_generation_lost_by_redis(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     tokens = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
     key = family_key(store)
     store.copy(key, f"kept:{key}")

@@ -78,14 +78,14 @@ async def test_a_made_up_refresh_token_is_invalid_grant(http: httpx2.AsyncClient
 
 
 @pytest.mark.clause("6749-6-token-validated")
-async def test_an_access_token_is_no_refresh_token(http: httpx2.AsyncClient) -> None:
+async def test_access_token_is_refused_as_refresh_token(http: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     assert_error(await PHONE_APP.refresh(http, tokens["access_token"]), 400, "invalid_grant")
 
 
 @pytest.mark.clause("6749-6-token-validated", "decided-grace-does-not-revive")
-async def test_the_grace_does_not_revive_what_was_revoked(http: httpx2.AsyncClient) -> None:
+async def test_grace_revives_no_revoked_session(http: httpx2.AsyncClient) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
     await PHONE_APP.revoke(http, second["refresh_token"])

@@ -19,7 +19,7 @@ async def make_wide_session(http: httpx2.AsyncClient, worker: Worker) -> str:
 
 
 @pytest.mark.clause("6749-6-scope-omitted", "6749-3.3-granted-scope-told")
-async def test_without_a_scope_a_refresh_gives_what_was_granted_first(http: httpx2.AsyncClient, worker: Worker) -> None:
+async def test_refresh_without_scope_gives_the_granted_scope(http: httpx2.AsyncClient, worker: Worker) -> None:
     refresh_token = await make_wide_session(http, worker)
 
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token))["scope"] == WIDE

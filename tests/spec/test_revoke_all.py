@@ -39,7 +39,7 @@ async def test_every_session_of_the_user_ends_in_every_client(http: httpx2.Async
 
 
 @pytest.mark.clause("spec-4.4-bearer-names-user", "spec-4.4-all-tokens")
-async def test_nobody_elses_session_ends(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+async def test_sessions_of_other_users_stay(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
     bob = tokens_of(await PHONE_APP.log_in(http, BOB))
 
@@ -64,7 +64,7 @@ async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, w
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
-async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, worker: Worker, store: redis.Redis) -> None:
+async def test_login_right_after_the_mark_lives(http: httpx2.AsyncClient, worker: Worker, store: redis.Redis) -> None:
     for _ in range(3):
         await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
         code = await make_code(worker)

@@ -52,7 +52,7 @@ async def is_right(http: httpx2.AsyncClient, client: OAuthClient) -> bool:
 
 @EACH_KIND
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked", "decided-i9-one-clock")
-async def test_both_secrets_are_good_during_the_overlap_and_only_the_new_one_after_it(
+async def test_old_secret_is_valid_during_the_overlap_only(
     http: httpx2.AsyncClient, worker: Worker, clock: Clock, old: str, new: str
 ) -> None:
     await rotate(worker, old, new, DAY_SECONDS)

@@ -335,7 +335,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
 
 @pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log", "decided-typed-names-not-recorded")
 @pytest.mark.parametrize(("action", "expected"), ACTIONS, ids=[action.__name__ for action, _ in ACTIONS])
-async def test_a_security_event_is_told_once_with_who_and_from_where(
+async def test_security_event_is_logged_once_with_user_and_address(
     action: Action, expected: list[RecordedEvent], deployment: Deployment
 ) -> None:
     await action(deployment)
@@ -366,7 +366,7 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
 NEW_USER = '\n  - {{username: {}, roles: [enduser], password_hash: "' + hash_password("password") + '"}}\n'
 
 
-async def test_a_seed_says_what_happened_to_each_entry(worker: Worker, json_logs: io.StringIO) -> None:
+async def test_seed_reports_each_entry(worker: Worker, json_logs: io.StringIO) -> None:
     """A new secret, a new password and `disabled` have events of their own, beside which nothing was updated."""
     text = SEED.read_text()
     edited = parse_seed(

@@ -44,7 +44,7 @@ from tests.support.clients_and_users import (
         ),
     ],
 )
-async def test_a_session_ends_with_what_it_rested_on(
+async def test_session_ends_with_its_scope(
     make_settings: MakeSettings,
     clock: Clock,
     registry: None,
@@ -72,7 +72,7 @@ async def test_a_session_ends_with_what_it_rested_on(
 
 
 @pytest.mark.clause("decided-user-change-ends-tokens")
-async def test_nobody_elses_session_ends(
+async def test_sessions_of_other_users_stay(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, tmp_path: Path
 ) -> None:
     edited = tmp_path / "seed.yaml"

@@ -40,7 +40,7 @@ async def test_a_failed_client_authentication_is_answered_503(http: httpx2.Async
     assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
 
 
-async def test_users_who_are_there_log_in_and_probes_are_answered(http: httpx2.AsyncClient) -> None:
+async def test_seeded_users_log_in_during_a_seed(http: httpx2.AsyncClient) -> None:
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     assert (await http.get("/healthz")).status_code == 200
     ready = await http.get("/readyz")

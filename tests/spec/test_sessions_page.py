@@ -44,7 +44,7 @@ def session_forms_of(page: httpx2.Response) -> list[HtmlForm]:
     return [form for form in Page(page).forms if form.action.endswith(END)]
 
 
-async def test_who_is_not_signed_in_signs_in_first_and_then_sees_the_page(browser: Browser) -> None:
+async def test_sessions_page_asks_for_login_first(browser: Browser) -> None:
     page = await browser.open(SESSIONS)
     assert is_login_page(page)
     assert page_text("login.continue_to_sessions") in Page(page).text
@@ -55,9 +55,7 @@ async def test_who_is_not_signed_in_signs_in_first_and_then_sees_the_page(browse
     assert page_text("sessions.none_heading") in Page(page).text
 
 
-async def test_the_page_shows_what_every_application_holds_however_it_got_it(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_sessions_page_lists_all_grants(browser: Browser, http: httpx2.AsyncClient) -> None:
     await WEB_SHOP.log_in(http, ALICE)
     await WEB_SHOP.log_in(http, BOB)
     code = await browser.get_code(scope="role:enduser role:organisation")
@@ -85,9 +83,7 @@ async def test_a_session_that_is_over_is_not_shown(browser: Browser, http: httpx
     assert session_forms_of(await later.open(SESSIONS)) == []
 
 
-async def test_of_very_many_sessions_the_page_shows_a_hundred_and_says_so(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_page_shows_a_hundred_sessions_at_most(browser: Browser, http: httpx2.AsyncClient) -> None:
     await browser.sign_in()
     for _ in range(101):
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
@@ -114,7 +110,7 @@ async def test_one_session_ends_with_its_tokens_and_the_others_live(
     assert (await WEB_SHOP.refresh(http, kept["refresh_token"])).status_code == 200
 
 
-async def test_nobody_ends_the_session_of_somebody_else(
+async def test_user_cannot_end_the_session_of_another_user(
     browser: Browser, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     """The session's name alone is not enough, even with a valid form of the attacker."""
@@ -208,7 +204,7 @@ async def test_nothing_is_ended_by_opening_an_address(browser: Browser, action: 
 
 
 @pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
-async def test_nobody_is_told_of_a_sign_out_that_ended_nothing(
+async def test_sign_out_without_session_records_no_event(
     browser: Browser, http: httpx2.AsyncClient, action: str
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
@@ -233,7 +229,7 @@ async def test_a_link_that_claims_a_sign_out_says_nothing(browser: Browser) -> N
 
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
-async def test_a_foreign_form_which_brings_no_cookie_takes_none_away(browser: Browser, action: str) -> None:
+async def test_foreign_form_without_cookie_deletes_no_cookie(browser: Browser, action: str) -> None:
     """A browser sends no Lax cookie with a foreign form, but would accept the cookies of the response."""
     await browser.sign_in()
     response = await Browser(browser.http).send(action, {"x": "1"})

@@ -71,9 +71,7 @@ async def test_a_logo_is_served_with_its_type_and_can_do_nothing_by_itself(
     assert LOGO in page.text
 
 
-async def test_the_name_of_the_service_stands_on_its_pages_as_text(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
+async def test_pages_show_the_service_name_as_text(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     async with serving(make_settings(TOKEN_SERVICE_PAGE_NAME='<b>"Energy" & Co</b>'), clock) as http:
         response = await Browser(http).open(authorization_url())
 

@@ -48,7 +48,7 @@ async def test_each_line_of_a_request_has_its_trace_id(http: httpx2.AsyncClient,
 
 
 @pytest.mark.clause("decided-trace-id")
-async def test_a_request_without_a_trace_gets_none(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
+async def test_request_without_trace_logs_no_trace(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     await log_in(http)
     await log_in(http, TRACEPARENT)
     await log_in(http)

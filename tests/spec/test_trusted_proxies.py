@@ -29,7 +29,7 @@ def listed(header: str | list[str] | None) -> list[str]:
 
 @pytest.mark.clause("decided-no-trusted-proxies-by-default")
 @pytest.mark.parametrize("peer", ["203.0.113.7", "127.0.0.1"])
-async def test_by_default_nobody_is_believed(
+async def test_no_proxy_is_trusted_by_default(
     make_settings: MakeSettings, clock: Clock, registry: None, peer: str
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute")
@@ -38,7 +38,7 @@ async def test_by_default_nobody_is_believed(
 
 
 @pytest.mark.clause("decided-trusted-proxies")
-async def test_a_peer_that_is_no_trusted_proxy_is_not_believed(
+async def test_forwarded_headers_of_untrusted_peers_are_ignored(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(

@@ -105,7 +105,7 @@ async def test_a_trusted_proxy_that_names_its_caller_elsewhere_gets_no_metrics(
 
 @pytest.mark.clause("decided-trusted-proxies", "decided-metrics")
 @pytest.mark.parametrize("hop", ["unknown", "127.0.0.1.example"])
-async def test_a_caller_whom_a_trusted_proxy_does_not_name_is_not_on_this_machine(
+async def test_caller_unnamed_by_trusted_proxy_is_not_local(
     make_settings: MakeSettings, clock: Clock, registry: None, hop: str
 ) -> None:
     settings = make_settings(

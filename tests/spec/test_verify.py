@@ -54,7 +54,7 @@ def rewrite(store: redis.Redis, access_token: str, line: int, text: str) -> None
 
 
 @pytest.mark.clause("decided-verify-answers", "decided-verify-headers", "6750-2.1-authorization-header-at-lookups")
-async def test_a_live_token_is_200_with_an_empty_body_and_says_whose_it_is(http: httpx2.AsyncClient) -> None:
+async def test_live_token_is_200_with_user_and_client(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
     response = await verify(http, access_token)
@@ -100,7 +100,7 @@ async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
 
 @pytest.mark.clause("decided-bearer-invalid", "6750-3.1-invalid-token-401", "6750-3-error-attribute", "6750-2.1-syntax")
 @pytest.mark.parametrize("text", ["x", "tsat1_" + "0" * 47, '"quoted"', "a b", "tsat1_é", "x" * 8000, "=", "a\tb"])
-async def test_what_is_no_token_of_ours_is_invalid_token(http: httpx2.AsyncClient, text: str) -> None:
+async def test_foreign_token_is_invalid_token(http: httpx2.AsyncClient, text: str) -> None:
     response = await http.get(VERIFY, headers=[(b"Authorization", b"Bearer " + text.encode())])
 
     assert_error(response, 401, "invalid_token")
@@ -128,7 +128,7 @@ async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: ht
 
 
 @pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
-async def test_an_access_token_elsewhere_than_in_the_header_authenticates_nobody(http: httpx2.AsyncClient) -> None:
+async def test_access_token_outside_the_header_is_refused(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
     in_body = await http.post(VERIFY, data={"access_token": access_token})
@@ -293,7 +293,7 @@ async def test_anything_unforeseen_is_503_and_has_its_trace_in_the_log(
 
 @pytest.mark.clause("decided-verify-cache", "decided-memory-follows-redis")
 @ONE_SERVER
-async def test_with_its_cache_redis_is_asked_no_third_time_and_a_revocation_is_seen_at_once(
+async def test_cached_lookup_sees_a_revocation_at_once(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_VERIFY_CACHE="on"), clock) as http:

@@ -59,9 +59,7 @@ async def test_a_code_issued_after_a_mark_is_younger_than_it(sessions: Sessions,
     assert marked_ms + 1 == sessions.parsed(session).created_ms
 
 
-async def test_a_code_is_no_older_than_its_consent_where_the_clock_went_backwards(
-    sessions: Sessions, pages: Pages, clock: Clock
-) -> None:
+async def test_code_is_never_older_than_its_consent(sessions: Sessions, pages: Pages, clock: Clock) -> None:
     """A mark between the two would not cover a code with an earlier time."""
     page = await pages.open()
     clock.offset_ms -= 30_000
@@ -140,9 +138,7 @@ async def test_the_record_decides_when_a_request_is_too_old_not_the_key(
 
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("answered", [False, True])
-async def test_nobody_allows_in_another_browser_or_after_signing_out(
-    sessions: Sessions, pages: Pages, answered: bool
-) -> None:
+async def test_consent_is_bound_to_its_browser_and_session(sessions: Sessions, pages: Pages, answered: bool) -> None:
     page = await pages.open()
     if answered:
         await pages.allow(page)
@@ -171,9 +167,7 @@ async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, c
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
 @pytest.mark.parametrize(("later_ms", "answer"), [(0, "unknown"), (1, "unknown"), (-1, "issued")])
-async def test_a_mark_covers_what_was_held_up_to_it(
-    sessions: Sessions, pages: Pages, later_ms: int, answer: str
-) -> None:
+async def test_mark_covers_earlier_consents(sessions: Sessions, pages: Pages, later_ms: int, answer: str) -> None:
     page = await pages.open()
     pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
     pages.change_browser(page, created_ms="9999999999999")  # the session alone would still do
@@ -205,9 +199,7 @@ async def test_a_mark_takes_back_a_code_that_was_allowed_before_it(sessions: Ses
 
 
 @pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": "another"}, {"roles": ()}])
-async def test_a_user_who_changed_since_the_page_was_judged_gets_no_code(
-    sessions: Sessions, pages: Pages, changes: dict[str, object]
-) -> None:
+async def test_changed_user_gets_no_code(sessions: Sessions, pages: Pages, changes: dict[str, object]) -> None:
     page = await pages.open()
     await sessions.worker.registry.put_user(msgspec.structs.replace(page.user, **changes))
     before = pages.dump_all()
@@ -216,7 +208,7 @@ async def test_a_user_who_changed_since_the_page_was_judged_gets_no_code(
     assert pages.dump_all() == before
 
 
-async def test_a_user_who_was_deleted_since_then_gets_no_code(sessions: Sessions, pages: Pages) -> None:
+async def test_deleted_user_gets_no_code(sessions: Sessions, pages: Pages) -> None:
     page = await pages.open()
     sessions.store.delete(f"user:{{{page.user.identity.shard}}}:{page.user.identity.subject}")
 

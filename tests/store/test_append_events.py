@@ -13,7 +13,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(worker: Worker, store: redis.Redis) -> None:
+async def test_appended_events_are_read_in_order(worker: Worker, store: redis.Redis) -> None:
     before_ms = await worker.redis.read_clock_ms()
     await worker.event_stream.append([b'{"event":"one"}', '{"event":"zwölf"}'.encode()])
     await worker.event_stream.append([b'{"event":"three"}'])
@@ -24,7 +24,7 @@ async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(worker:
     assert await worker.event_stream.read_latest(2) == entries[1:]
 
 
-async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(worker: Worker) -> None:
+async def test_stream_is_followed_by_its_last_id(worker: Worker) -> None:
     await worker.event_stream.append([b"1", b"2", b"3"])
     first = await worker.event_stream.read(most=2)
     rest = await worker.event_stream.read(after=get_position(first))
@@ -100,7 +100,7 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
     assert len({(entry.id, entry.stream) for entry in found}) == len(found) == 34
 
 
-async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(worker: Worker, store: redis.Redis) -> None:
+async def test_entries_late_in_the_same_millisecond_are_read(worker: Worker, store: redis.Redis) -> None:
     store.xadd(KEY, {"event": "1"}, id="5-3")
     position = get_position(await worker.event_stream.read())
     store.xadd(STRANGERS_KEY, {"event": "2"}, id="5-0")

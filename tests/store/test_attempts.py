@@ -62,7 +62,7 @@ async def test_a_hundred_right_logins_at_once_all_pass(
     assert not store.exists(TEN.key)
 
 
-async def test_whoever_waits_in_vain_is_told_to_come_back(worker: Worker) -> None:
+async def test_expired_wait_is_503_with_retry_after(worker: Worker) -> None:
     worker.attempts.queue_timeout_seconds = 0.05
     for _ in range(10):
         await worker.attempts.reserve([TEN])
@@ -161,9 +161,7 @@ async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_ord
     assert waiting_logins.reserved == list(range(150))
 
 
-async def test_where_two_hundred_wait_the_next_is_refused_at_once(
-    worker: Worker, waiting_logins: WaitingLogins
-) -> None:
+async def test_call_beyond_two_hundred_waiting_is_refused(worker: Worker, waiting_logins: WaitingLogins) -> None:
     await waiting_logins.gather(MAX_WAITING)
 
     assert MAX_WAITING == 200
@@ -172,9 +170,7 @@ async def test_where_two_hundred_wait_the_next_is_refused_at_once(
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 100, 199])
-async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(
-    worker: Worker, waiting_logins: WaitingLogins, leaver: int
-) -> None:
+async def test_cancelled_waiter_leaves_the_queue(worker: Worker, waiting_logins: WaitingLogins, leaver: int) -> None:
     await waiting_logins.gather(MAX_WAITING)
     waiting_logins.waiting.pop(leaver).cancel()
     await asyncio.sleep(0)

@@ -23,7 +23,7 @@ async def connection(redis_server: AnyRedis, store: redis.Redis) -> AsyncIterato
     await connection.close()
 
 
-async def test_of_few_each_is_counted(connection: StoreClient, store: redis.Redis) -> None:
+async def test_few_keys_are_counted_exactly(connection: StoreClient, store: redis.Redis) -> None:
     assert await estimate_session_count(connection) == (0, 0)
 
     fill(store, sessions=1500, access_tokens=2200, others=COUNTED_KEYS - 3700)
@@ -31,7 +31,7 @@ async def test_of_few_each_is_counted(connection: StoreClient, store: redis.Redi
     assert await estimate_session_count(connection) == (1500, 2200)
 
 
-async def test_of_many_the_number_is_estimated_within_15_percent(connection: StoreClient, store: redis.Redis) -> None:
+async def test_many_keys_are_estimated_within_15_percent(connection: StoreClient, store: redis.Redis) -> None:
     fill(store, sessions=10_000, access_tokens=9_000, others=1_000)
 
     census = await estimate_session_count(connection)
@@ -42,7 +42,7 @@ async def test_of_many_the_number_is_estimated_within_15_percent(connection: Sto
 
 @pytest.mark.single_server(reason="its users are made on one server")
 @pytest.mark.parametrize("command", ["dbsize", "randomkey"])
-async def test_a_user_who_may_not_ask_is_told_from_an_outage(
+async def test_missing_permission_differs_from_an_outage(
     redis_server: AnyRedis, store: redis.Redis, command: str
 ) -> None:
     store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "+@all", f"-{command}")  # type: ignore[no-untyped-call]

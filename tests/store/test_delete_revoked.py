@@ -39,9 +39,7 @@ async def set_aside(sessions: Sessions, count: int) -> list[Session]:
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
-async def test_a_step_deletes_families_access_tokens_codes_browser_sessions_and_consents(
-    sessions: Sessions, pages: Pages
-) -> None:
+async def test_step_deletes_records_of_all_kinds(sessions: Sessions, pages: Pages) -> None:
     before = set(sessions.store.scan_iter())
     code = await sessions.issue_code()
     browser = await pages.sign_in(lifetime_ms=2_592_000_000)
@@ -78,7 +76,7 @@ async def test_a_step_stops_at_its_bound_and_says_that_there_is_more(sessions: S
     assert not any(sessions.live(session)[0] for session in started)
 
 
-async def test_each_step_makes_progress_whatever_its_bound(sessions: Sessions) -> None:
+async def test_each_step_makes_progress_with_any_bound(sessions: Sessions) -> None:
     (session,) = await set_aside(sessions, 1)
     await sessions.refresh(session, 20)
 
@@ -101,7 +99,7 @@ async def test_the_one_to_keep_stays_until_everything_else_is_gone(sessions: Ses
 
 
 @pytest.mark.clause("decided-revoke-all-many-sessions", "decided-revoke-all-issued-before")
-async def test_the_smallest_step_passes_what_stays(sessions: Sessions, clock: Clock) -> None:
+async def test_smallest_step_passes_kept_members(sessions: Sessions, clock: Clock) -> None:
     """The key begins with `until` and the kept member, which expires first."""
     kept = await sessions.start()
     clock.advance(10)
@@ -112,7 +110,7 @@ async def test_the_smallest_step_passes_what_stays(sessions: Sessions, clock: Cl
     assert set(sessions.store.zrange(REVOKED, 0, -1)) == {"until", kept.member}
 
 
-async def test_what_is_gone_already_is_no_fault(sessions: Sessions) -> None:
+async def test_missing_records_are_ignored(sessions: Sessions) -> None:
     (session,) = await set_aside(sessions, 1)
     sessions.store.delete(session.key)
 
@@ -140,7 +138,7 @@ async def set_aside_two_ages(sessions: Sessions, pages: Pages, clock: Clock) -> 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
 @pytest.mark.parametrize("most_keys", [1, 2, 500])
-async def test_what_is_younger_than_that_time_goes_back_into_the_index(
+async def test_younger_sessions_return_to_the_index(
     sessions: Sessions, pages: Pages, clock: Clock, most_keys: int
 ) -> None:
     older, younger, until_ms = await set_aside_two_ages(sessions, pages, clock)
@@ -160,9 +158,7 @@ async def test_what_is_younger_than_that_time_goes_back_into_the_index(
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_what_was_refreshed_meanwhile_keeps_its_longer_life_in_the_index(
-    sessions: Sessions, clock: Clock
-) -> None:
+async def test_refreshed_family_keeps_its_longer_index_entry(sessions: Sessions, clock: Clock) -> None:
     (session,) = await set_aside(sessions, 1)
     until_ms = sessions.parsed(session).created_ms - 1
     clock.advance(100_000)
@@ -176,7 +172,7 @@ async def test_what_was_refreshed_meanwhile_keeps_its_longer_life_in_the_index(
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_what_ended_meanwhile_does_not_come_back_into_the_index(sessions: Sessions) -> None:
+async def test_ended_family_does_not_return_to_the_index(sessions: Sessions) -> None:
     ended, other = await set_aside(sessions, 2)
     until_ms = sessions.parsed(ended).created_ms - 1
     shard, digest = IDENTITY.shard, ended.first.family_digest
@@ -187,7 +183,7 @@ async def test_what_ended_meanwhile_does_not_come_back_into_the_index(sessions: 
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers")
-async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_before_the_mark(
+async def test_revocation_completes_after_the_clock_was_set_back(
     sessions: Sessions, pages: Pages, clock: Clock
 ) -> None:
     page, session = await pages.open(), await sessions.start()
@@ -200,7 +196,7 @@ async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_bef
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-async def test_what_was_set_aside_for_a_later_mark_goes_too(sessions: Sessions) -> None:
+async def test_records_set_aside_for_a_later_mark_are_deleted(sessions: Sessions) -> None:
     """An earlier revokeAll was cut short. One for an earlier time also deletes what that one covered."""
     (session,) = await set_aside(sessions, 1)
     created_ms = sessions.parsed(session).created_ms

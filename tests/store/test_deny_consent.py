@@ -35,9 +35,7 @@ async def test_to_deny_twice_is_the_same(pages: Pages) -> None:
     assert pages.dump_all() == after
 
 
-async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_denied(
-    sessions: Sessions, pages: Pages
-) -> None:
+async def test_consent_decision_is_final(sessions: Sessions, pages: Pages) -> None:
     denied, allowed = await pages.open(), await pages.open()
     await pages.deny(denied)
     await pages.allow(allowed)
@@ -52,7 +50,7 @@ async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_
 
 @pytest.mark.clause("6749-10.12-csrf")
 @pytest.mark.parametrize("answered", [False, True])
-async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Pages, answered: bool) -> None:
+async def test_denial_is_bound_to_its_browser_and_session(pages: Pages, answered: bool) -> None:
     page = await pages.open()
     if answered:
         await pages.deny(page)
@@ -67,7 +65,7 @@ async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Page
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
 @pytest.mark.parametrize(("later_ms", "answer"), [(0, "unknown"), (1, "unknown"), (-1, "denied")])
-async def test_a_mark_covers_what_was_held_up_to_it(pages: Pages, later_ms: int, answer: str) -> None:
+async def test_mark_covers_earlier_consents(pages: Pages, later_ms: int, answer: str) -> None:
     page = await pages.open()
     pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
     pages.change_browser(page, created_ms="9999999999999")  # the session alone would still do
@@ -75,7 +73,7 @@ async def test_a_mark_covers_what_was_held_up_to_it(pages: Pages, later_ms: int,
     assert await pages.deny(page) == answer
 
 
-async def test_a_user_who_changed_may_still_deny(sessions: Sessions, pages: Pages) -> None:
+async def test_changed_user_may_still_deny(sessions: Sessions, pages: Pages) -> None:
     """Denying needs no right."""
     page = await pages.open()
     await sessions.worker.registry.put_user(msgspec.structs.replace(page.user, roles=()))

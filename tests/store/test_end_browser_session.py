@@ -66,7 +66,7 @@ async def test_one_that_a_revoke_all_has_set_aside_leaves_that_list_too(sessions
     assert sessions.store.zrange(revoked_key(identity.shard, identity.subject), 0, -1) == [kept.members[0]]
 
 
-async def test_one_whose_time_is_over_is_ended_all_the_same(pages: Pages, clock: Clock) -> None:
+async def test_expired_session_can_be_ended(pages: Pages, clock: Clock) -> None:
     page = await pages.make()
     clock.offset_ms += 3_600_000
 

@@ -25,7 +25,7 @@ async def list_all(sessions: Sessions) -> list[str]:
 
 
 @pytest.mark.clause("decided-old-access-token-lives-on", "decided-access-token-ttl")
-async def test_an_access_token_keeps_its_own_end_when_its_family_goes_on(sessions: Sessions, clock: Clock) -> None:
+async def test_access_token_keeps_its_end_after_a_refresh(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     clock.advance(400)
     await sessions.refresh(session)
@@ -66,7 +66,7 @@ async def test_a_greatest_age_that_is_set_later_counts_at_once(
 
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("shorter", [{"session_max_age_ms": 500_000}, {"refresh_token_ms": 20_000}])
-async def test_a_family_cut_short_by_a_setting_stays_known_as_long_as_its_access_tokens(
+async def test_shortened_family_is_known_until_its_access_tokens_end(
     sessions: Sessions, clock: Clock, shorter: dict[str, int]
 ) -> None:
     """Otherwise revokeAll would not find them any more."""
@@ -92,9 +92,7 @@ async def test_a_longer_lifetime_counts_from_the_next_refresh(sessions: Sessions
     assert sessions.elapsed.leaves(sessions.pttl(session.key), KEPT_MS)
 
 
-async def test_a_clock_that_went_backwards_lengthens_no_access_token_beyond_its_family(
-    sessions: Sessions, clock: Clock
-) -> None:
+async def test_clock_set_back_never_lets_access_token_outlive_family(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     clock.offset_ms -= 3_600_000
     outcome = await sessions.refresh(session)

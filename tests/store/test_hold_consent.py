@@ -66,9 +66,7 @@ async def test_without_a_browser_session_nothing_is_held(pages: Pages) -> None:
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
 @pytest.mark.parametrize(("later_ms", "is_held"), [(0, False), (1, False), (-1, True)])
-async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it_is_deleted(
-    pages: Pages, later_ms: int, is_held: bool
-) -> None:
+async def test_browser_session_before_a_mark_holds_no_consent(pages: Pages, later_ms: int, is_held: bool) -> None:
     """The session is dated at the millisecond of the mark, before it, and after it."""
     page = await pages.make()
     pages.set_mark(int(pages.browser_record(page.browser)["created_ms"]) + later_ms)
@@ -78,7 +76,7 @@ async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it
     assert (pages.dump_all() == before) != is_held
 
 
-async def test_what_is_held_right_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages) -> None:
+async def test_consent_right_after_a_mark_is_younger(sessions: Sessions, pages: Pages) -> None:
     """The same holds if the clock went backwards since the mark."""
     marked_ms = sessions.now_ms() + 5_000
     pages.set_mark(marked_ms)

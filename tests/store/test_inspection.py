@@ -94,7 +94,7 @@ async def test_a_live_family_is_told_with_all_that_its_record_says(
     assert (await find_family(inspect, session)).access_tokens == 2
 
 
-async def test_what_a_mark_covers_and_what_is_too_old_is_told_as_such(
+async def test_covered_and_expired_tokens_have_separate_verdicts(
     sessions: Sessions, inspect: Inspector, clock: Clock
 ) -> None:
     session = await sessions.start()
@@ -145,9 +145,7 @@ async def test_a_family_that_ended_by_replay_is_told_for_a_day(
     assert (await inspect.refresh_token(session, 4)).family is None
 
 
-async def test_of_a_family_that_never_was_or_ran_out_nothing_is_known(
-    sessions: Sessions, inspect: Inspector, clock: Clock
-) -> None:
+async def test_unknown_and_expired_families_are_not_found(sessions: Sessions, inspect: Inspector, clock: Clock) -> None:
     session = await sessions.start()
     clock.advance(2_678_401)
     never = Session(session.identity, "phone-app", False, make_first_refresh_token("0a3"))

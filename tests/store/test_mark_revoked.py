@@ -26,7 +26,7 @@ def marked_ms(sessions: Sessions) -> int:
     return int(str(sessions.store.get(MARK)))
 
 
-async def test_what_the_user_has_is_set_aside_under_a_key_of_its_own(sessions: Sessions) -> None:
+async def test_mark_moves_the_index_to_its_own_key(sessions: Sessions) -> None:
     session = await sessions.start()
     code = await sessions.issue_code()
 
@@ -37,7 +37,7 @@ async def test_what_the_user_has_is_set_aside_under_a_key_of_its_own(sessions: S
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_nothing_from_before_the_mark_can_make_anything_any_more(sessions: Sessions) -> None:
+async def test_records_before_the_mark_create_no_tokens(sessions: Sessions) -> None:
     session, code = await sessions.start(), await sessions.issue_code()
     await sessions.refresh(session)
     await mark(sessions)
@@ -47,7 +47,7 @@ async def test_nothing_from_before_the_mark_can_make_anything_any_more(sessions:
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
-async def test_what_comes_after_the_mark_lives_and_is_not_set_aside(sessions: Sessions) -> None:
+async def test_records_after_the_mark_stay(sessions: Sessions) -> None:
     await mark(sessions)
     session, code = await sessions.start(), await sessions.issue_code()
 
@@ -56,7 +56,7 @@ async def test_what_comes_after_the_mark_lives_and_is_not_set_aside(sessions: Se
     assert (await sessions.redeem(code))[0] == 600_000
 
 
-async def test_a_second_mark_covers_what_came_between_the_two(sessions: Sessions) -> None:
+async def test_second_mark_covers_the_time_between(sessions: Sessions) -> None:
     """This holds within one millisecond, and if the clock went backwards."""
     await mark(sessions)
     first_ms = marked_ms(sessions)
@@ -90,7 +90,7 @@ async def test_a_second_mark_does_not_shorten_the_first(sessions: Sessions) -> N
     assert sessions.pttl(MARK) > sessions.pttl(session.key)
 
 
-async def test_what_an_interrupted_revoke_all_left_comes_first(sessions: Sessions) -> None:
+async def test_interrupted_revoke_all_is_finished_first(sessions: Sessions) -> None:
     earlier = await sessions.start()
     await mark(sessions)
     between = await sessions.start()
@@ -106,7 +106,7 @@ def set_aside(sessions: Sessions) -> set[str]:
 
 
 @pytest.mark.clause("decided-revoke-all-presented-token-last")
-async def test_the_kept_member_is_no_remainder_and_moves_along(sessions: Sessions) -> None:
+async def test_kept_member_moves_with_its_key(sessions: Sessions) -> None:
     """The revokeAll before broke off at its last step."""
     kept = await sessions.start()
     await mark(sessions, kept)
@@ -154,9 +154,7 @@ async def test_a_kept_member_that_moves_along_still_expires(sessions: Sessions, 
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_a_mark_for_an_earlier_time_covers_what_was_made_at_that_time_and_before(
-    sessions: Sessions, clock: Clock
-) -> None:
+async def test_mark_for_an_earlier_time_covers_older_records_only(sessions: Sessions, clock: Clock) -> None:
     older = await sessions.start()
     until_ms = sessions.parsed(older).created_ms
     clock.advance(10)

@@ -43,7 +43,7 @@ async def test_a_map_of_the_wrong_kinds_is_passed_by_as_one_of_the_wrong_form_is
         b"MOVED 1 127.0.0.1:1 more",
     ],
 )
-async def test_a_redirection_that_nobody_can_read_is_an_outage(redirection: bytes) -> None:
+async def test_malformed_redirection_is_an_outage(redirection: bytes) -> None:
     async with scripted_cluster(1) as cluster:
         bearer = BearerLookup(cluster.url)
         cluster.say_record = lambda _, key: NONE if is_probe(key) else b"-%b\r\n" % redirection
@@ -56,7 +56,7 @@ async def test_a_redirection_that_nobody_can_read_is_an_outage(redirection: byte
 
 @pytest.mark.clause("decided-i8-fail-closed")
 @pytest.mark.parametrize("answer", [number(5), array(number(1)), b"#t\r\n"])
-async def test_an_answer_to_get_that_is_no_text_is_an_outage(answer: bytes) -> None:
+async def test_get_answer_outside_text_is_an_outage(answer: bytes) -> None:
     async with scripted_redis() as scripted:
         scripted.answer = lambda _: answer
         bearer = BearerLookup(f"redis://127.0.0.1:{scripted.port}")

@@ -22,7 +22,7 @@ async def test_a_login_under_way_survives_the_new_hash(sessions: Sessions) -> No
     assert user.revision == (await sessions.find_user()).revision
 
 
-async def test_a_record_that_changed_meanwhile_is_left_alone(sessions: Sessions) -> None:
+async def test_changed_record_is_left_alone(sessions: Sessions) -> None:
     user = await sessions.find_user()
     await sessions.worker.registry.put_user(msgspec.structs.replace(user, password_hash="$argon2id$other"))
     await sessions.worker.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))

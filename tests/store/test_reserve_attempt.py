@@ -43,7 +43,7 @@ async def test_each_reservation_renews_the_lease_and_leaves_the_counter_its_end(
     assert elapsed.leaves(int(store.pttl(TWO.key)), 715_000)
 
 
-async def test_reservations_whose_lease_is_over_hold_up_no_check(worker: Worker, clock: Clock) -> None:
+async def test_expired_reservations_block_no_check(worker: Worker, clock: Clock) -> None:
     for _ in range(3):
         await reserve(worker, ONE)
     clock.advance(11)

@@ -156,9 +156,7 @@ def retries(sessions: Sessions, make_settings: MakeSettings) -> Retries:
     "decided-revoke-all-presented-token-last", "decided-revoke-all-many-sessions", "decided-i6-everything-expires"
 )
 @pytest.mark.parametrize("logs_in_again", [True, False])
-async def test_a_retry_that_breaks_off_again_can_be_repeated_wherever_the_two_broke(
-    sessions: Sessions, retries: Retries, logs_in_again: bool
-) -> None:
+async def test_interrupted_retry_can_be_repeated(sessions: Sessions, retries: Retries, logs_in_again: bool) -> None:
     """The presented token is dead only if the call was completed, and then everything is deleted."""
     tried = set[tuple[int, int]]()
     for first in range(1, 100):
@@ -207,9 +205,7 @@ async def test_logins_between_many_broken_calls_do_not_keep_it_from_ending(
     assert not sessions.store.exists(*OF_ALICE[:2])
 
 
-async def test_another_token_of_the_user_can_finish_what_the_first_one_began(
-    sessions: Sessions, retries: Retries
-) -> None:
+async def test_another_token_can_finish_a_revoke_all(sessions: Sessions, retries: Retries) -> None:
     """The family of the presented token stays to the end.
 
     The one that an earlier call kept is deleted with the rest.
@@ -278,9 +274,7 @@ def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> Sessi
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_what_was_issued_up_to_a_time_ends_and_what_came_later_lives_on(
-    sessions: Sessions, ages: SessionsOfThreeAges
-) -> None:
+async def test_mass_logout_keeps_later_sessions(sessions: Sessions, ages: SessionsOfThreeAges) -> None:
     await ages.begin()
     await sessions.refresh(ages.oldest[0])
     assert not await ages.ask(100, ages.until_ms)
@@ -319,7 +313,7 @@ async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-async def test_however_a_revoke_all_breaks_off_one_for_an_earlier_time_finishes_it_too(
+async def test_revoke_all_for_an_earlier_time_finishes_an_interrupted_one(
     sessions: Sessions, ages: SessionsOfThreeAges
 ) -> None:
     """The mark of the first call holds. The earlier time of the second spares nothing that it covered."""
@@ -339,9 +333,7 @@ async def test_however_a_revoke_all_breaks_off_one_for_an_earlier_time_finishes_
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-covers-logins")
-async def test_a_browser_that_signed_in_before_that_time_is_signed_out_and_one_that_came_later_is_not(
-    sessions: Sessions, pages: Pages, clock: Clock
-) -> None:
+async def test_revocation_by_time_signs_out_older_browsers_only(sessions: Sessions, pages: Pages, clock: Clock) -> None:
     older = await pages.open()
     until_ms = sessions.now_ms()
     clock.advance(10)

@@ -25,7 +25,7 @@ async def test_another_client_ends_nothing(sessions: Sessions) -> None:
     assert sessions.live(session) == [True]
 
 
-async def test_an_unknown_token_is_no_fault(sessions: Sessions) -> None:
+async def test_unknown_token_is_ignored(sessions: Sessions) -> None:
     session = await sessions.start()
     access_tokens = sessions.worker.access_tokens
     await access_tokens.revoke(session.access_tokens[0], client_id="phone-app")

@@ -69,9 +69,7 @@ async def test_a_counter_that_is_full_ends_one_window_after_its_first_failure(
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
-async def test_failures_that_come_as_slowly_as_the_limit_allows_never_fill_a_counter(
-    worker: Worker, clock: Clock
-) -> None:
+async def test_failures_at_the_permitted_rate_are_never_refused(worker: Worker, clock: Clock) -> None:
     for _ in range(50):
         await fail(worker, ONE)
         clock.advance(20)

@@ -77,9 +77,7 @@ async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: 
 
 
 @pytest.mark.clause("decided-ended-families")
-async def test_the_tombstone_says_which_generation_came_too_late_and_when_it_had_been_spent(
-    sessions: Sessions, clock: Clock
-) -> None:
+async def test_tombstone_names_the_replayed_generation(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
     spent_ms = sessions.parsed(session).used_ms
@@ -172,7 +170,7 @@ async def test_a_narrower_scope_is_the_access_tokens_and_the_family_keeps_its_ow
 
 
 @pytest.mark.clause("decided-generation-ahead-of-redis")
-async def test_a_generation_ahead_of_redis_goes_on_from_there(sessions: Sessions, clock: Clock) -> None:
+async def test_generation_ahead_of_redis_continues(sessions: Sessions, clock: Clock) -> None:
     """A failover lost three spends. Another tab with one of the lost generations is no thief."""
     session = await sessions.start()
     sessions.store.copy(session.key, f"kept:{session.key}")
@@ -190,9 +188,7 @@ async def test_a_generation_ahead_of_redis_goes_on_from_there(sessions: Sessions
 
 @pytest.mark.clause("decided-grace-does-not-revive")
 @pytest.mark.parametrize("generation", [1, 2])
-async def test_what_a_mark_covers_is_not_refreshed_even_before_it_is_deleted(
-    sessions: Sessions, generation: int
-) -> None:
+async def test_family_covered_by_a_mark_is_not_refreshed(sessions: Sessions, generation: int) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
     sessions.set_mark(session, sessions.parsed(session).created_ms)

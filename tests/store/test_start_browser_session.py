@@ -11,7 +11,7 @@ from tests.support.clients_and_users import ALICE, BOB
 from tests.support.codes import SESSION_MS
 
 
-async def test_a_browser_session_says_who_logged_in_and_until_when(sessions: Sessions, pages: Pages) -> None:
+async def test_browser_session_names_user_and_end(sessions: Sessions, pages: Pages) -> None:
     before_ms = sessions.now_ms()
     browser = await pages.sign_in()
     record = pages.browser_record(browser)
@@ -49,7 +49,7 @@ async def test_two_browsers_of_one_user_have_sessions_of_their_own(pages: Pages)
 
 
 @pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": "another"}, {"roles": ()}])
-async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(
+async def test_login_with_a_changed_record_starts_no_session(
     sessions: Sessions, pages: Pages, changes: dict[str, object]
 ) -> None:
     user = await sessions.find_user()
@@ -62,7 +62,7 @@ async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(
     assert pages.dump_all() == before
 
 
-async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessions: Sessions, pages: Pages) -> None:
+async def test_login_of_a_deleted_user_starts_no_session(sessions: Sessions, pages: Pages) -> None:
     user = await sessions.find_user()
     sessions.store.delete(f"user:{{{user.identity.shard}}}:{user.identity.subject}")
     before = pages.dump_all()
@@ -75,7 +75,7 @@ async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessio
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
 @pytest.mark.parametrize("ahead_ms", [0, 5_000])
-async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages, ahead_ms: int) -> None:
+async def test_session_after_a_mark_is_younger(sessions: Sessions, pages: Pages, ahead_ms: int) -> None:
     """This holds in the millisecond of the mark, and if the clock went backwards since."""
     marked_ms = sessions.now_ms() + 1_000 + ahead_ms
     pages.set_mark(marked_ms)
@@ -87,7 +87,7 @@ async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, p
     assert await pages.hold(await pages.make(browser=browser))
 
 
-async def test_a_second_login_in_one_browser_goes_on_under_the_first_login(sessions: Sessions, pages: Pages) -> None:
+async def test_second_login_in_one_browser_keeps_the_first(sessions: Sessions, pages: Pages) -> None:
     page = await pages.open()
     user = await sessions.find_user()
     again = make_browser_session(user.identity.shard)
@@ -110,7 +110,7 @@ async def test_the_login_of_a_third_one_is_still_the_first(sessions: Sessions, p
 
 
 @pytest.mark.parametrize("case", ["of another user", "ended", "revoked", "over"])
-async def test_nothing_is_taken_over_from_a_session_that_is_not_the_users_own_live_one(
+async def test_consent_is_kept_only_from_the_users_live_session(
     sessions: Sessions, pages: Pages, clock: Clock, case: str
 ) -> None:
     user = await sessions.find_user()

@@ -46,7 +46,7 @@ async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessi
     )
 
 
-async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Sessions, worker: Worker) -> None:
+async def test_first_access_token_is_live(sessions: Sessions, worker: Worker) -> None:
     session = await sessions.start()
     grant = await worker.access_tokens.find(session.access_tokens[0])
 
@@ -84,7 +84,7 @@ async def test_family_access_token_and_index_end_by_themselves(
     assert kept == set(sessions.store.scan_iter())
 
 
-async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(sessions: Sessions) -> None:
+async def test_login_with_a_changed_record_starts_no_session(sessions: Sessions) -> None:
     user = await sessions.find_user()
     await sessions.worker.registry.put_user(msgspec.structs.replace(user, disabled=True))
     before = set(sessions.store.scan_iter())
@@ -93,7 +93,7 @@ async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(session
     assert before == set(sessions.store.scan_iter())
 
 
-async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessions: Sessions) -> None:
+async def test_login_of_a_deleted_user_starts_no_session(sessions: Sessions) -> None:
     user = await sessions.find_user()
     sessions.store.delete(f"user:{{{user.identity.shard}}}:{user.identity.subject}")
 
@@ -102,7 +102,7 @@ async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessio
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
 @pytest.mark.parametrize("ahead_ms", [0, 5_000])
-async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, ahead_ms: int) -> None:
+async def test_session_after_a_mark_is_younger(sessions: Sessions, ahead_ms: int) -> None:
     """This holds in the millisecond of the mark, and if the clock went backwards since."""
     earlier = await sessions.start()
     marked_ms = sessions.now_ms() + 1_000 + ahead_ms

@@ -37,7 +37,7 @@ async def test_sessions_and_codes_of_the_client_end_for_every_user(
     assert not sessions.code_is_there(code)
 
 
-async def test_the_judge_is_told_what_a_session_rests_on(sessions: Sessions, session_scan: SessionScan) -> None:
+async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, session_scan: SessionScan) -> None:
     await sessions.start(scope="realm:main role:enduser role:organisation")
     await sessions.redeem(await sessions.issue_code(client_id="web-shop"), client_id="web-shop")
     await sessions.issue_code()
@@ -63,7 +63,7 @@ async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_sca
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
 
 
-async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, session_scan: SessionScan) -> None:
+async def test_sweep_reports_every_batch(sessions: Sessions, session_scan: SessionScan) -> None:
     """The caller renews its lock there. A batch is about a thousand keys of the server."""
     await sessions.start()
     for number in range(3_000):
@@ -79,7 +79,7 @@ async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, session_s
 
 
 @pytest.mark.single_server("which of several masters is swept first is chance, and this stops at the first")
-async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, session_scan: SessionScan) -> None:
+async def test_sweep_stops_when_its_lock_is_lost(sessions: Sessions, session_scan: SessionScan) -> None:
     session, code = await sessions.start(), await sessions.issue_code()
 
     async def lose() -> None:
@@ -94,9 +94,7 @@ async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, 
 
 @pytest.mark.clause("decided-ended-families")
 @pytest.mark.parametrize("reason", ["withdrawn", "console"])
-async def test_a_family_says_what_it_was_swept_for(
-    sessions: Sessions, session_scan: SessionScan, reason: EndReason
-) -> None:
+async def test_swept_family_has_its_reason(sessions: Sessions, session_scan: SessionScan, reason: EndReason) -> None:
     session = await sessions.start()
     await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on, reason=reason)
 
@@ -104,9 +102,7 @@ async def test_a_family_says_what_it_was_swept_for(
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
-    sessions: Sessions, pages: Pages, session_scan: SessionScan
-) -> None:
+async def test_scan_finds_every_user_with_sessions(sessions: Sessions, pages: Pages, session_scan: SessionScan) -> None:
     """This includes a user who has only a browser session, and a user whose revokeAll was cut short."""
     started = [await sessions.start(person) for person in (ALICE, BOB)]
     page = await pages.open(METER)

@@ -229,7 +229,7 @@ def test_an_instance_that_was_killed_need_not_answer() -> None:
     assert len(check(lost, faults=[KILLED]).violations) == 1
 
 
-def test_what_the_machine_took_for_itself_is_not_held_against_the_service() -> None:
+def test_benchmark_excludes_time_of_the_machine() -> None:
     for slow in (verify(1, took=4.5), verify(1, took=4.5, status=0, trouble="ReadTimeout")):
         assert check(login(0), slow, stalls=[Stall(2, 4.5)], promise=QUICK).violations == []
         assert len(check(login(0), slow, stalls=[Stall(2, 3)], promise=QUICK).violations) == 1
@@ -243,7 +243,7 @@ RESURRECTIONS = [
 
 
 @pytest.mark.parametrize("calls", RESURRECTIONS)
-def test_a_failover_may_take_a_revocation_back_unless_it_waited_for_a_replica(calls: list[Call]) -> None:
+def test_failover_undoes_only_unconfirmed_revocations(calls: list[Call]) -> None:
     for durability in ("memory", "disk"):
         verdict = check(*calls, faults=[FAILOVER], promise=Promise(durability=durability))
         assert verdict.violations == []
@@ -260,7 +260,7 @@ def test_a_failover_may_take_an_exchange_back_unless_it_waited_for_a_replica() -
     assert [violation.rule for violation in verdict.violations] == ["I1", "I10"]
 
 
-def test_a_failover_may_take_back_no_more_than_what_was_new() -> None:
+def test_failover_loses_only_new_writes() -> None:
     calls = [login(0), revoke(2, "a1"), verify(21)]
 
     assert len(check(*calls, faults=[FAILOVER]).violations) == 1

@@ -92,7 +92,7 @@ def test_no_token_is_401_with_a_challenge(gateway: Gateway, deployment: ProxyDep
     assert not deployment.api.arrived
 
 
-def test_what_is_no_live_token_is_401(gateway: Gateway, deployment: ProxyDeployment) -> None:
+def test_dead_token_is_401(gateway: Gateway, deployment: ProxyDeployment) -> None:
     authorizations = [("Authorization", value) for value in ("Bearer nonsense", "Basic YTpi", "Bearer ", "")]
     for header in (*authorizations, ("X-Auth-User", "alice@example.com")):
         answer = gateway.ask("GET", "/things", [header])
@@ -199,9 +199,7 @@ def test_no_forged_identity_arrives_behind_the_body(
     assert not arrived.trailers or gateway.name == "haproxy"
 
 
-def test_where_the_caller_comes_from_is_not_the_callers_word(
-    gateway: Gateway, deployment: ProxyDeployment, enduser: str
-) -> None:
+def test_caller_cannot_choose_its_address(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     headers = [("X-Forwarded-For", "192.0.2.1"), ("X_Forwarded_For", "192.0.2.1")]
 
     assert gateway.get("/things", enduser, headers).status == 200
@@ -271,7 +269,7 @@ def test_no_identity_arrives_with_a_2xx_that_the_service_never_says(
     assert not deployment.api.arrived or before_stand_in.name in ("nginx", "caddy", "traefik")
 
 
-def test_a_service_that_is_down_lets_nobody_pass(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
+def test_stopped_service_lets_no_request_pass(before_stand_in: Gateway, deployment: ProxyDeployment) -> None:
     before_stand_in.get("/things", "t")
     deployment.api.arrived.clear()
 
@@ -283,7 +281,7 @@ def test_a_service_that_is_down_lets_nobody_pass(before_stand_in: Gateway, deplo
     assert before_stand_in.get("/things", "t").status == 200
 
 
-def test_a_service_that_does_not_answer_lets_nobody_pass(deployment: ProxyDeployment) -> None:
+def test_unresponsive_service_lets_no_request_pass(deployment: ProxyDeployment) -> None:
     """Traefik waits half a minute, and is left out."""
     expected = {"nginx": (503, "1"), "haproxy": (503, "1"), "caddy": (504, "1"), "envoy": (503, "1")}
     gateways = [deployment.start(name, deployment.stand_in.port) for name in expected]

@@ -84,7 +84,7 @@ def offers_websocket(case: Case, name: str) -> bool:
     return (offered[:1] if name == "nginx" else offered) == ["websocket"]
 
 
-def test_an_api_receives_what_was_judged(
+def test_api_receives_the_judged_request(
     api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str, partner: str
 ) -> None:
     gateway = start_gateway(name, api.port)
@@ -189,7 +189,7 @@ def test_a_websocket_is_opened_with_a_token_only(
 
 
 @pytest.mark.parametrize("name", ["nginx"], indirect=True)
-def test_the_command_tells_what_an_api_received(start_gateway: StartGateway, name: str, enduser: str) -> None:
+def test_example_command_prints_the_received_request(start_gateway: StartGateway, name: str, enduser: str) -> None:
     with RecordingAPI(free_port()).running() as api:
         gateway = start_gateway(name, api.port)
     command = [sys.executable, "-m", "examples.try_gateway", "--token", enduser]
