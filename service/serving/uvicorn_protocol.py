@@ -17,7 +17,7 @@ from service.protocol.errors import InvalidRequest, OAuthError, render_refusal
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.connections import Connections
 from service.web.request.client_address import LOCAL_PEER
-from service.web.request.state import BODY_IS_COMPLETE
+from service.web.request.state import BODY_IS_COMPLETE, HEAD_BYTES
 
 MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024
 """Limit for an incomplete request head. A complete head is limited by HeadLimit, which knows the client's address.
@@ -226,6 +226,7 @@ class HttpConnection(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self.cycle.__class__ = JoiningCycle
+        self.scope[HEAD_BYTES] = self._other_bytes  # type: ignore[typeddict-unknown-key]
         # A new list for the trailers of a chunked body, which the parser also reports. They must not be added to the
         # headers, which were judged already.
         self.headers = []

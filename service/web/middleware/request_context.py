@@ -16,6 +16,7 @@ from service.observability.audit_stream import AuditStream
 from service.observability.logs import use_trace
 from service.protocol.errors import InvalidRequest, InvalidToken, OAuthError
 from service.redis_client.deadline import start_budget
+from service.web.request.state import HEAD_BYTES
 from service.web.responses import answer_oauth_error
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -64,5 +65,9 @@ class HeadLimit:
 
 
 def _measure(scope: Scope) -> int:
+    """Return the bytes of the head. If the upper bound that our server noted is within the limit, return that."""
+    bound: int = scope.get(HEAD_BYTES, MAX_HEAD_BYTES + 1)
+    if bound <= MAX_HEAD_BYTES:
+        return bound
     size = len(scope["path"]) + len(scope["query_string"])
     return size + sum(len(name) + len(value) for name, value in scope["headers"])
