@@ -179,8 +179,9 @@ def configure_logging(level: str, log_format: str) -> None:
             handler.addFilter(_is_useful_on_terminal)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
-    # httpcore2 would log requests to identity providers and their responses.
-    logging.getLogger("httpcore2").setLevel(logging.WARNING)
+    # httpcore2 would log requests to identity providers, python_multipart each empty field of a stranger's form.
+    for name in ("httpcore2", "python_multipart"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     _disable_unused_record_fields()
 
 

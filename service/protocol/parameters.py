@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from python_multipart import QuerystringParser
 
 from .client import MAX_CLIENT_ID_CHARACTERS
 from .errors import InvalidClient, InvalidRequest
@@ -94,8 +95,29 @@ def read_fields(encoded: bytes) -> Fields:
     text = encoded.decode("latin-1")
     if "%" not in text and "+" not in text and text.isascii():
         return [(name, value) for name, _, value in (field.partition("=") for field in text.split("&") if field)]
-    pairs = (field.partition(b"=") for field in encoded.split(b"&") if field)
-    return [(decode_field(name), decode_field(value)) for name, _, value in pairs]
+    return [(decode_field(name), decode_field(value)) for name, value in _split_fields(encoded)]
+
+
+def _split_fields(encoded: bytes) -> list[list[bytes]]:
+    """Return name and value of each field, still encoded.
+
+    The parser skips empty fields, and reports neither an empty name nor an empty value.
+    """
+    fields: list[list[bytes]] = []
+
+    def start_field() -> None:
+        fields.append([b"", b""])
+
+    def set_name(data: bytes, start: int, end: int) -> None:
+        fields[-1][0] = data[start:end]
+
+    def set_value(data: bytes, start: int, end: int) -> None:
+        fields[-1][1] = data[start:end]
+
+    parser = QuerystringParser({"on_field_start": start_field, "on_field_name": set_name, "on_field_data": set_value})
+    parser.write(encoded)
+    parser.finalize()
+    return fields
 
 
 def decode_field(encoded: bytes) -> str | None:

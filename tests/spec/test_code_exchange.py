@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import httpx2
@@ -44,12 +45,15 @@ async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, worker: Wo
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")
 @pytest.mark.parametrize(("owner", "thief"), [(PHONE_APP, WEB_SHOP), (WEB_SHOP, PHONE_APP)])
 async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
-    http: httpx2.AsyncClient, worker: Worker, owner: OAuthClient, thief: OAuthClient
+    http: httpx2.AsyncClient, worker: Worker, json_logs: io.StringIO, owner: OAuthClient, thief: OAuthClient
 ) -> None:
     code = await make_code(worker, ALICE, owner, redirect_uri=PHONE_CALLBACK)
 
     assert_error(await thief.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
-    assert (await owner.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+    tokens = tokens_of(await owner.exchange(http, code, PHONE_CALLBACK))
+    assert_error(await thief.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert (await owner.refresh(http, tokens["refresh_token"])).status_code == 200
+    assert "code_replayed" not in json_logs.getvalue()
 
 
 @pytest.mark.clause("6749-4.1.3-redirect-uri-identical", "6749-10.6-redirect-uri-identical", "6749-4.1.2-code-bound")
