@@ -41,7 +41,7 @@ EXAMPLE_LOGIN = {
     "scope": "realm:main role:enduser",
 }
 
-log = EventLog("service.serving.greeting")
+log = EventLog("service.serving.banner")
 
 
 def print_banner_when_ready(settings: Settings, tls: bool) -> None:

@@ -16,7 +16,7 @@ from tests.spec.wrong_logins import WRONG_ALICE
 from tests.support.clients_and_users import PHONE_APP, TOKEN, login_form
 
 FORWARDING = [{"X-Forwarded-For": "203.0.113.66"}, {"Forwarded": "for=203.0.113.66"}, {"X-Real-IP": "203.0.113.66"}]
-LOGGER = "service.addresses"
+LOGGER = "service.client_address"
 
 
 async def receive_nothing(*_: Any) -> Any:

@@ -47,7 +47,7 @@ _FORWARDING_HEADERS: Final = _UNREAD_HEADERS | {b"x-forwarded-for"}
 _IPV6_FACTORS: Final = ((64, 1), (56, 4), (48, 16))
 """The prefix lengths under which an IPv6 address is counted, and the factor of the limit at each length."""
 
-log = logging.getLogger("service.addresses")
+log = logging.getLogger("service.client_address")
 
 
 class TrustedProxies:
