@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from base64 import b64encode
 from dataclasses import replace
 from urllib.parse import quote_plus
@@ -70,15 +71,17 @@ async def test_a_public_client_may_send_basic_with_an_empty_password(http: httpx
 
 
 @pytest.mark.clause("decided-public-client-with-secret", "6749-2.1-client-type-is-registered")
-async def test_a_public_client_that_sends_a_secret_is_refused(http: httpx2.AsyncClient) -> None:
+async def test_a_public_client_that_sends_a_secret_is_refused(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     assert_error(await replace(PHONE_APP, client_secret="x").log_in(http, ALICE), 401, "invalid_client")
     assert_error(await log_in_by_header(http, basic("phone-app", "x")), 401, "invalid_client")
+    assert json_logs.getvalue().count("client_secret_unexpected") == 2
 
 
 @pytest.mark.clause("spec-4.2-client-without-secret", "decided-empty-parameter-omitted")
-async def test_empty_secret_in_the_body_counts_as_missing(http: httpx2.AsyncClient) -> None:
+async def test_empty_secret_in_the_body_counts_as_missing(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     assert (await replace(PHONE_APP, client_secret="").log_in(http, ALICE)).status_code == 200
     assert_error(await replace(WEB_SHOP, client_secret="").log_in(http, ALICE), 401, "invalid_client")
+    assert "client_secret_missing" in json_logs.getvalue()
 
 
 @pytest.mark.clause("decided-unknown-client", "6749-5.2-invalid-client", "6749-5.2-basic-challenge")
