@@ -89,15 +89,15 @@ class JoiningCycle(RequestResponseCycle):
     """The message with the head of a response, until the first message with its body."""
 
     async def send(self, message: Any) -> None:
-        if self._start is not None:
-            start, self._start = self._start, None
-            if not self._send_joined(start, message):
-                await super().send(start)
-                await super().send(message)
-        elif message["type"] == "http.response.start" and not self.response_started:
+        if message["type"] == "http.response.start" and not self.response_started:
             self._start = message
-        else:
-            await super().send(message)
+            return
+        start, self._start = self._start, None
+        if start is not None:
+            if self._send_joined(start, message):
+                return
+            await super().send(start)
+        await super().send(message)
 
     def _send_joined(self, start: Any, message: Any) -> bool:
         """Send the whole response. Returns False without an effect if uvicorn's `send` must decide about it."""

@@ -54,5 +54,16 @@ def test_a_header_with_control_characters_is_never_sent(header: tuple[bytes, byt
     assert b"hello" not in answer
 
 
+def test_a_failure_between_head_and_body_is_a_500() -> None:
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [LENGTH]})
+        raise RuntimeError("no body")
+
+    with running_server(fail) as server:
+        peer = server.connect()
+        peer.send(GET)
+        assert peer.read_all().startswith(b"HTTP/1.1 500 ")
+
+
 def test_a_body_that_differs_from_its_length_ends_the_connection() -> None:
     assert not exchange(GET, [LENGTH], {"body": b"hello, world"}).endswith(b"world")
