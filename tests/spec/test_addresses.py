@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.clients_and_users import (
     ALICE,
+    INTROSPECT,
     PHONE_APP,
     REVOKE,
     REVOKE_ALL,
@@ -29,7 +30,8 @@ async def test_the_interface_lies_under_version_one(http: httpx2.AsyncClient) ->
 
 
 @pytest.mark.clause("decided-other-method", "6749-3.2-post-only", "7009-2-post", "decided-cache-headers-everywhere")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL])
+@pytest.mark.clause("7662-4-post-only", "7662-2.1-post")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL, INTROSPECT])
 @pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "X"])
 async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str, address: str) -> None:
     response = await http.request(method, address)
