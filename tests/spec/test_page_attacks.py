@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from service.protocol.token_form import digest_token
-from service.web.pages.pending_logins import PROVIDER
+from service.web.pages.pending_logins import PROVIDER, PendingLogin
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
@@ -175,7 +175,8 @@ async def test_provider_login_seal_is_not_a_login_form(browser: Browser, worker:
     await browser.open(authorization_url())
     await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
-    state = worker.pending_logins.seal(PROVIDER, digest, None, realm="cep", provider="x")
+    login = PendingLogin(browser_digest=digest, request=None, realm="cep", provider="x")
+    state = worker.pending_logins.seal(PROVIDER, login)
 
     assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 

@@ -239,7 +239,7 @@ async def test_a_change_that_another_one_overtook_says_so(browser: Browser, work
         await change_user(worker, ALICE, name="Another")
     shown = await change
 
-    assert_says(shown, "login.notice_password_changed_meanwhile")
+    assert_says(shown, "password.error_busy", status=503)
     await assert_password(browser.http, ALICE.password)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -60,13 +61,16 @@ class LoginForm(NamedTuple):
     this browser.
     """
 
+    login: PendingLogin
     sealed: str
     browser_secret: str
-    request: AuthorizationRequest | None
     client: Client | None
     has_passwords: bool
     providers: Sequence[ExternalRealm]
-    force_login: bool
+
+    @property
+    def request(self) -> AuthorizationRequest | None:
+        return self.login.request
 
     def find_provider(self, realm: str | None) -> ExternalRealm | None:
         return next((provider for provider in self.providers if provider.name == realm), None)
@@ -138,37 +142,31 @@ class AuthorizationPages(PageSteps):
         """
         await self.count_page(request)
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
-        form = await self._open(browser_secret, authorization_request, client, force_login=force_login)
+        digest = digest_token(browser_secret)
+        login = PendingLogin(browser_digest=digest, request=authorization_request, force_login=force_login)
+        form = await self._open(login, browser_secret, client)
         if authorization_request is not None and len(form.providers) == 1 and not form.has_passwords:
             with redirecting_all_errors_to(authorization_request.return_address):
                 response = await self._redirect_to_provider(form, form.providers[0])
         else:
-            digest = digest_token(browser_secret)
-            sealed = self.pending_logins.seal(FORM, digest, authorization_request, force_login=force_login)
-            response = self._render(request, form._replace(sealed=sealed), notice=notice)
+            response = self._render(request, form, notice=notice)
         self.browsers.set_browser_cookie(response, browser_secret)
         return response
 
     async def _open(
-        self,
-        browser_secret: str,
-        authorization_request: AuthorizationRequest | None,
-        client: Client | None,
-        *,
-        force_login: bool,
+        self, login: PendingLogin, browser_secret: str, client: Client | None, sealed: str = ""
     ) -> LoginForm:
-        """Return the form before it is sealed.
+        """Return the form of a login, which is sealed here unless it already was.
 
-        This reads the registry, and so gives the worker the time of Redis.
+        This reads the registry first, and so gives the worker the time of Redis.
         """
         realms: Sequence[str] = await self.logins.list_realm_names()
-        if authorization_request is not None and client is not None:
-            with redirecting_oauth_errors_to(authorization_request.return_address):
-                realms = authorization.list_open_realms(authorization_request, client, realms)
+        if login.request is not None and client is not None:
+            with redirecting_oauth_errors_to(login.request.return_address):
+                realms = authorization.list_open_realms(login.request, client, realms)
         providers = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
-        return LoginForm(
-            "", browser_secret, authorization_request, client, MAIN_REALM in realms, providers, force_login
-        )
+        sealed = sealed or self.pending_logins.seal(FORM, login)
+        return LoginForm(login, sealed, browser_secret, client, MAIN_REALM in realms, providers)
 
     async def log_in(self, request: Request) -> Response:
         """Handle a submitted login form. A form that is not from this browser has no effect."""
@@ -194,22 +192,20 @@ class AuthorizationPages(PageSteps):
         client = None
         if login.request is not None:
             client = await self.recheck_client(login.request, login.request.scope)
-        form = await self._open(browser_secret, login.request, client, force_login=login.force_login)
+        form = await self._open(login, browser_secret, client, sealed)
         if self.pending_logins.find_time_left_ms(login) is None:
             raise PageRefusal("expired", "login_expired")
-        return form._replace(sealed=sealed)
+        return form
 
     async def _redirect_to_provider(self, form: LoginForm, realm: ExternalRealm) -> Response:
         """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
 
         Clauses: RFC 6749 §4.1.1
         """
-        digest = digest_token(form.browser_secret)
-        state = self.pending_logins.seal(
-            PROVIDER, digest, form.request, realm=realm.name, provider=realm.provider.fingerprint
-        )
+        login = msgspec.structs.replace(form.login, realm=realm.name, provider=realm.provider.fingerprint)
+        state = self.pending_logins.seal(PROVIDER, login)
         address = await realm.make_authorization_address(
-            derive_binding(state, form.browser_secret), self.callback_address, force_login=form.force_login
+            derive_binding(state, form.browser_secret), self.callback_address, force_login=form.login.force_login
         )
         return self.pages.redirect_elsewhere(address)
 
@@ -275,7 +271,6 @@ class AuthorizationPages(PageSteps):
             "login.html",
             status=status,
             form_targets=_list_form_targets(form),
-            action=f"{self.pages.web_path}/authorization/login",
             sealed=form.sealed,
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
