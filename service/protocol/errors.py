@@ -141,6 +141,8 @@ class OAuthError(Exception):
 
     error: ClassVar[str]
     status = 400
+    challenge: str | None = None
+    """The value of the WWW-Authenticate header that must be sent with this error."""
 
     def __init__(
         self, reason: str, *, name: str = "", status: int | None = None, retry_after_seconds: int | None = None
@@ -150,11 +152,6 @@ class OAuthError(Exception):
         self.status = status or self.status
         self.description = DESCRIPTIONS[reason].format(name=name)
         self.retry_after_seconds = retry_after_seconds
-
-    @property
-    def challenge(self) -> str | None:
-        """The value of the WWW-Authenticate header that must be sent with this error, or None."""
-        return None
 
 
 class InvalidRequest(OAuthError):
@@ -169,10 +166,7 @@ class InvalidClient(OAuthError):
 
     error = "invalid_client"
     status = 401
-
-    @property
-    def challenge(self) -> str | None:
-        return f'Basic realm="{AUTHENTICATION_REALM}"'
+    challenge = f'Basic realm="{AUTHENTICATION_REALM}"'
 
 
 class ClientThrottled(OAuthError):
@@ -251,11 +245,18 @@ class BearerMissing(Exception):
 
 
 class BearerError(OAuthError):
-    """An error whose code and description are also sent in the Bearer challenge."""
+    """An error whose code and description are also sent in the Bearer challenge.
 
-    @property
-    def challenge(self) -> str:
-        return f'Bearer realm="{AUTHENTICATION_REALM}", error="{self.error}", error_description="{self.description}"'
+    `scope` is the required scope, which the challenge repeats. It is empty if it could not be parsed.
+
+    Clauses: RFC 6750 §3, §3.1
+    """
+
+    def __init__(self, reason: str, *, scope: str = "") -> None:
+        super().__init__(reason)
+        named = {"realm": AUTHENTICATION_REALM, "error": self.error, "error_description": self.description}
+        attributes = named | ({"scope": scope} if scope else {})
+        self.challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in attributes.items())
 
 
 class MalformedBearer(BearerError):
@@ -268,23 +269,8 @@ class InvalidToken(BearerError):
 
 
 class InsufficientScope(BearerError):
-    """An access token without the required scope.
-
-    `scope` is the required scope, which the challenge repeats. It is empty if it could not be parsed.
-
-    Clauses: RFC 6750 §3, §3.1
-    """
-
     error = "insufficient_scope"
     status = 403
-
-    def __init__(self, reason: str, *, scope: str = "") -> None:
-        super().__init__(reason)
-        self.scope = scope
-
-    @property
-    def challenge(self) -> str:
-        return super().challenge + (f', scope="{self.scope}"' if self.scope else "")
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):

@@ -24,19 +24,14 @@ _PROBES = ("/healthz", "/readyz")
 A change of the result of a probe has a log line of its own.
 """
 
-_LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
-"""Paths that are requested at every call of every API, where the gateway has a log of its own.
+_QUIET_WHERE_USUAL = ("/oauth2/v1/verify", "/oauth2/v1/introspect", "/metrics")
+"""Paths that gateways request at every call of every API, and the one that Prometheus requests every few seconds.
 
 A success is logged at DEBUG and a refusal at INFO. A refusal by an outage is logged at DEBUG: an outage refuses every
 request, and has lines of its own.
 """
 
-_SCRAPE = "/metrics"
-"""The path that Prometheus requests several times a minute. A success is logged at DEBUG, a refusal at INFO."""
-
 MAX_PATH_LENGTH = 200
-
-_QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
 _log = EventLog("service.access")
 
