@@ -22,9 +22,7 @@ _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
 _TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
-_PROVIDER_AWAY: Final = (
-    "The identity provider that checks this login does not answer at the moment; try again in a moment."
-)
+_PROVIDER_AWAY: Final = "The identity provider of this login does not answer at the moment; try again in a moment."
 _NOT_ADMITTED: Final = "The user may not log in here."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
@@ -44,9 +42,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "host_not_one": "A request of HTTP/1.1 has exactly one Host header, and one of HTTP/1.0 at most one.",
     "headers_too_many": "The request has more than 256 headers, or more than 256 trailers.",
     "path_too_long": "The path of the address is longer than 4 KiB.",
-    "body_in_too_many_chunks": (
-        "The body comes in more than 256 chunks, or its chunk headers are too long. Send larger chunks."
-    ),
+    "body_in_too_many_chunks": "The body has more than 256 chunks, or long chunk headers. Send larger chunks.",
     "head_too_large": "The address and the headers of the request are larger than 64 KiB together.",
     "head_too_slow": "The address and the headers of the request did not arrive in time.",
     "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",
@@ -122,9 +118,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "checks_queue_full": _TOO_MANY_CHECKS,
     "provider_unavailable": _PROVIDER_AWAY,
     "provider_busy": _PROVIDER_AWAY,
-    "provider_spared": (
-        "The identity provider refused too many logins from this address or with this user name; try again later."
-    ),
+    "provider_spared": "The identity provider refused too many logins of this address or user; try again later.",
     "seed_not_in_force": "Clients and users are being loaded at the moment; try again in a moment.",
     "registry_locked": "Clients and users are being changed at the moment; try again in a moment.",
     "pages_throttled": "Too many requests from this address; try again later.",

@@ -19,13 +19,7 @@ from starlette.responses import Response
 from service.crypto.keyring import derive_from_browser, make_browser_secret
 from service.gateway.outage_log import report_outage
 from service.protocol import authorization
-from service.protocol.authorization import (
-    AuthorizationRefused,
-    AuthorizationRequest,
-    Query,
-    parse_query,
-    redirecting_oauth_errors_to,
-)
+from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
@@ -162,7 +156,7 @@ class AuthorizationPages(PageSteps):
         """
         realms: Sequence[str] = await self.logins.list_realm_names()
         if login.request is not None and client is not None:
-            with redirecting_oauth_errors_to(login.request.return_address):
+            with authorization.redirecting_oauth_errors_to(login.request.return_address):
                 realms = authorization.list_open_realms(login.request, client, realms)
         providers = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
         sealed = sealed or self.pending_logins.seal(FORM, login)
@@ -314,7 +308,7 @@ class CallbackPage(PageSteps):
         check_is_page(request)
         if request.method == "HEAD":  # HEAD would use up the login without a page for the person
             raise PageRefusal("forged", "not_asked_for_as_a_page")
-        answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
+        answer = authorization.parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.mistakes else answer.values.get("state", "")
         login, browser_secret = self.open_login(request, PROVIDER, state)
         await self._note_return(state, login)
