@@ -62,10 +62,6 @@ class LoginForm(NamedTuple):
     has_passwords: bool
     providers: Sequence[ExternalRealm]
 
-    @property
-    def request(self) -> AuthorizationRequest | None:
-        return self.login.request
-
     def find_provider(self, realm: str | None) -> ExternalRealm | None:
         return next((provider for provider in self.providers if provider.name == realm), None)
 
@@ -207,14 +203,14 @@ class AuthorizationPages(PageSteps):
         if "username" not in fields or "password" not in fields:
             return self._render(request, form, fields, missing=True)
         username = fields["username"]
-        client_id = form.request.client_id if form.request else ""
+        client_id = form.login.request.client_id if form.login.request else ""
         with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
             device = await self.get_device(request, username)
             prefixes = get_prefixes(request)
             user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
-            response = await self.start_session(request, form.request, user, remember_me="stay" in fields)
+            response = await self.start_session(request, form.login.request, user, remember_me="stay" in fields)
             if response is None:
                 raise InvalidGrant("user_changed")
         self.browsers.set_device_cookie(request, response, user)
@@ -279,8 +275,8 @@ class AuthorizationPages(PageSteps):
 
 
 def _list_form_targets(form: LoginForm) -> str:
-    if form.request is not None:
-        return list_form_targets(form.request.return_address.redirect_uri)
+    if form.login.request is not None:
+        return list_form_targets(form.login.request.return_address.redirect_uri)
     return list_form_targets() if form.providers else ""
 
 

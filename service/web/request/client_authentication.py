@@ -12,7 +12,6 @@ import hmac
 import math
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -54,23 +53,16 @@ class AuthenticatedClient(NamedTuple):
     secret_used: bool
 
 
-class _Deadlines:
+class _Deadlines(dict[Counters, float]):
     """A bounded mapping from counters to a deadline on the monotonic clock, for this worker only."""
 
-    def __init__(self) -> None:
-        self._ends: OrderedDict[Counters, float] = OrderedDict()
-
-    def set(self, counters: Counters, seconds: float) -> None:
-        self._ends[counters] = time.monotonic() + seconds
-        self._ends.move_to_end(counters)
-        if len(self._ends) > _MAX_ENTRIES:
-            self._ends.popitem(last=False)
+    def start(self, counters: Counters, seconds: float) -> None:
+        if len(self) >= _MAX_ENTRIES:
+            self.clear()
+        self[counters] = time.monotonic() + seconds
 
     def seconds_left(self, counters: Counters) -> float:
-        return self._ends.get(counters, 0.0) - time.monotonic()
-
-    def remove(self, counters: Counters) -> None:
-        self._ends.pop(counters, None)
+        return self.get(counters, 0.0) - time.monotonic()
 
 
 class VerifiedSecretCache:
@@ -181,14 +173,14 @@ class ClientAuthenticator:
         known = self._find_known_right(candidates)
         if known is None and any(client is not None and not client.is_public for client, _ in candidates):
             self._secrets.check_room(network)
-        self._admitted.remove(counters)
+        self._admitted.pop(counters, None)
         try:
             async with self._attempts.checking(counters, failure=InvalidClient):
                 client = known or await self._verify_slowly(candidates, network)
         except Exhausted as error:
-            self._blocked.set(counters, error.wait_ms / 1000)
+            self._blocked.start(counters, error.wait_ms / 1000)
             raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds) from None
-        self._admitted.set(counters, self.admitted_seconds)
+        self._admitted.start(counters, self.admitted_seconds)
         return client
 
     def _find_known_right(self, candidates: Candidates) -> Client | None:

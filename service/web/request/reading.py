@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -50,7 +51,7 @@ async def _read_body(request: Request) -> bytes:
         raise InvalidRequest("form_too_large", status=413)
     body, is_whole = b"", False
     try:
-        async with asyncio.timeout(None if request.scope.get(BODY_IS_COMPLETE) else BODY_SECONDS):
+        async with nullcontext() if request.scope.get(BODY_IS_COMPLETE) else asyncio.timeout(BODY_SECONDS):
             while not is_whole:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
