@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -93,26 +93,16 @@ class _Network(httpcore2.AsyncNetworkBackend):
         self._lookups = lookups
         self._network = httpcore2.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        """Connect within CONNECT_SECONDS. The pool sets no other option."""
         problem: Exception = OSError(f"{host} has no address")
-        for address in await self._resolve_addresses(host, port):
+        loop = asyncio.get_running_loop()
+        for address in await loop.run_in_executor(self._lookups, _look_up_addresses, host, port):
             try:
-                return _Stream(
-                    await self._network.connect_tcp(address, port, CONNECT_SECONDS, local_address, socket_options)
-                )
+                return _Stream(await self._network.connect_tcp(address, port, CONNECT_SECONDS))
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 problem = error
         raise problem
-
-    async def _resolve_addresses(self, host: str, port: int) -> list[str]:
-        return await asyncio.get_running_loop().run_in_executor(self._lookups, _look_up_addresses, host, port)
 
 
 def _look_up_addresses(host: str, port: int) -> list[str]:
@@ -149,13 +139,8 @@ class _Stream(httpcore2.AsyncNetworkStream):
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
-    ) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+    async def start_tls(self, *arguments: Any, **named: Any) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await self._stream.start_tls(*arguments, **named))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -8,7 +8,7 @@ Clauses: RFC 6749 §3.2, §4.1.2, §4.1.3, §4.1.4, §4.3.2, §4.3.3, §5.1, §5
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -43,16 +43,15 @@ from service.web.request.state import GRANT
 from service.web.responses import render_json
 
 
+@dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """The token endpoint. `required` of a grant names the parameters that a request must have besides grant_type."""
+    """The token endpoint, with its grants by their type.
 
-    def __init__(
-        self,
-        authenticator: ClientAuthenticator,
-        grants: Iterable[AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant],
-    ) -> None:
-        self._authenticator = authenticator
-        self._grants = {grant.grant_type: grant for grant in grants}
+    `required` of a grant names the parameters that a request must have besides grant_type.
+    """
+
+    _authenticator: ClientAuthenticator
+    _grants: Mapping[str, AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant]
 
     async def post(self, request: Request) -> Response:
         """Issue tokens. The checks run in the order of the lines below, which docs/errors.md documents."""
