@@ -13,6 +13,7 @@ from tests.support.clients_and_users import (
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    VERIFY,
     assert_error,
     login_form,
     tokens_of,
@@ -83,6 +84,7 @@ async def test_a_base_url_may_have_a_path(
         assert (await http.post(f"/login{REVOKE}", data=PHONE_APP.credentials | {"token": "x"})).status_code == 200
         assert (await http.post(f"/login{REVOKE_ALL}")).status_code == 401
         assert (await http.get("/login/healthz")).status_code == 200
+        assert (await http.get(f"/login{VERIFY}", headers={"Cookie": "x" * 70_000})).status_code == 401
         for address in (TOKEN, REVOKE, REVOKE_ALL):
             preflight_response = await http.options(f"/login{address}", headers=preflight)
             assert preflight_response.headers["access-control-allow-origin"] == "https://shop.example"

@@ -291,17 +291,3 @@ async def test_cached_lookup_sees_a_revocation_at_once(
         assert not [command for command in commands if "access:" in command]
         await until_status(lambda: verify(http, access_token), 401)
         assert (await GATEWAY.introspect(http, access_token)).json() == {"active": False}
-
-
-@pytest.mark.clause("decided-verify-answers")
-async def test_verify_is_served_below_the_path_of_the_base_url_too(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens")
-    async with serving(settings, clock) as http:
-        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-        below = await http.get(f"/tokens{VERIFY}", headers=bearer(access_token))
-        long = await http.get(f"/tokens{VERIFY}", headers=bearer(access_token) | {"Cookie": "x" * 70_000})
-
-    assert below.status_code == 200
-    assert_error(long, 401, "invalid_token")

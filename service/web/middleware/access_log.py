@@ -57,7 +57,10 @@ class AccessLog:
             await self._app(scope, receive, send_noted)
         finally:
             seconds = time.perf_counter() - started
-            _count(scope, status, seconds)
+            # A request without a route, or answered before its route was known, is counted as the endpoint `other`.
+            route = scope.get("route")
+            endpoint = "other" if route is None else route.name
+            count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)
             self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
@@ -81,13 +84,3 @@ def _choose_level(scope: Scope, status: int) -> int:
     is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
     is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
     return logging.DEBUG if is_quiet else logging.INFO
-
-
-def _count(scope: Scope, status: int, seconds: float) -> None:
-    """Count the request under the name of its route.
-
-    A request without a route, or answered before its route was known, is counted as the endpoint `other`.
-    """
-    route = scope.get("route")
-    endpoint = "other" if route is None else route.name
-    count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)

@@ -337,10 +337,8 @@ class CallbackPage(PageSteps):
         """
         try:
             return await self._log_in(request, login, answer, binding)
-        except StoreUnavailable as outage:
-            error: OAuthError = report_outage(outage)
-        except OAuthError as refusal:
-            error = refusal
+        except (OAuthError, StoreUnavailable) as problem:
+            error = problem if isinstance(problem, OAuthError) else report_outage(problem)
         request.scope[REASON] = error.reason
         return self.pages.redirect(
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
