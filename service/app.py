@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.config.settings import load_settings
@@ -59,27 +57,21 @@ def build_app(worker: Worker) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS, lifespan=lifespan)
     # A redirect would turn a POST into another method, or make the client send its body twice.
     app.router.redirect_slashes = False
-    wrapped: ASGIApp = app
-    for middleware in reversed(list_middleware(worker, routes)):
-        wrapped = middleware.cls(wrapped, *middleware.args, **middleware.kwargs)
-    return wrapped
+    static = [route for route in routes if route.name in STATIC_ROUTES]
+    return _wrap(StaticRoutes(app, static, ERROR_HANDLERS), worker)
 
 
-def list_middleware(worker: Worker, routes: Sequence[Route]) -> list[Middleware]:
-    """Return the middleware, the outermost first.
+def _wrap(app: StaticRoutes, worker: Worker) -> ASGIApp:
+    """Return the application with its middleware, the outermost last.
 
-    These wrap Starlette instead of being its middleware: Starlette's ServerErrorMiddleware is outermost there, and the
-    500 that it makes must be logged and counted as well.
+    The middleware wraps Starlette instead of being its middleware: Starlette's ServerErrorMiddleware is outermost
+    there, and the 500 that it makes must be logged and counted as well.
     """
     prefixes = list_prefixes(worker.settings)
     called_by_pages = ("token", "revoke", "revokeAll")
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in called_by_pages}
     methods |= dict.fromkeys(metadata_paths(urlsplit(worker.settings.base_url).path), "GET")
-    return [
-        Middleware(RequestContext, worker.audit_stream),
-        Middleware(TrustedProxies, worker.settings.trusted_proxies),
-        Middleware(AccessLog),
-        Middleware(HeadLimit, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes}),
-        Middleware(CrossOrigin, worker.caches.origins, methods),
-        Middleware(StaticRoutes, [route for route in routes if route.name in STATIC_ROUTES], ERROR_HANDLERS),
-    ]
+    allowed = CrossOrigin(app, worker.caches.origins, methods)
+    limited = HeadLimit(allowed, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
+    proxied = TrustedProxies(AccessLog(limited), worker.settings.trusted_proxies)
+    return RequestContext(proxied, worker.audit_stream)

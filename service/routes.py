@@ -49,16 +49,12 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         PasswordGrant(worker.clients, worker.users, worker.logins, worker.families, worker.keyring),
         RefreshTokenGrant(worker.families, worker.keyring),
     )
-    token = TokenEndpoint(worker.authenticator, grants)
+    token = TokenEndpoint(worker.authenticator, {grant.grant_type: grant for grant in grants})
     revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
     revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
+    issuer = worker.settings.base_url
     introspect = IntrospectionEndpoint(
-        worker.authenticator,
-        worker.bearer,
-        worker.bearer_counts,
-        worker.families,
-        worker.keyring,
-        issuer=worker.settings.base_url,
+        worker.authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
     )
     routes = [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer, worker.bearer_counts), name="verify"),
@@ -70,7 +66,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),
     ]
     if worker.settings.metrics_address is None:
-        base_host = urlsplit(worker.settings.base_url).hostname or ""
+        base_host = urlsplit(issuer).hostname or ""
         routes.append(Route(f"{prefix}/metrics", MetricsEndpoint(base_host), name="metrics"))
     return routes
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -30,13 +30,7 @@ Usual servers keep it longer, so that no connection is reused at the moment when
 LOOKUPS: Final = 4
 
 _USUAL: Final = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "token-service"))
-_TROUBLES: Final = (
-    httpcore2.NetworkError,
-    httpcore2.TimeoutException,
-    httpcore2.ProtocolError,
-    httpcore2.UnsupportedProtocol,
-    OSError,
-)
+_TROUBLES: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError)
 
 
 class HttpResponse(NamedTuple):
@@ -87,7 +81,7 @@ class HttpClient:
             pool = self._pool or await self._open_pool()
             sent = [*_USUAL, *headers.items()]
             async with pool.stream(method, address, headers=sent, content=content) as response:
-                return HttpResponse(response.status, await _read_body(response))
+                return HttpResponse(response.status, await response.aread())
         except _TROUBLES as error:
             raise InvalidProviderResponse(f"{_describe(error)}, at {address.partition('?')[0]}") from error
 
@@ -99,26 +93,16 @@ class _Network(httpcore2.AsyncNetworkBackend):
         self._lookups = lookups
         self._network = httpcore2.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        """Connect within CONNECT_SECONDS. The pool sets no other option."""
         problem: Exception = OSError(f"{host} has no address")
-        for address in await self._resolve_addresses(host, port):
+        loop = asyncio.get_running_loop()
+        for address in await loop.run_in_executor(self._lookups, _look_up_addresses, host, port):
             try:
-                return _Stream(
-                    await self._network.connect_tcp(address, port, CONNECT_SECONDS, local_address, socket_options)
-                )
+                return _Stream(await self._network.connect_tcp(address, port, CONNECT_SECONDS))
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 problem = error
         raise problem
-
-    async def _resolve_addresses(self, host: str, port: int) -> list[str]:
-        return await asyncio.get_running_loop().run_in_executor(self._lookups, _look_up_addresses, host, port)
 
 
 def _look_up_addresses(host: str, port: int) -> list[str]:
@@ -155,22 +139,11 @@ class _Stream(httpcore2.AsyncNetworkStream):
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
-    ) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+    async def start_tls(self, *arguments: Any, **named: Any) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await self._stream.start_tls(*arguments, **named))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
-
-
-async def _read_body(response: httpcore2.Response) -> bytes:
-    if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in response.headers):
-        raise InvalidProviderResponse("it packs its answer, which it was not asked for")
-    return await response.aread()
 
 
 def _describe(error: Exception) -> str:

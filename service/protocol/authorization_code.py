@@ -90,11 +90,6 @@ def check_code_verifier(code_challenge: str | None, code_verifier: str | None) -
         return
     if code_verifier is None:
         raise InvalidGrant("code_verifier_missing")
-    if not matches_code_challenge(code_challenge, code_verifier):
+    is_well_formed = CODE_VERIFIER.fullmatch(code_verifier)
+    if not is_well_formed or not hmac.compare_digest(make_code_challenge(code_verifier), code_challenge):
         raise InvalidGrant("code_verifier_wrong")
-
-
-def matches_code_challenge(code_challenge: str, code_verifier: str) -> bool:
-    if not CODE_VERIFIER.fullmatch(code_verifier):
-        return False
-    return hmac.compare_digest(make_code_challenge(code_verifier), code_challenge)

@@ -112,9 +112,8 @@ def find_narrowing(old: Client, new: Client) -> Narrowing | None:
     "refresh" has priority over "grant_or_scope": its loss ends every session of the client. A client that was disabled
     lost it too.
     """
-    if new.disabled and not old.disabled:
-        return "refresh"
-    if REFRESH_TOKEN in old.grant_types and REFRESH_TOKEN not in new.grant_types:
+    is_refresh_lost = REFRESH_TOKEN in old.grant_types and REFRESH_TOKEN not in new.grant_types
+    if is_refresh_lost or (new.disabled and not old.disabled):
         return "refresh"
     grants_stay = set(old.grant_types) <= set(new.grant_types)
     return None if grants_stay and new.allowed_scope.covers(old.allowed_scope) else "grant_or_scope"

@@ -22,9 +22,7 @@ _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
 _TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
-_PROVIDER_AWAY: Final = (
-    "The identity provider that checks this login does not answer at the moment; try again in a moment."
-)
+_PROVIDER_AWAY: Final = "The identity provider of this login does not answer at the moment; try again in a moment."
 _NOT_ADMITTED: Final = "The user may not log in here."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
@@ -44,9 +42,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "host_not_one": "A request of HTTP/1.1 has exactly one Host header, and one of HTTP/1.0 at most one.",
     "headers_too_many": "The request has more than 256 headers, or more than 256 trailers.",
     "path_too_long": "The path of the address is longer than 4 KiB.",
-    "body_in_too_many_chunks": (
-        "The body comes in more than 256 chunks, or its chunk headers are too long. Send larger chunks."
-    ),
+    "body_in_too_many_chunks": "The body has more than 256 chunks, or long chunk headers. Send larger chunks.",
     "head_too_large": "The address and the headers of the request are larger than 64 KiB together.",
     "head_too_slow": "The address and the headers of the request did not arrive in time.",
     "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",
@@ -122,9 +118,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "checks_queue_full": _TOO_MANY_CHECKS,
     "provider_unavailable": _PROVIDER_AWAY,
     "provider_busy": _PROVIDER_AWAY,
-    "provider_spared": (
-        "The identity provider refused too many logins from this address or with this user name; try again later."
-    ),
+    "provider_spared": "The identity provider refused too many logins of this address or user; try again later.",
     "seed_not_in_force": "Clients and users are being loaded at the moment; try again in a moment.",
     "registry_locked": "Clients and users are being changed at the moment; try again in a moment.",
     "pages_throttled": "Too many requests from this address; try again later.",
@@ -141,6 +135,8 @@ class OAuthError(Exception):
 
     error: ClassVar[str]
     status = 400
+    challenge: str | None = None
+    """The value of the WWW-Authenticate header that must be sent with this error."""
 
     def __init__(
         self, reason: str, *, name: str = "", status: int | None = None, retry_after_seconds: int | None = None
@@ -150,11 +146,6 @@ class OAuthError(Exception):
         self.status = status or self.status
         self.description = DESCRIPTIONS[reason].format(name=name)
         self.retry_after_seconds = retry_after_seconds
-
-    @property
-    def challenge(self) -> str | None:
-        """The value of the WWW-Authenticate header that must be sent with this error, or None."""
-        return None
 
 
 class InvalidRequest(OAuthError):
@@ -169,10 +160,7 @@ class InvalidClient(OAuthError):
 
     error = "invalid_client"
     status = 401
-
-    @property
-    def challenge(self) -> str | None:
-        return f'Basic realm="{AUTHENTICATION_REALM}"'
+    challenge = f'Basic realm="{AUTHENTICATION_REALM}"'
 
 
 class ClientThrottled(OAuthError):
@@ -251,11 +239,18 @@ class BearerMissing(Exception):
 
 
 class BearerError(OAuthError):
-    """An error whose code and description are also sent in the Bearer challenge."""
+    """An error whose code and description are also sent in the Bearer challenge.
 
-    @property
-    def challenge(self) -> str:
-        return f'Bearer realm="{AUTHENTICATION_REALM}", error="{self.error}", error_description="{self.description}"'
+    `scope` is the required scope, which the challenge repeats. It is empty if it could not be parsed.
+
+    Clauses: RFC 6750 §3, §3.1
+    """
+
+    def __init__(self, reason: str, *, scope: str = "") -> None:
+        super().__init__(reason)
+        named = {"realm": AUTHENTICATION_REALM, "error": self.error, "error_description": self.description}
+        attributes = named | ({"scope": scope} if scope else {})
+        self.challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in attributes.items())
 
 
 class MalformedBearer(BearerError):
@@ -268,23 +263,8 @@ class InvalidToken(BearerError):
 
 
 class InsufficientScope(BearerError):
-    """An access token without the required scope.
-
-    `scope` is the required scope, which the challenge repeats. It is empty if it could not be parsed.
-
-    Clauses: RFC 6750 §3, §3.1
-    """
-
     error = "insufficient_scope"
     status = 403
-
-    def __init__(self, reason: str, *, scope: str = "") -> None:
-        super().__init__(reason)
-        self.scope = scope
-
-    @property
-    def challenge(self) -> str:
-        return super().challenge + (f', scope="{self.scope}"' if self.scope else "")
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ _NOT_OF_LOGIN: Final = frozenset(
     {"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "invalid_request"}
     | {"too_many_requests"}
 )
+"""Errors about our registration or too many requests. All others may be about the login."""
 _OK: Final = 200
 _CLIENT_ERRORS: Final = range(400, 500)
 _TOO_MANY_REQUESTS: Final = 429
@@ -42,8 +43,6 @@ class InvalidProviderResponse(Exception):
 class InvalidLoginResponse(InvalidProviderResponse):
     """An invalid response to one login, which a single person may have caused; other logins may still work."""
 
-    is_of_login = True
-
 
 class ProviderError(Exception):
     """A well-formed error response of the identity provider. `error` is its code, if it has the form of a code."""
@@ -51,11 +50,6 @@ class ProviderError(Exception):
     def __init__(self, error: str) -> None:
         super().__init__(f"it answers with the error {error}")
         self.error = error
-
-    @property
-    def is_of_login(self) -> bool:
-        """True if the error may be about the login, and not about our registration or too many requests."""
-        return self.error not in _NOT_OF_LOGIN
 
 
 class ProviderRejected(TemporarilyUnavailable):
@@ -266,7 +260,8 @@ def make_refusal(problem: Exception, *, with_password: bool) -> TemporarilyUnava
     """
     if not isinstance(problem, ProviderError | InvalidLoginResponse):
         return make_unavailable()
-    kind = LoginRefused if with_password and problem.is_of_login else ProviderRejected
+    is_of_login = isinstance(problem, InvalidLoginResponse) or problem.error not in _NOT_OF_LOGIN
+    kind = LoginRefused if with_password and is_of_login else ProviderRejected
     return kind("provider_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 

@@ -45,18 +45,18 @@ class LoginBinding(NamedTuple):
     code_verifier: str
 
 
+@dataclass(eq=False)
 class ExternalRealm:
     """An external realm in its present configuration."""
 
-    def __init__(
-        self, name: str, provider: IdentityProvider, provider_client: ProviderClient, realms: ExternalRealms
-    ) -> None:
-        self.name = name
-        self.provider = provider
-        self._provider_client = provider_client
-        self._realms = realms
+    name: str
+    provider: IdentityProvider
+    _provider_client: ProviderClient
+    _realms: ExternalRealms
+
+    def __post_init__(self) -> None:
         self._breaker = CircuitBreaker()
-        self._report = OutageLog(log, f"the identity provider of realm {name} fails")
+        self._report = OutageLog(log, f"the identity provider of realm {self.name} fails")
 
     @property
     def label(self) -> str:
@@ -80,7 +80,9 @@ class ExternalRealm:
         """
         async with self._calling(with_password=True):
             try:
-                tokens = await self._provider_client.request_password_tokens(username, password)
+                tokens = await self._provider_client.request_tokens(
+                    "password", username=username, password=password, scope=self.provider.scope
+                )
             except ProviderError as refusal:
                 if refusal.error == "invalid_grant":
                     raise InvalidGrant("password_wrong") from None
@@ -132,8 +134,8 @@ class ExternalRealm:
             raise self._report_problem(problem) from None
         async with self._calling():
             try:
-                tokens = await self._provider_client.exchange_code(
-                    code, redirect_uri=redirect_uri, code_verifier=binding.code_verifier
+                tokens = await self._provider_client.request_tokens(
+                    "authorization_code", code=code, redirect_uri=redirect_uri, code_verifier=binding.code_verifier
                 )
             except ProviderError as refusal:
                 if refusal.error == "invalid_grant":

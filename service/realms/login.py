@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
@@ -19,22 +20,15 @@ from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixe
 from service.store.keys import login_key
 
 
+@dataclass(frozen=True, slots=True)
 class Logins:
     """Logins of users. `is_seed_in_force` tells whether all users of the seed file are there."""
 
-    def __init__(
-        self,
-        main: MainRealm,
-        external: ExternalRealms,
-        attempts: Attempts,
-        settings: Settings,
-        is_seed_in_force: Callable[[], Awaitable[bool]],
-    ) -> None:
-        self._main = main
-        self._external = external
-        self._attempts = attempts
-        self._settings = settings
-        self._is_seed_in_force = is_seed_in_force
+    _main: MainRealm
+    _external: ExternalRealms
+    _attempts: Attempts
+    _settings: Settings
+    _is_seed_in_force: Callable[[], Awaitable[bool]]
 
     async def list_realm_names(self) -> list[str]:
         """Return the names of the realms in which users can log in."""

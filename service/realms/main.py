@@ -6,6 +6,7 @@ Clauses: RFC 6749 §4.3.2, §10.10, SPEC §2.2
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
@@ -19,11 +20,11 @@ from service.registry.cache import UserCache
 from service.store.registry import RegistryStore
 
 
+@dataclass(frozen=True, slots=True)
 class MainRealm:
-    def __init__(self, registry: RegistryStore, users: UserCache, passwords: HashingPool) -> None:
-        self._registry = registry
-        self._users = users
-        self._passwords = passwords
+    _registry: RegistryStore
+    _users: UserCache
+    _passwords: HashingPool
 
     def check_room(self, network: str) -> None:
         """Raise TemporarilyUnavailable if too many password checks wait already."""

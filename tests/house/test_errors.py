@@ -46,7 +46,7 @@ def reasons_of(argument: ast.expr) -> Iterator[str]:
         assert isinstance(argument.value, str)
         yield argument.value
     else:
-        assert ast.unparse(argument) in ("_CODE_REFUSALS[outcome]", "reason", "query.mistakes[name]")
+        assert ast.unparse(argument) in ("_CODE_REFUSALS[verdict]", "reason", "query.mistakes[name]")
 
 
 def test_every_reason_has_a_description_and_every_description_a_reason() -> None:

@@ -19,9 +19,7 @@ from tests.pages.deployment import SHOP
 from tests.pages.steps import (
     allow,
     button,
-    deny,
     expect_consent,
-    expect_login,
     expect_refusal,
     find_middle,
     log_in,
@@ -29,7 +27,7 @@ from tests.pages.steps import (
     set_login_cookies,
 )
 from tests.support.browser import authorization_url, page_text, register
-from tests.support.clients_and_users import BOB, tokens_of
+from tests.support.clients_and_users import tokens_of
 from tests.support.servers import ServiceProcess
 
 STATE = "a state & more = ä"
@@ -76,18 +74,6 @@ async def test_allowed_consent_gives_tokens(
     assert "referer" not in visit.headers
     tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
     assert tokens["scope"] == "realm:main role:enduser role:organisation"
-
-
-@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
-async def test_denied_consent_returns_access_denied(
-    consent_page: Page, application: Application, store: redis.Redis
-) -> None:
-    await deny(consent_page)
-
-    visit = await application.await_callback(consent_page)
-    assert visit.query.keys() == {"error", "error_description", "state", "iss"}
-    assert (visit.query["error"], visit.query["state"]) == ("access_denied", STATE)
-    assert count_codes(store) == 0
 
 
 async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
@@ -182,23 +168,6 @@ async def test_the_first_tap_on_a_phone_answers(
     await page.evaluate(END_OF_ANIMATIONS)
     await page.touchscreen.tap(*middle)
     await application.await_callback(page)
-
-
-async def test_delegate_role_can_be_chosen(
-    consent_page: Page, application: Application, http: httpx2.AsyncClient
-) -> None:
-    await button(consent_page, "consent.switch").click()
-    await expect_login(consent_page)
-    await log_in(consent_page, BOB)
-    await expect_consent(consent_page)
-    await expect(consent_page.get_by_text(BOB.username)).to_be_visible()
-    await expect(consent_page.get_by_text(page_text("role.organisation"), exact=True)).to_have_count(0)
-    await allow(consent_page)
-
-    visit = await application.await_callback(consent_page)
-    assert visit.query["state"] == STATE
-    tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
-    assert tokens["scope"] == "realm:main role:enduser"
 
 
 async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(

@@ -105,20 +105,6 @@ async def test_provider_login_gives_tokens(
 
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
-async def test_cancelled_provider_login_returns_access_denied(
-    page: Page, application: Application, provider: Provider
-) -> None:
-    await page.goto(ask_for(ANY_REALM, application.callback))
-    await provider_button(page).click()
-    await expect_at(page, provider.url)
-    await page.get_by_role("button", name="Cancel").click()
-
-    visit = await application.await_callback(page)
-    assert visit.query.keys() == {"error", "error_description", "state", "iss"}
-    assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
-
-
-@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 @pytest.mark.long
 async def test_a_denial_leads_to_an_app_on_a_phone_by_a_link(
     page: Page, worker: Worker, service: ServiceProcess, provider: Provider

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlencode
-
 import httpx2
 import pytest
 import redis
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from service.worker import Worker
 from tests.pages.application import Application
-from tests.pages.browser import DESKTOP, BrowserErrors, new_context
+from tests.pages.browser import BrowserErrors
 from tests.pages.deployment import SHOP
-from tests.pages.steps import allow, expect_consent, expect_heading, expect_login, expect_refusal, set_login_cookies
-from tests.support.browser import CONSENT, LOGIN, SESSIONS, SWITCH, authorization_url
+from tests.pages.steps import allow, expect_consent, expect_login, expect_refusal, set_login_cookies
+from tests.support.browser import CONSENT, SESSIONS, SWITCH, authorization_url
 from tests.support.browser import Browser as BrowserWithoutScreen
 from tests.support.browser import Page as PageWithoutScreen
-from tests.support.clients_and_users import BOB, PHONE_APP, is_live, tokens_of
+from tests.support.clients_and_users import BOB
 from tests.support.servers import ServiceProcess
 
 SAME_SITE, OTHER_SITE = "same site", "other site"
@@ -39,50 +36,6 @@ async def open_attacker_page(
     )
     async with page.expect_navigation(url=action):
         await page.goto(f"{address_of(application, where)}/lure", wait_until="commit")
-
-
-@pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
-@pytest.mark.parametrize("where", [pytest.param(SAME_SITE, marks=pytest.mark.long), OTHER_SITE])
-@pytest.mark.long
-async def test_no_page_can_be_framed(
-    browser: Browser, worker: Worker, service: ServiceProcess, application: Application, where: str
-) -> None:
-    """Chromium shows its own error page, and logs the reason once or twice."""
-    context = await new_context(browser, DESKTOP, service.url)
-    page = await context.new_page()
-    for signed_in in (False, True):
-        if signed_in:
-            await set_login_cookies(page, worker)
-        for target in (authorization_url(SHOP, application.callback), SESSIONS, "/"):
-            application.serve("/frame", f'<iframe title="framed" src="{service.url}{target}"></iframe>')
-            async with page.expect_console_message(lambda message: "frame-ancestors 'none'" in message.text):
-                await page.goto(f"{address_of(application, where)}/frame")
-            (framed,) = page.frames[1:]
-            await framed.wait_for_url("chrome-error://chromewebdata/")
-    await context.close()
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-@pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
-async def test_cross_site_form_logs_in_no_user(
-    page: Page, http: httpx2.AsyncClient, service: ServiceProcess, application: Application, where: str
-) -> None:
-    """Bob wants another user's browser to send his own login form with his password."""
-    bob = BrowserWithoutScreen(http)
-    form = PageWithoutScreen(await bob.open(authorization_url(SHOP, application.callback))).find_form(LOGIN)
-    await page.goto(SESSIONS)
-
-    await open_attacker_page(
-        page,
-        application,
-        where,
-        service.url + LOGIN,
-        form.fields | {"username": BOB.username, "password": BOB.password},
-    )
-    await expect_refusal(page, "forged")
-    assert "ts_session" not in {cookie.get("name") for cookie in await page.context.cookies()}
-    await page.goto(SESSIONS)
-    await expect_login(page)
 
 
 @pytest.mark.clause("6749-10.12-csrf")
@@ -117,33 +70,6 @@ async def test_cross_site_form_gives_no_consent(
     assert not list(store.scan_iter("code:*"))
     await page.goto(authorization_url(SHOP, application.callback))
     await expect_consent(page)
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-@pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
-async def test_cross_site_form_signs_out_no_user(
-    page: Page,
-    worker: Worker,
-    http: httpx2.AsyncClient,
-    service: ServiceProcess,
-    application: Application,
-    store: redis.Redis,
-    where: str,
-) -> None:
-    tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
-    await set_login_cookies(page, worker, BOB)
-    for action in ("sign-out", "end-all"):
-        application.serve(
-            "/lure",
-            f'<form method="post" target="quiet" action="{service.url}{SESSIONS}{action}"><input name="csrf" value="x">'
-            "</form><script>document.forms[0].submit()</script>",
-        )
-        async with page.context.expect_page() as opened:
-            await page.goto(f"{address_of(application, where)}/lure")
-        await (await opened.value).wait_for_url(re.compile(re.escape(service.url + SESSIONS)))
-        await (await opened.value).close()
-    assert is_live(store, tokens["access_token"])
-    assert list(store.scan_iter("browser:*"))
 
 
 @pytest.mark.clause("6749-10.12-csrf")
@@ -189,25 +115,6 @@ async def test_popup_page_has_no_opener_and_callback_reports_back(
     assert (answer["state"], answer["iss"], "code" in answer) == ("s", service.url, True)
 
 
-@pytest.mark.clause("decided-pages-never-cors")
-async def test_a_script_of_another_origin_reads_no_page(
-    page: Page, worker: Worker, service: ServiceProcess, application: Application, browser_errors: BrowserErrors
-) -> None:
-    await set_login_cookies(page, worker)
-    application.serve("/", "<title>A page</title>")
-    await page.goto(application.url)
-    for target in (authorization_url(SHOP, application.callback), SESSIONS, SESSIONS + "end-all"):
-        method = "POST" if target.endswith("end-all") else "GET"
-        outcome = await page.evaluate(
-            "([url, method]) => fetch(url, {method, credentials: 'include'}).then(() => 'read', () => 'refused')",
-            [service.url + target, method],
-        )
-        assert outcome == "refused"
-    await page.goto(service.url + SESSIONS)
-    await expect_heading(page, "sessions.heading")
-    assert all("CORS" in text or "Failed to load" in text for text in browser_errors.take())
-
-
 async def test_pages_run_no_injected_script(
     page: Page, worker: Worker, application: Application, browser_errors: BrowserErrors
 ) -> None:
@@ -235,14 +142,3 @@ async def assert_inert(page: Page, browser_errors: BrowserErrors) -> None:
     assert colour != "rgb(1, 2, 3)"
     await browser_errors.await_texts("inline script", "inline style")
     browser_errors.take()
-
-
-async def test_pages_are_not_kept_by_the_browser(page: Page, worker: Worker, application: Application) -> None:
-    """Another user of the same machine who goes back sees no page."""
-    await set_login_cookies(page, worker)
-    await page.goto(f"{SESSIONS}?{urlencode({'signed_out': 'here'})}")
-    await expect_heading(page, "sessions.heading")
-    await page.goto(application.callback)
-    await page.context.clear_cookies()
-    await page.go_back()
-    await expect_login(page)

@@ -11,10 +11,9 @@ import redis
 from playwright.async_api import Locator, Page, expect
 
 from service.worker import Worker
-from tests.pages.conftest import OpenPage
-from tests.pages.steps import button, expect_heading, expect_login, set_login_cookies
+from tests.pages.steps import expect_heading, set_login_cookies
 from tests.support.browser import SESSIONS, page_text
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
+from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
 
 Tokens = Mapping[str, str]
 A_MOMENT_AGO = re.compile(f"{page_text('ago.now')}|[0-9]+ minutes? ago")
@@ -62,27 +61,3 @@ async def test_ending_one_session_keeps_the_others(
         row_of(sessions_page, "Web Shop").get_by_role("button").evaluate("button => { button.click(); button.click() }")
     )
     await expect(sessions_page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
-
-
-@pytest.mark.clause("decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
-async def test_sign_out_everywhere_ends_applications_and_browsers(
-    sessions_page: Page,
-    open_page: OpenPage,
-    worker: Worker,
-    http: httpx2.AsyncClient,
-    store: redis.Redis,
-    phone: Tokens,
-    shop: Tokens,
-) -> None:
-    other = tokens_of(await PHONE_APP.log_in(http, BOB))
-    await set_login_cookies(await open_page(), worker)
-    assert len(list(store.scan_iter("browser:*"))) == 2
-    await button(sessions_page, "sessions.end_all").click()
-
-    await expect_login(sessions_page)
-    await expect(sessions_page.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_everywhere"))
-    for client, tokens in ((PHONE_APP, phone), (WEB_SHOP, shop)):
-        assert not is_live(store, tokens["access_token"])
-        assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
-    assert not list(store.scan_iter("browser:*"))
-    tokens_of(await PHONE_APP.refresh(http, other["refresh_token"]))

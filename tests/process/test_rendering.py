@@ -25,7 +25,6 @@ SESSION = {"id": "s", "client_name": "Example Web Shop", "roles": ROLES, "since"
 BROWSER = {"id": "b", "is_this": False, "since": NOW, "until": NOW}
 CONTEXTS: dict[str, dict[str, Any]] = {
     "login.html": {
-        "action": "/authorization/login",
         "sealed": "r",
         "client_name": "Example Web Shop",
         "username": "alice@example.com",
@@ -38,8 +37,6 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "providers": [SimpleNamespace(name="cep", label="Example Energy Cooperative")],
     },
     "consent.html": {
-        "action": "/authorization/consent",
-        "switch_action": "/authorization/switch",
         "request_id": "r",
         "csrf": "c",
         "client_name": "Example Web Shop",
@@ -53,10 +50,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "insecure": True,
     },
     "refused.html": {
-        "heading": "No",
-        "message": "Not so.",
+        "kind": "busy",
         "detail": "state is missing",
-        "retry": True,
         "link": "com.example.app:/callback?error=access_denied",
     },
     "sessions.html": {
@@ -65,16 +60,11 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "sessions": [SimpleNamespace(**SESSION)],
         "now": NOW,
         "csrf": "c",
-        "end_action": "/sessions/end",
-        "end_all_action": "/sessions/end_all",
-        "sign_out_action": "/sessions/sign_out",
         "more": True,
         "browsers": [SimpleNamespace(**BROWSER)],
         "more_browsers": True,
-        "end_browser_action": "/sessions/end_browser",
         "notice": "Your password was changed.",
         "has_password": True,
-        "password_action": "/sessions/password",
         "password_errors": PasswordErrors("wrong", "wrong", "wrong", "wrong"),
         "password_hint": "At least 8 characters.",
     },
@@ -87,7 +77,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 }
 NAMES = frozenset(
     {
-        *("realm", "roles", "now", "since", "until", "last_used", "has_passwords", "remember_me", "insecure", "retry"),
+        *("realm", "roles", "now", "since", "until", "last_used", "has_passwords", "remember_me", "insecure", "kind"),
         *("more", "is_this", "more_browsers", "has_password", "password_errors"),
     }
 )

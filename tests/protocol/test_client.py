@@ -19,10 +19,8 @@ SHOP = Client(
 @pytest.mark.parametrize(
     ("now_ms", "accepted"),
     [
-        pytest.param(0, ("new", "old"), id="long before"),
         pytest.param(999, ("new", "old"), id="in the last millisecond"),
         pytest.param(1000, ("new",), id="at the time itself"),
-        pytest.param(10**13, ("new",), id="long after"),
     ],
 )
 def test_the_previous_secret_is_good_until_its_time_and_not_at_it(now_ms: int, accepted: tuple[str, ...]) -> None:
@@ -67,10 +65,8 @@ def test_a_session_rests_on_client_grant_and_scope(
         pytest.param(
             SHOP, (*SHOP.grant_types, "authorization_code"), f"{SHOP.scope} role:admin", None, id="more of both"
         ),
-        pytest.param(SHOP, ("refresh_token", "password"), "role:partner realm:main role:enduser", None, id="reordered"),
         pytest.param(SHOP, ("refresh_token",), SHOP.scope, "grant_or_scope", id="a grant less"),
         pytest.param(SHOP, SHOP.grant_types, "realm:main role:enduser", "grant_or_scope", id="a role less"),
-        pytest.param(SHOP, SHOP.grant_types, "", "grant_or_scope", id="no scope any more"),
         pytest.param(
             SHOP, SHOP.grant_types, "realm:main role:enduser role:admin", "grant_or_scope", id="one role for another"
         ),

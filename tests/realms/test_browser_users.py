@@ -137,20 +137,6 @@ async def test_consent_page_names_user_and_realm(browser: Browser, cep: None) ->
     assert page_text("consent.realm_main") not in page.text
 
 
-@pytest.mark.clause("6749-10.14-input-validated")
-@pytest.mark.parametrize("claim", ["name", "sub"])
-async def test_markup_of_the_provider_is_shown_as_text(
-    browser: Browser, cep: None, provider: FakeProvider, claim: str
-) -> None:
-    hostile = "<script>alert(1)</script>\"'&amp;{{7*7}}"
-    provider.claims[claim] = hostile
-    page = await log_in_through_cep(browser)
-
-    assert is_consent_page(page)
-    assert "<script" not in page.text
-    assert hostile in Page(page).text
-
-
 @pytest.mark.clause("decided-external-afresh")
 async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider

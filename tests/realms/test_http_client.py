@@ -190,14 +190,6 @@ async def test_fragmented_answer_delays_no_other_call(http_client: HttpClient, a
     assert turns >= MAX_ANSWER_BYTES // READ_BYTES
 
 
-@pytest.mark.clause("decided-external-answer-checked")
-async def test_compressed_answer_is_refused(http_client: HttpClient) -> None:
-    packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
-    async with serving_connections(Connections(packed)) as port:
-        with pytest.raises(InvalidProviderResponse, match="packs"):
-            await http_client.get(f"http://127.0.0.1:{port}/", {})
-
-
 async def test_every_address_of_a_name_is_tried(http_client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
     async with serving_connections(Connections()) as port:

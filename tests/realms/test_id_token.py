@@ -161,11 +161,8 @@ def test_unusable_key_is_ignored_beside_a_usable_one(stranger: object) -> None:
     "content",
     [
         {},
-        {"keys": []},
-        {"keys": None},
         pytest.param({"keys": {"RSA": dict(make_key("RSA").as_dict(private=False))}}, id="a mapping of keys"),
         {"keys": [None]},
-        {"keys": [{"kty": "AKP"}]},
         pytest.param(dict(make_key("RSA").as_dict(private=False)), id="a key instead of a set"),
     ],
     ids=lambda content: repr(content)[:20],
@@ -229,19 +226,12 @@ def test_id_token_for_another_client_is_refused(audience: object) -> None:
 @pytest.mark.parametrize(
     ("audience", "azp", "is_ours"),
     [
-        (CLIENT_ID, CLIENT_ID, True),
         (CLIENT_ID, "another", False),
         (CLIENT_ID, None, False),
-        (CLIENT_ID, [CLIENT_ID], False),
         ([CLIENT_ID], "missing", True),
-        ([CLIENT_ID, CLIENT_ID], "missing", True),
-        ([CLIENT_ID], CLIENT_ID, True),
-        ([CLIENT_ID], "another", False),
         ([CLIENT_ID, "another"], CLIENT_ID, True),
-        (["another", CLIENT_ID], "another", False),
         ([CLIENT_ID, "another"], "missing", False),
         ([CLIENT_ID, "another"], None, False),
-        ([CLIENT_ID, 7], CLIENT_ID, False),
         ([CLIENT_ID, {}], CLIENT_ID, False),
     ],
 )

@@ -8,10 +8,12 @@ import pytest
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.clients_and_users import (
     ALICE,
+    INTROSPECT,
     PHONE_APP,
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    VERIFY,
     assert_error,
     login_form,
     tokens_of,
@@ -29,7 +31,8 @@ async def test_the_interface_lies_under_version_one(http: httpx2.AsyncClient) ->
 
 
 @pytest.mark.clause("decided-other-method", "6749-3.2-post-only", "7009-2-post", "decided-cache-headers-everywhere")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL])
+@pytest.mark.clause("7662-4-post-only", "7662-2.1-post")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL, INTROSPECT])
 @pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "X"])
 async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str, address: str) -> None:
     response = await http.request(method, address)
@@ -81,6 +84,7 @@ async def test_a_base_url_may_have_a_path(
         assert (await http.post(f"/login{REVOKE}", data=PHONE_APP.credentials | {"token": "x"})).status_code == 200
         assert (await http.post(f"/login{REVOKE_ALL}")).status_code == 401
         assert (await http.get("/login/healthz")).status_code == 200
+        assert (await http.get(f"/login{VERIFY}", headers={"Cookie": "x" * 70_000})).status_code == 401
         for address in (TOKEN, REVOKE, REVOKE_ALL):
             preflight_response = await http.options(f"/login{address}", headers=preflight)
             assert preflight_response.headers["access-control-allow-origin"] == "https://shop.example"

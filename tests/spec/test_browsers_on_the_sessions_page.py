@@ -14,7 +14,6 @@ from tests.support.browser import (
     Browser,
     HtmlForm,
     Page,
-    assert_refused,
     authorization_url,
     is_consent_page,
     is_login_page,
@@ -99,20 +98,6 @@ async def test_ending_this_browser_signs_it_out(browser: Browser, http: httpx2.A
     assert page_text("login.notice_signed_out_here") in Page(page).text
     assert "ts_session" not in browser.cookie_values
     assert count_browsers(await other.open(SESSIONS)) == (1, 0)
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-async def test_form_without_csrf_proof_signs_out_no_browser(browser: Browser, http: httpx2.AsyncClient) -> None:
-    await browser.sign_in()
-    other = Browser(http)
-    await other.sign_in()
-    [form] = browser_forms_of(await browser.open(SESSIONS))
-    [foreign] = browser_forms_of(await other.open(SESSIONS))
-
-    for csrf in ("", "x", form.fields["csrf"][:-1], foreign.fields["csrf"], "é"):
-        assert_refused(await browser.send(END_BROWSER, form.fields | {"csrf": csrf}), 403, "forged")
-    assert (await browser.open(END_BROWSER)).status_code == 405
-    assert count_browsers(await browser.open(SESSIONS)) == (1, 1)
 
 
 async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:

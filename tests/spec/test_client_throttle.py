@@ -93,11 +93,14 @@ async def test_right_secret_is_accepted_after_the_window(
 
 
 @pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force", "7009-5-guessing-throttled")
-async def test_token_and_revoke_count_together(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+@pytest.mark.clause("7662-4-guessing-throttled")
+async def test_all_endpoints_count_together(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="3/minute"), clock) as http:
         assert_error(await WRONG_SHOP.log_in(http, ALICE), 401, "invalid_client")
         assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
+        assert_error(await WRONG_SHOP.introspect(http, "x"), 401, "invalid_client")
 
+        assert_throttled(await WEB_SHOP.introspect(http, "x"))
         assert_throttled(await WEB_SHOP.refresh(http, "x"))
 
 

@@ -32,14 +32,6 @@ async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, worker: Worker
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-@pytest.mark.clause("6749-4.1.2-second-use-denied", "6819-5.1.5.4-one-time-use", "6749-10.5-short-lived-single-use")
-async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker)
-
-    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
-    assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
-
-
 @pytest.mark.clause("6749-4.1.3-code-of-this-client", "6749-4.1.3-code-of-this-public-client", "6749-4.1.2-code-bound")
 @pytest.mark.clause("6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client", "6819-5.1.5.8-bound-to-client")
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")

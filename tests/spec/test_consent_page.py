@@ -14,7 +14,6 @@ from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import (
     CONSENT,
-    ISSUER,
     SWITCH,
     Browser,
     Page,
@@ -86,30 +85,6 @@ async def test_consent_page_names_its_target_and_warns_of_http(
 
 
 # Allow and deny
-
-
-@pytest.mark.clause("6749-4.1.2-code-in-redirect", "spec-4.1-consent", "9207-2-iss-in-redirect", "spec-4.1-state")
-@pytest.mark.clause("6749-4.1.2-state-returned")
-async def test_allow_leads_back_with_code_state_and_issuer_and_nothing_else(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
-    answer = authorization_response(
-        await browser.allow(await browser.open_consent_page(authorization_url(state="a state")))
-    )
-
-    assert answer == {"code": answer["code"], "state": "a state", "iss": ISSUER}
-    assert (await PHONE_APP.exchange(http, answer["code"], PHONE_CALLBACK)).status_code == 200
-
-
-@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors", "6749-4.1.2.1-state-returned")
-@pytest.mark.clause("9207-2-iss-in-error-redirect")
-async def test_deny_leads_back_with_access_denied_and_the_state(browser: Browser) -> None:
-    answer = assert_sent_back(
-        await browser.deny(await browser.open_consent_page(authorization_url(state="a state"))), "access_denied"
-    )
-
-    assert answer.keys() == {"error", "error_description", "state", "iss"}
-    assert answer["state"] == "a state"
 
 
 @pytest.mark.parametrize("decision", ["", "Allow"])

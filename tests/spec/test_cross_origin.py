@@ -7,10 +7,13 @@ import pytest
 
 from tests.support.clients_and_users import (
     ALICE,
+    GATEWAY,
+    INTROSPECT,
     PHONE_APP,
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    VERIFY,
     OAuthClient,
     bearer,
     login_form,
@@ -128,6 +131,16 @@ async def test_a_registered_origin_may_end_all_sessions_of_a_user(http: httpx2.A
         assert "www-authenticate" in response.headers["access-control-expose-headers"].lower()
         assert "access-control-allow-credentials" not in response.headers
         assert "origin" in response.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-lookups-without-cors")
+@pytest.mark.parametrize("address", [VERIFY, INTROSPECT])
+async def test_no_origin_may_read_a_lookup(http: httpx2.AsyncClient, address: str) -> None:
+    called = await http.post(address, data=GATEWAY.credentials | {"token": "x"}, headers={"Origin": KNOWN})
+    preflight_response = await http.options(address, headers=preflight(KNOWN))
+
+    for response in (called, preflight_response):
+        assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
 @pytest.mark.clause("7009-2.3-no-jsonp")

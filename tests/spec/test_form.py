@@ -42,17 +42,7 @@ async def post(
 @pytest.mark.clause("decided-wrong-content-type", "spec-1-form-encoded", "spec-4.2-form-body", "spec-4.3-form-body")
 @pytest.mark.clause("decided-invalid-request-400")
 @pytest.mark.parametrize("address", [TOKEN, REVOKE, INTROSPECT])
-@pytest.mark.parametrize(
-    "content_type",
-    [
-        None,
-        "",
-        "application/json",
-        "multipart/form-data; boundary=x",
-        f"{FORM}x",
-        f"{FORM}; charset=latin1",
-    ],
-)
+@pytest.mark.parametrize("content_type", [None, "application/json", f"{FORM}; charset=latin1"])
 async def test_another_content_type_is_invalid_request(
     http: httpx2.AsyncClient, content_type: str | None, address: str
 ) -> None:

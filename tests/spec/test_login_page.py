@@ -76,22 +76,6 @@ async def test_login_page_names_its_client(browser: Browser) -> None:
     assert "stay" not in form.fields
 
 
-@pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-3.1-owner-verified-first")
-async def test_login_redirects_to_consent_with_303(
-    http: httpx2.AsyncClient,
-) -> None:
-    browser = Browser(http)
-    form = Page(await browser.open(authorization_url())).find_form(LOGIN)
-    filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
-    response = await http.post(
-        form.action, data=filled, headers={"Cookie": f"ts_browser={browser.cookie_values['ts_browser']}"}
-    )
-
-    assert response.status_code == 303
-    assert response.headers["location"].startswith("/authorization/consent?request=")
-    assert response.content == b""
-
-
 @pytest.mark.clause("decided-user-names-ascii-folded")
 async def test_however_the_user_name_is_written_the_registered_one_is_shown(browser: Browser) -> None:
     page = await browser.log_in(await browser.open(authorization_url()), replace(ALICE, username="Alice@EXAMPLE.com"))

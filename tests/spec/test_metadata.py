@@ -13,8 +13,6 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 
 METADATA = "/.well-known/oauth-authorization-server"
 ISSUERS = (
-    "http://127.0.0.1:8000",
-    "https://login.example.org",
     "https://login.example.org:8443",
     "https://example.org/tokens",
     "https://example.org/deep/tokens",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from dataclasses import replace
 from urllib.parse import quote, urlsplit
@@ -13,19 +12,17 @@ import pytest
 import redis
 
 from service.protocol.token_form import digest_token
-from service.web.pages.pending_logins import PROVIDER
+from service.web.pages.pending_logins import PROVIDER, PendingLogin
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
 from tests.support.browser import (
     AUTHORIZATION,
-    CHALLENGE,
     CONSENT,
     ISSUER,
     LOGIN,
     SESSIONS,
     SWITCH,
-    VERIFIER,
     Browser,
     Page,
     assert_refused,
@@ -43,10 +40,8 @@ from tests.support.clients_and_users import (
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
-    SHOP_CALLBACK,
     WEB_SHOP,
     UserCredentials,
-    assert_error,
     tokens_of,
 )
 
@@ -57,44 +52,21 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}
 # Codes in other hands
 
 
-@pytest.mark.clause("6749-10.6-redirect-uri-identical", "6819-5.2.4.5-code-bound-to-redirect-uri")
-async def test_code_is_bound_to_its_redirect_uri(browser: Browser, http: httpx2.AsyncClient) -> None:
-    code = await browser.get_code(WEB_SHOP, OTHER_SHOP_CALLBACK)
-
-    assert_error(await WEB_SHOP.exchange(http, code, SHOP_CALLBACK), 400, "invalid_grant")
-    assert (await WEB_SHOP.exchange(http, code, OTHER_SHOP_CALLBACK)).status_code == 200
-
-
-@pytest.mark.clause("7636-7.2-no-downgrade")
-async def test_stolen_code_cannot_be_injected_into_another_session(browser: Browser, http: httpx2.AsyncClient) -> None:
-    """The honest client sends the verifier of its own session, or one where the attacker's request had no challenge."""
-    other = CHALLENGE[::-1]
-    bound = await browser.get_code(code_challenge=other, code_challenge_method="S256")
-    unbound = await browser.get_code()
-
-    for code in (bound, unbound):
-        injected = await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)
-        assert_error(injected, 400, "invalid_grant")
-
-
 # Manipulated requests
 
 
 STATES = [
-    pytest.param("\"'`<>\\", id="quotes"),
     pytest.param("a\r\nSet-Cookie: ts_session=evil\r\n\r\n<html>", id="line ends"),
     pytest.param("a\x00b\x7f\x1b[31m", id="NUL and control characters"),
     pytest.param("žluťoučký кон 馬 🐎 \u202e\ufeff\U0010ffff" * 40, id="2 KB of Unicode"),
     pytest.param("&code=evil&iss=https://evil.example&error=access_denied#x", id="parameters"),
-    pytest.param("100% + %2B %00 a+b", id="percent and plus"),
-    pytest.param("  spaces  ", id="spaces around"),
-    pytest.param("{state}{0}%s%(x)s${x}", id="patterns"),
     pytest.param("x" * 8190, id="almost 8 KiB"),
 ]
 
 
 @pytest.mark.clause("spec-4.1-state", "6749-4.1.2-state-returned", "6749-4.1.2.1-state-returned")
-@pytest.mark.clause("6749-10.14-state-and-redirect-uri")
+@pytest.mark.clause("6749-10.14-state-and-redirect-uri", "6749-4.1.2-code-in-redirect", "spec-4.1-consent")
+@pytest.mark.clause("9207-2-iss-in-redirect", "9207-2-iss-in-error-redirect", "spec-4.1-denial")
 @pytest.mark.parametrize("state", STATES)
 async def test_any_state_is_returned_unchanged(browser: Browser, state: str) -> None:
     page = await browser.open_consent_page(authorization_url(state=state))
@@ -103,6 +75,7 @@ async def test_any_state_is_returned_unchanged(browser: Browser, state: str) -> 
     mistaken = await browser.open(authorization_url(state=state, scope="x"))
 
     assert authorization_response(allowed).keys() == {"code", "state", "iss"}
+    assert assert_sent_back(denied, "access_denied").keys() == {"error", "error_description", "state", "iss"}
     for response in (allowed, denied, mistaken):
         answer = authorization_response(response)
         assert (answer["state"], answer["iss"]) == (state, ISSUER)
@@ -131,21 +104,11 @@ async def test_no_parameter_can_add_a_header(browser: Browser, name: str, line_e
     "redirect_uri",
     [
         pytest.param("https://shop.example@evil.example/callback", id="userinfo"),
-        pytest.param("https://evil.example\\@shop.example/callback", id="backslash and userinfo"),
         pytest.param("https://shop.example.evil.example/callback", id="suffix of the host"),
-        pytest.param("https://shop.example/callback/../evil", id="dots"),
-        pytest.param("https://shop.example/callback.evil", id="suffix of the path"),
-        pytest.param("https://shop.example/%63allback", id="encoded letter"),
         pytest.param("https://shop.example:443/callback", id="the port written out"),
-        pytest.param("https://SHOP.example/callback", id="capitals in the host"),
-        pytest.param("https://shop.example./callback", id="trailing dot"),
-        pytest.param("ht\ntps://shop.example/callback", id="line end inside"),
         pytest.param("https://shop.example/callback\x00.evil", id="NUL"),
-        pytest.param("https://shop.ex\u0430mple/callback", id="a letter that looks alike"),
-        pytest.param("https://shop.example/callback#", id="empty fragment"),
         pytest.param("https://shop.example/callback?next=https://evil.example", id="query"),
         pytest.param("http://shop.example/callback", id="without TLS"),
-        pytest.param("javascript://shop.example/callback%0aalert(1)", id="script"),
     ],
 )
 async def test_no_address_that_only_looks_like_a_registered_one_is_redirected_to(
@@ -153,14 +116,6 @@ async def test_no_address_that_only_looks_like_a_registered_one_is_redirected_to
 ) -> None:
     assert_refused(await browser.open(authorization_url(WEB_SHOP, redirect_uri, state="x")), 400, "unverified")
     assert_refused(await browser.open(authorization_url(WEB_SHOP, redirect_uri, scope="x")), 400, "unverified")
-
-
-@pytest.mark.clause("decided-most-parameters")
-async def test_unknown_parameters_are_ignored_up_to_128_in_all(browser: Browser) -> None:
-    unknown = 128 - authorization_url().count("&") - 1
-    assert is_login_page(await browser.open(authorization_url() + f"&a={'b' * 200}" * unknown))
-    assert_refused(await browser.open(authorization_url() + "&a=b" * (unknown + 1)), 400, "unverified")
-    assert is_login_page(await browser.open(authorization_url() + "&x=" + "%F0%9F%90%8E" * 5_000))
 
 
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
@@ -220,7 +175,8 @@ async def test_provider_login_seal_is_not_a_login_form(browser: Browser, worker:
     await browser.open(authorization_url())
     await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
-    state = worker.pending_logins.seal(PROVIDER, digest, None, realm="cep", provider="x")
+    login = PendingLogin(browser_digest=digest, request=None, realm="cep", provider="x")
+    state = worker.pending_logins.seal(PROVIDER, login)
 
     assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 
@@ -267,38 +223,6 @@ async def test_foreign_consent_cannot_be_allowed(browser: Browser, http: httpx2.
     assert_refused(await browser.send(CONSENT, fields | {"decision": "allow"}), 400, "expired")
     assert_refused(await browser.open(f"{CONSENT}?request={fields['request']}"), 400, "expired")
     assert_refused(await Browser(http).send(CONSENT, fields | {"decision": "allow"}), 403, "signed_out")
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-@pytest.mark.parametrize(
-    ("content_type", "encode"),
-    [
-        ("application/json", json.dumps),
-        ("text/plain", lambda fields: "&".join(f"{name}={value}" for name, value in fields.items())),
-    ],
-)
-async def test_a_form_of_another_content_type_is_not_read(
-    browser: Browser, content_type: str, encode: object, store: redis.Redis
-) -> None:
-    assert callable(encode)
-    page = await browser.open_consent_page(authorization_url())
-    fields = Page(page).find_form(CONSENT).fields | {"decision": "allow"}
-    headers = {"Content-Type": content_type, "Cookie": f"ts_session={browser.cookie_values['ts_session']}"}
-
-    assert_refused(await browser.http.post(CONSENT, content=encode(fields), headers=headers), 400, "unverified")
-    assert not [*store.scan_iter("code:*")]
-    assert "code" in authorization_response(await browser.allow(page))
-
-
-@pytest.mark.parametrize("address", [LOGIN, "/sessions/end-all"])
-async def test_fields_in_the_address_or_twice_or_too_large_are_refused(browser: Browser, address: str) -> None:
-    await browser.sign_in()
-
-    name = "request" if address == LOGIN else "csrf"
-    assert_refused(await browser.send(f"{address}?{name}=x", {}), 400, "unverified")
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    for body, status in ((f"{name}=x&{name}=y", 400), (f"{name}=%ff", 400), (f"{name}=" + "x" * 66_000, 413)):
-        assert_refused(await browser.http.post(address, content=body, headers=form), status, "unverified")
 
 
 # Stolen and planted cookies

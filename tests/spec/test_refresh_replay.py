@@ -37,18 +37,6 @@ async def test_a_retry_gets_the_same_successor_and_an_access_token_of_its_own(
     assert is_live(store, retried["access_token"])
 
 
-@pytest.mark.clause("decided-replay-gets-the-head", "decided-i2-one-head")
-async def test_a_replay_spends_nothing(http: httpx2.AsyncClient) -> None:
-    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
-    for _ in range(5):
-        await PHONE_APP.refresh(http, first["refresh_token"])
-
-    third = tokens_of(await PHONE_APP.refresh(http, second["refresh_token"]))
-
-    assert third["refresh_token"] not in (first["refresh_token"], second["refresh_token"])
-
-
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-replay-gets-the-head")
 async def test_a_hundred_replays_take_no_honest_access_token(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))

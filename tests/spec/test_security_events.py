@@ -183,11 +183,6 @@ async def login_page(deployment: Deployment) -> None:
     await browser.log_in(page)
 
 
-async def login_for_the_sessions(deployment: Deployment) -> None:
-    deployment.discard_events()
-    await Browser(deployment.http).sign_in()
-
-
 async def consent_allowed_by_a_double_click(deployment: Deployment) -> None:
     browser = Browser(deployment.http)
     page = await browser.open_consent_page(authorization_url())
@@ -232,11 +227,6 @@ async def wrong_password(deployment: Deployment) -> None:
     await PHONE_APP.log_in(deployment.http, WRONG_ALICE)
 
 
-async def wrong_password_on_the_page(deployment: Deployment) -> None:
-    browser = Browser(deployment.http)
-    await browser.log_in(await browser.open(authorization_url()), WRONG_ALICE)
-
-
 async def unknown_user(deployment: Deployment) -> None:
     await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
 
@@ -253,23 +243,12 @@ async def too_many_logins(deployment: Deployment) -> None:
     await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
 
 
-async def too_many_pages(deployment: Deployment) -> None:
-    counter = Counter(address_key("page", ADDRESS), 300, 60_000)
-    for _ in range(300):
-        await deployment.worker.attempts.count([counter])
-    await Browser(deployment.http).open(authorization_url())
-
-
 async def wrong_secret(deployment: Deployment) -> None:
     await OAuthClient(WEB_SHOP.client_id, "a wrong secret").revoke(deployment.http, "x")
 
 
 async def unknown_client(deployment: Deployment) -> None:
     await OAuthClient(WEB_SHOP.client_secret or "", "x").introspect(deployment.http, "x")
-
-
-async def no_client(deployment: Deployment) -> None:
-    await deployment.http.post("/oauth2/v1/token", data={"grant_type": "password"})
 
 
 async def too_many_wrong_secrets(deployment: Deployment) -> None:
@@ -311,24 +290,20 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (refresh_token_revoked, [("refresh_token_revoked", of_client(username=ALICE.username, family=FAMILY))]),
     (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
     (login_page, [("login_succeeded", of_alice())]),
-    (login_for_the_sessions, [("login_succeeded", of_alice(None))]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
     (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
     (session_ended_on_the_page, [("session_ended", of_alice(family=FAMILY))]),
     (everything_ended_on_the_page, [("revoke_all", of_alice(None, reason="sessions_page"))]),
     (signed_out, [("signed_out", of_alice(None))]),
     (wrong_password, [("login_failed", of_alice(reason="password_wrong"))]),
-    (wrong_password_on_the_page, [("login_failed", of_alice(reason="password_wrong"))]),
     (unknown_user, [("login_failed", of_client(realm="main", reason="user_unknown"))]),
     (
         password_typed_as_name_on_the_page,
         [("login_failed", of_client(None, realm="main", reason="user_unknown"))],
     ),
     (too_many_logins, [("login_throttled", of_client(realm="main", reason="login_throttled"))]),
-    (too_many_pages, [("pages_throttled", of_client(None))]),
     (wrong_secret, [("client_authentication_failed", of_client(WEB_SHOP, reason="client_secret_wrong"))]),
     (unknown_client, [("client_authentication_failed", of_client(None, reason="client_unknown"))]),
-    (no_client, [("client_authentication_failed", of_client(None, reason="client_missing"))]),
     (too_many_wrong_secrets, [("client_throttled", of_client(WEB_SHOP))]),
 ]
 

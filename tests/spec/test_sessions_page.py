@@ -165,8 +165,8 @@ async def test_signing_out_ends_the_login_in_this_browser_and_nothing_else(
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-@pytest.mark.clause("6749-10.12-csrf")
-@pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
+@pytest.mark.clause("6749-10.12-csrf", "decided-password-change", "decided-browser-logins-listed")
+@pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT, "/sessions/end-browser", "/sessions/password"])
 async def test_a_form_without_the_proof_of_this_browser_does_nothing(
     browser: Browser, http: httpx2.AsyncClient, action: str
 ) -> None:
@@ -179,6 +179,7 @@ async def test_a_form_without_the_proof_of_this_browser_does_nothing(
 
     for csrf in ("", "x", form.fields["csrf"][:-1], form.fields["csrf"] + "A", foreign, consent, "é"):
         assert_refused(await browser.send(action, form.fields | {"csrf": csrf}), 403, "forged")
+    assert (await browser.open(action)).status_code == 405
     assert len(session_forms_of(await browser.open(SESSIONS))) == 1
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 

@@ -48,16 +48,6 @@ async def test_each_line_of_a_request_has_its_trace_id(http: httpx2.AsyncClient,
 
 
 @pytest.mark.clause("decided-trace-id")
-async def test_request_without_trace_logs_no_trace(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
-    await log_in(http)
-    await log_in(http, TRACEPARENT)
-    await log_in(http)
-    traced = ["trace_id" in line for line in read_requests(json_logs)]
-
-    assert traced == [False] * 2 + [True] * 2 + [False] * 2
-
-
-@pytest.mark.clause("decided-trace-id")
 async def test_requests_at_the_same_time_keep_their_traces_apart(
     http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:

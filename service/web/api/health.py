@@ -78,14 +78,10 @@ class HealthEndpoint:
         return await asyncio.shield(self._check)
 
     async def _run_check(self) -> str:
-        obstacle, reason = await self._describe_obstacle()
-        self._log_change(reason)
-        return obstacle
+        """Return a public text that states the obstacle, or an empty text. Log a change.
 
-    async def _describe_obstacle(self) -> tuple[str, str]:
-        """Return a public text and a text for the log that state the obstacle; both are empty if there is none.
-
-        All checks run concurrently, so that a slow Redis has time to reply to each.
+        Probes come every few seconds, so an unchanged reason is logged once. All checks run concurrently, so that a
+        slow Redis has time to reply to each.
         """
         self._counts.count_lookup()
         try:
@@ -95,20 +91,14 @@ class HealthEndpoint:
                 with_own_budget(self._bearer.lookup(_UNKNOWN_TOKEN)),
                 with_own_budget(self._clients.find(_UNKNOWN_CLIENT_ID)),
             )
+            obstacle = reason = found or ("" if is_seed_in_force else _UNSEEDED)
         except StoreUnavailable as error:
-            return "the store does not answer or cannot serve", str(error)
-        obstacle = found or ("" if is_seed_in_force else _UNSEEDED)
-        return obstacle, obstacle
-
-    def _log_change(self, reason: str) -> None:
-        """Log a change of the reason. Probes come every few seconds, so an unchanged reason is logged once."""
-        if reason == self._last_reason:
-            return
-        if reason:
-            log.warning("not ready: %s", reason)
-        else:
-            log.info("ready again")
-        self._last_reason = reason
+            obstacle, reason = "the store does not answer or cannot serve", str(error)
+        if reason != self._last_reason:
+            level, words = (logging.WARNING, f"not ready: {reason}") if reason else (logging.INFO, "ready again")
+            log.log(level, words)
+            self._last_reason = reason
+        return obstacle
 
 
 def _render(status: int, words: str, **numbers: int) -> Response:

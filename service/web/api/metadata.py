@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -23,12 +24,12 @@ _HEADERS: Final = {"Cache-Control": "public, max-age=300"}
 """A short max-age, so that clients soon find a new address or realm."""
 
 
+@dataclass
 class MetadataEndpoint:
-    def __init__(self, logins: Logins, settings: Settings, languages: Collection[str]) -> None:
-        self._logins = logins
-        self._languages = languages
-        self._settings = settings
-        self._realm_names = [MAIN_REALM]
+    _logins: Logins
+    _settings: Settings
+    _languages: Collection[str]
+    _realm_names: list[str] = field(default_factory=lambda: [MAIN_REALM], init=False)
 
     async def get(self, _: Request) -> Response:
         """Return the metadata. If Redis is not available, it lists the realms that were known last."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from ipaddress import ip_address
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,10 +11,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
-from service.web.request.client_address import is_from_this_machine
+from service.web.request.client_address import is_from_this_machine, parse_hop
 from service.web.request.reading import list_header_values
-
-_HOST: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]+)?|([^:]*)(?::[0-9]+)?")
 
 
 class MetricsEndpoint:
@@ -52,9 +47,8 @@ class MetricsEndpoint:
         """
         if not scope.get("client"):
             return True
-        match = _HOST.fullmatch(next(iter(list_header_values(scope, b"host")), ""))
-        host = ((match[1] or match[2]) if match else "").lower()
-        return host in ("localhost", self._base_host) or _is_address(host)
+        host = next(iter(list_header_values(scope, b"host")), "")
+        return parse_hop(host) is not None or host.partition(":")[0].lower() in ("localhost", self._base_host)
 
 
 def build_metrics_app(base_host: str) -> Starlette:
@@ -62,10 +56,3 @@ def build_metrics_app(base_host: str) -> Starlette:
     app = Starlette(routes=[Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))])
     app.router.redirect_slashes = False
     return app
-
-
-def _is_address(host: str) -> bool:
-    try:
-        return bool(ip_address(host))
-    except ValueError:
-        return False

@@ -8,7 +8,7 @@ Clauses: RFC 6749 §3.2, §4.1.2, §4.1.3, §4.1.4, §4.3.2, §4.3.3, §5.1, §5
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -43,16 +43,15 @@ from service.web.request.state import GRANT
 from service.web.responses import render_json
 
 
+@dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """The token endpoint. `required` of a grant names the parameters that a request must have besides grant_type."""
+    """The token endpoint, with its grants by their type.
 
-    def __init__(
-        self,
-        authenticator: ClientAuthenticator,
-        grants: Iterable[AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant],
-    ) -> None:
-        self._authenticator = authenticator
-        self._grants = {grant.grant_type: grant for grant in grants}
+    `required` of a grant names the parameters that a request must have besides grant_type.
+    """
+
+    _authenticator: ClientAuthenticator
+    _grants: Mapping[str, AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant]
 
     async def post(self, request: Request) -> Response:
         """Issue tokens. The checks run in the order of the lines below, which docs/errors.md documents."""
@@ -69,23 +68,12 @@ class TokenEndpoint:
         return render_json(await grant.issue(request, form, caller))
 
 
-def record_issue(
-    request: Request,
-    grant_type: str,
-    caller: AuthenticatedClient,
-    refresh_token: RefreshToken,
-    username: str,
-    scope: str,
+def _record(
+    request: Request, event: str, client_id: str, refresh_token: RefreshToken, username: str, scope: str, **more: str
 ) -> None:
+    realm, family = parse_realm(scope), refresh_token.family_digest
     record_request_event(
-        request,
-        "tokens_issued",
-        client_id=caller.client.client_id,
-        username=username,
-        realm=parse_realm(scope),
-        family=refresh_token.family_digest,
-        scope=scope,
-        grant_type=grant_type,
+        request, event, client_id=client_id, username=username, realm=realm, family=family, scope=scope, **more
     )
 
 
@@ -120,23 +108,25 @@ class AuthorizationCodeGrant:
         code = await self.codes.find(name) if name else None
         if name is None or code is None:
             raise InvalidGrant("code_unknown")
+        verdict = "repeated"
+        if isinstance(code, AuthorizationCode):
+            self._check_exchange(code, request, form, caller)
+            refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
+            outcome = await self.codes.redeem(
+                name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
+            )
+            if isinstance(outcome, int):
+                client_id, grant_type = caller.client.client_id, AUTHORIZATION_CODE
+                _record(
+                    request, "tokens_issued", client_id, refresh_token, code.username, code.scope, grant_type=grant_type
+                )
+                return make_token_response(self.keyring, access_token, refresh_token, outcome, code.scope)
+            verdict = outcome
+            # If a concurrent request has redeemed the code, the record now names the family that it started.
+            code = await self.codes.find(name)
         if isinstance(code, RedeemedCode):
             await self._judge_second_exchange(name, code, request, form, caller)
-            raise InvalidGrant("code_repeated")
-        self._check_exchange(code, request, form, caller)
-        refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
-        outcome = await self.codes.redeem(
-            name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
-        )
-        if isinstance(outcome, int):
-            record_issue(request, AUTHORIZATION_CODE, caller, refresh_token, code.username, code.scope)
-            return make_token_response(self.keyring, access_token, refresh_token, outcome, code.scope)
-        if outcome == "repeated":
-            # A concurrent request has redeemed the code. The record of the code now names the family it started.
-            redeemed = await self.codes.find(name)
-            if isinstance(redeemed, RedeemedCode):
-                await self._judge_second_exchange(name, redeemed, request, form, caller)
-        raise InvalidGrant(_CODE_REFUSALS[outcome])
+        raise InvalidGrant(_CODE_REFUSALS[verdict])
 
     def _check_exchange(
         self, code: AuthorizationCode, request: Request, form: Form, caller: AuthenticatedClient
@@ -146,13 +136,10 @@ class AuthorizationCodeGrant:
         except InvalidGrant as error:
             # A client that may no longer request the scope lost a right. All other reasons suggest a misuse.
             if error.reason != "code_scope_withdrawn":
+                client_id, realm, reason = caller.client.client_id, parse_realm(code.scope), error.reason
+                username = code.username
                 record_request_event(
-                    request,
-                    "code_misused",
-                    client_id=caller.client.client_id,
-                    username=code.username,
-                    realm=parse_realm(code.scope),
-                    reason=error.reason,
+                    request, "code_misused", client_id=client_id, username=username, realm=realm, reason=reason
                 )
             raise
 
@@ -212,7 +199,7 @@ class PasswordGrant:
         if lives_ms is None:
             self.users.forget(user.identity)
             raise InvalidGrant("user_changed")
-        record_issue(request, PASSWORD, caller, refresh_token, user.username, str(scope))
+        _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
     async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> None:
@@ -295,14 +282,7 @@ class RefreshTokenGrant:
                 )
             raise refusal(reason)
         is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
-        record_request_event(
-            request,
-            "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict],
-            client_id=client_id,
-            username=username,
-            realm=parse_realm(outcome.scope),
-            family=family,
-            scope=outcome.scope,
-        )
+        event = "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict]
+        _record(request, event, client_id, refresh_token, username, outcome.scope)
         head = refresh_token._replace(generation=outcome.head)
         return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)

@@ -93,9 +93,7 @@ def parse_needed_scope(query: bytes) -> str:
         return ""
     try:
         return parse_form(query, {"scope"}).get("scope", "")
-    except InvalidRequest as error:
-        if error.reason == "parameters_too_many":
-            raise InsufficientScope("parameters_too_many") from None
+    except InvalidRequest:
         raise InsufficientScope("needed_scope_malformed") from None
 
 

@@ -24,19 +24,14 @@ _PROBES = ("/healthz", "/readyz")
 A change of the result of a probe has a log line of its own.
 """
 
-_LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
-"""Paths that are requested at every call of every API, where the gateway has a log of its own.
+_QUIET_WHERE_USUAL = ("/oauth2/v1/verify", "/oauth2/v1/introspect", "/metrics")
+"""Paths that gateways request at every call of every API, and the one that Prometheus requests every few seconds.
 
 A success is logged at DEBUG and a refusal at INFO. A refusal by an outage is logged at DEBUG: an outage refuses every
 request, and has lines of its own.
 """
 
-_SCRAPE = "/metrics"
-"""The path that Prometheus requests several times a minute. A success is logged at DEBUG, a refusal at INFO."""
-
 MAX_PATH_LENGTH = 200
-
-_QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
 _log = EventLog("service.access")
 
@@ -62,7 +57,10 @@ class AccessLog:
             await self._app(scope, receive, send_noted)
         finally:
             seconds = time.perf_counter() - started
-            _count(scope, status, seconds)
+            # A request without a route, or answered before its route was known, is counted as the endpoint `other`.
+            route = scope.get("route")
+            endpoint = "other" if route is None else route.name
+            count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)
             self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
@@ -86,13 +84,3 @@ def _choose_level(scope: Scope, status: int) -> int:
     is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
     is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
     return logging.DEBUG if is_quiet else logging.INFO
-
-
-def _count(scope: Scope, status: int, seconds: float) -> None:
-    """Count the request under the name of its route.
-
-    A request without a route, or answered before its route was known, is counted as the endpoint `other`.
-    """
-    route = scope.get("route")
-    endpoint = "other" if route is None else route.name
-    count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)

@@ -12,19 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.crypto.keyring import derive_from_browser, make_browser_secret
 from service.gateway.outage_log import report_outage
 from service.protocol import authorization
-from service.protocol.authorization import (
-    AuthorizationRefused,
-    AuthorizationRequest,
-    Query,
-    parse_query,
-    redirecting_oauth_errors_to,
-)
+from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
@@ -60,13 +55,12 @@ class LoginForm(NamedTuple):
     this browser.
     """
 
+    login: PendingLogin
     sealed: str
     browser_secret: str
-    request: AuthorizationRequest | None
     client: Client | None
     has_passwords: bool
     providers: Sequence[ExternalRealm]
-    force_login: bool
 
     def find_provider(self, realm: str | None) -> ExternalRealm | None:
         return next((provider for provider in self.providers if provider.name == realm), None)
@@ -138,37 +132,31 @@ class AuthorizationPages(PageSteps):
         """
         await self.count_page(request)
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
-        form = await self._open(browser_secret, authorization_request, client, force_login=force_login)
+        digest = digest_token(browser_secret)
+        login = PendingLogin(browser_digest=digest, request=authorization_request, force_login=force_login)
+        form = await self._open(login, browser_secret, client)
         if authorization_request is not None and len(form.providers) == 1 and not form.has_passwords:
             with redirecting_all_errors_to(authorization_request.return_address):
                 response = await self._redirect_to_provider(form, form.providers[0])
         else:
-            digest = digest_token(browser_secret)
-            sealed = self.pending_logins.seal(FORM, digest, authorization_request, force_login=force_login)
-            response = self._render(request, form._replace(sealed=sealed), notice=notice)
+            response = self._render(request, form, notice=notice)
         self.browsers.set_browser_cookie(response, browser_secret)
         return response
 
     async def _open(
-        self,
-        browser_secret: str,
-        authorization_request: AuthorizationRequest | None,
-        client: Client | None,
-        *,
-        force_login: bool,
+        self, login: PendingLogin, browser_secret: str, client: Client | None, sealed: str = ""
     ) -> LoginForm:
-        """Return the form before it is sealed.
+        """Return the form of a login, which is sealed here unless it already was.
 
-        This reads the registry, and so gives the worker the time of Redis.
+        This reads the registry first, and so gives the worker the time of Redis.
         """
         realms: Sequence[str] = await self.logins.list_realm_names()
-        if authorization_request is not None and client is not None:
-            with redirecting_oauth_errors_to(authorization_request.return_address):
-                realms = authorization.list_open_realms(authorization_request, client, realms)
+        if login.request is not None and client is not None:
+            with authorization.redirecting_oauth_errors_to(login.request.return_address):
+                realms = authorization.list_open_realms(login.request, client, realms)
         providers = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
-        return LoginForm(
-            "", browser_secret, authorization_request, client, MAIN_REALM in realms, providers, force_login
-        )
+        sealed = sealed or self.pending_logins.seal(FORM, login)
+        return LoginForm(login, sealed, browser_secret, client, MAIN_REALM in realms, providers)
 
     async def log_in(self, request: Request) -> Response:
         """Handle a submitted login form. A form that is not from this browser has no effect."""
@@ -194,22 +182,20 @@ class AuthorizationPages(PageSteps):
         client = None
         if login.request is not None:
             client = await self.recheck_client(login.request, login.request.scope)
-        form = await self._open(browser_secret, login.request, client, force_login=login.force_login)
+        form = await self._open(login, browser_secret, client, sealed)
         if self.pending_logins.find_time_left_ms(login) is None:
             raise PageRefusal("expired", "login_expired")
-        return form._replace(sealed=sealed)
+        return form
 
     async def _redirect_to_provider(self, form: LoginForm, realm: ExternalRealm) -> Response:
         """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
 
         Clauses: RFC 6749 §4.1.1
         """
-        digest = digest_token(form.browser_secret)
-        state = self.pending_logins.seal(
-            PROVIDER, digest, form.request, realm=realm.name, provider=realm.provider.fingerprint
-        )
+        login = msgspec.structs.replace(form.login, realm=realm.name, provider=realm.provider.fingerprint)
+        state = self.pending_logins.seal(PROVIDER, login)
         address = await realm.make_authorization_address(
-            derive_binding(state, form.browser_secret), self.callback_address, force_login=form.force_login
+            derive_binding(state, form.browser_secret), self.callback_address, force_login=form.login.force_login
         )
         return self.pages.redirect_elsewhere(address)
 
@@ -217,14 +203,14 @@ class AuthorizationPages(PageSteps):
         if "username" not in fields or "password" not in fields:
             return self._render(request, form, fields, missing=True)
         username = fields["username"]
-        client_id = form.request.client_id if form.request else ""
+        client_id = form.login.request.client_id if form.login.request else ""
         with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
             device = await self.get_device(request, username)
             prefixes = get_prefixes(request)
             user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
-            response = await self.start_session(request, form.request, user, remember_me="stay" in fields)
+            response = await self.start_session(request, form.login.request, user, remember_me="stay" in fields)
             if response is None:
                 raise InvalidGrant("user_changed")
         self.browsers.set_device_cookie(request, response, user)
@@ -275,7 +261,6 @@ class AuthorizationPages(PageSteps):
             "login.html",
             status=status,
             form_targets=_list_form_targets(form),
-            action=f"{self.pages.web_path}/authorization/login",
             sealed=form.sealed,
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
@@ -290,8 +275,8 @@ class AuthorizationPages(PageSteps):
 
 
 def _list_form_targets(form: LoginForm) -> str:
-    if form.request is not None:
-        return list_form_targets(form.request.return_address.redirect_uri)
+    if form.login.request is not None:
+        return list_form_targets(form.login.request.return_address.redirect_uri)
     return list_form_targets() if form.providers else ""
 
 
@@ -319,7 +304,7 @@ class CallbackPage(PageSteps):
         check_is_page(request)
         if request.method == "HEAD":  # HEAD would use up the login without a page for the person
             raise PageRefusal("forged", "not_asked_for_as_a_page")
-        answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
+        answer = authorization.parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.mistakes else answer.values.get("state", "")
         login, browser_secret = self.open_login(request, PROVIDER, state)
         await self._note_return(state, login)
@@ -352,10 +337,8 @@ class CallbackPage(PageSteps):
         """
         try:
             return await self._log_in(request, login, answer, binding)
-        except StoreUnavailable as outage:
-            error: OAuthError = report_outage(outage)
-        except OAuthError as refusal:
-            error = refusal
+        except (OAuthError, StoreUnavailable) as problem:
+            error = problem if isinstance(problem, OAuthError) else report_outage(problem)
         request.scope[REASON] = error.reason
         return self.pages.redirect(
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))

@@ -155,8 +155,6 @@ class ConsentPages(PageSteps):
             request,
             "consent.html",
             form_targets=list_form_targets(redirect_uri),
-            action=f"{self.pages.web_path}/authorization/consent",
-            switch_action=f"{self.pages.web_path}/authorization/switch",
             request_id=consent.name.text,
             csrf=csrf,
             client_name=client.client_name or client.client_id,

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.crypto.keyring import Keyring, make_browser_secret
-from service.protocol.token_form import RandomToken, digest_token, parse_browser_session
+from service.protocol.token_form import RandomToken, parse_browser_session
 from service.protocol.user import User, UserIdentity
 from service.web.request.reading import get_from_query, list_header_values
 
@@ -42,11 +42,6 @@ class BrowserCookies:
     def find_secret(self, request: Request) -> str | None:
         secret = self._find(request, self._browser)
         return secret if _SECRET.fullmatch(secret) else None
-
-    def find_bound_secret(self, request: Request, browser_digest: str) -> str | None:
-        """Return the secret of this browser, or None if `browser_digest` is not its digest."""
-        secret = self.find_secret(request)
-        return secret if secret is not None and digest_token(secret) == browser_digest else None
 
     def set_browser_cookie(self, response: Response, secret: str) -> None:
         """Set the browser cookie for a year.

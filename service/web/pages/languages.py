@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -26,12 +27,12 @@ _MINUTE: Final = 60
 _UNITS: Final = (("days", 24 * 60 * _MINUTE), ("hours", 60 * _MINUTE), ("minutes", _MINUTE), ("seconds", 1))
 
 
+@dataclass(frozen=True)
 class Language:
     """A language: its tag, and its texts by their keys. A text with a count has two forms, `one` and `other`."""
 
-    def __init__(self, tag: str, texts: Mapping[str, str]) -> None:
-        self.tag = tag
-        self.texts = texts
+    tag: str
+    texts: Mapping[str, str]
 
     def text(self, key: str, **values: object) -> Markup:
         """Return a text with its values filled in, ready for HTML. The text is trusted; the values are escaped."""

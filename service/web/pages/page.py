@@ -159,16 +159,7 @@ class Pages:
         location = response.headers.get("location", "")
         if urlsplit(location).scheme in ("", "http", "https"):
             return response
-        text = self.get_language(request).text
-        page = self.render(
-            request,
-            "refused.html",
-            heading=text("refused.no_access_heading"),
-            message=text("refused.no_access_message"),
-            detail=None,
-            retry=False,
-            link=location,
-        )
+        page = self._refuse(request, "no_access", request.scope[REASON], 200, link=location)
         for cookie in response.headers.getlist("set-cookie"):
             page.headers.append("Set-Cookie", cookie)
         return page
@@ -201,23 +192,15 @@ class Pages:
         return guarded
 
     def _refuse_request(self, request: Request, error: OAuthError) -> Response:
-        kind = "unverified" if error.status < 429 else "busy"
-        detail = error.description if kind == "unverified" else None
-        return add_retry_after(self._refuse(request, kind, error.reason, error.status, detail), error)
+        if error.status < 429:
+            return self._refuse(request, "unverified", error.reason, error.status, detail=error.description)
+        return add_retry_after(self._refuse(request, "busy", error.reason, error.status), error)
 
-    def _refuse(self, request: Request, kind: str, reason: str, status: int, detail: str | None = None) -> Response:
+    def _refuse(
+        self, request: Request, kind: str, reason: str, status: int, *, detail: str = "", link: str = ""
+    ) -> Response:
         request.scope[REASON] = reason
-        text = self.get_language(request).text
-        return self.render(
-            request,
-            "refused.html",
-            status=status,
-            heading=text(f"refused.{kind}_heading"),
-            message=text(f"refused.{kind}_message"),
-            detail=detail,
-            retry=kind == "busy",
-            link=None,
-        )
+        return self.render(request, "refused.html", status=status, kind=kind, detail=detail, link=link)
 
 
 def add_retry_after(response: Response, error: OAuthError) -> Response:

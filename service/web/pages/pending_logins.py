@@ -31,12 +31,12 @@ class PendingLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     in. A login at an identity provider names it by its realm and its fingerprint.
     """
 
-    expires_ms: int
+    expires_ms: int = 0
     browser_digest: str
     request: AuthorizationRequest | None
-    force_login: bool
-    realm: str
-    provider: str
+    force_login: bool = False
+    realm: str = ""
+    provider: str = ""
 
 
 class PendingLogins:
@@ -46,25 +46,12 @@ class PendingLogins:
         self._keyring = keyring
         self._now_ms = now_ms
 
-    def seal(
-        self,
-        place: Place,
-        browser_digest: str,
-        request: AuthorizationRequest | None,
-        *,
-        force_login: bool = False,
-        realm: str = "",
-        provider: str = "",
-    ) -> str:
-        """Return the login as a text, which only `open` for the same place accepts. No two texts are equal."""
-        login = PendingLogin(
-            expires_ms=self._now_ms() + LIFETIMES_MS[place],
-            browser_digest=browser_digest,
-            request=request,
-            force_login=force_login,
-            realm=realm,
-            provider=provider,
-        )
+    def seal(self, place: Place, login: PendingLogin) -> str:
+        """Return the login as a text, which only `open` for the same place accepts. No two texts are equal.
+
+        Its time of expiry is set here.
+        """
+        login = msgspec.structs.replace(login, expires_ms=self._now_ms() + LIFETIMES_MS[place])
         return self._keyring.seal(place, msgspec.json.encode(login))
 
     def open(self, place: Place, text: str) -> PendingLogin | None:

@@ -42,12 +42,7 @@ class Renderer:
         self._templates = _load_templates()
 
     def render(self, language: Language, template: str, **context: Any) -> str:
-        spoken = {
-            "lang": language.tag,
-            "text": language.text,
-            "ago": language.ago,
-            "absolute": language.absolute,
-        }
+        spoken = {"lang": language.tag, "text": language.text, "ago": language.ago, "absolute": language.absolute}
         return self._templates[template].render({**self._shared, **spoken, **context})
 
 

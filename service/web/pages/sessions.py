@@ -34,9 +34,6 @@ PASSWORD_PARAMETERS: Final = frozenset({"csrf", "current", "new", "repeated"})
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
-_TOLD_WITH_SESSION: Final = ("password_changed", "password_changed_meanwhile")
-"""The notices for a browser that is signed in. All others are shown with the login form."""
-
 _FORCES_LOGIN: Final = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
 """The notices after which a login is forced.
 
@@ -84,19 +81,17 @@ class SessionsPages(PageSteps):
     ) -> Response:
         """Return the page of a browser that is signed in."""
         language = self.pages.get_language(request)
-        notice = self.browsers.find_notice(request)
+        is_changed = self.browsers.find_notice(request) == "password_changed"
         found, more = await self.families.list_of_user(session.identity, MAX_SHOWN)
         browsers, more_browsers = await self.browser_sessions.list_of_user(session.identity, MAX_SHOWN)
-        path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
             request,
             "sessions.html",
             status=status,
-            notice=language.text(f"login.notice_{notice}") if notice in _TOLD_WITH_SESSION else None,
+            notice=language.text("login.notice_password_changed") if is_changed else None,
             has_password=session.realm == MAIN_REALM,
             password_errors=password_errors,
             password_hint=language.count("password.hint", self.settings.min_password_characters),
-            password_action=f"{path}/password",
             username=session.username,
             name=session.shown_name,
             sessions=[await self._show(digest, family) for digest, family in found],
@@ -105,10 +100,6 @@ class SessionsPages(PageSteps):
             more_browsers=more_browsers,
             now=_to_datetime(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
-            end_action=f"{path}/end",
-            end_browser_action=f"{path}/end-browser",
-            end_all_action=f"{path}/end-all",
-            sign_out_action=f"{path}/sign-out",
         )
 
     async def end(self, request: Request) -> Response:
@@ -196,24 +187,27 @@ class SessionsPages(PageSteps):
         fields, session = await self._read_form(request, PASSWORD_PARAMETERS)
         if session.realm != MAIN_REALM:
             raise PageRefusal("forged", "realm_without_password")
-        language = self.pages.get_language(request)
-        mistakes = find_mistakes(language, fields, self.settings.min_password_characters)
+        mistakes = find_mistakes(self.pages.get_language(request), fields, self.settings.min_password_characters)
         if mistakes is not None:
             return await self._render(request, session, password_errors=mistakes)
         try:
             await self.count_page(request)
-            changed = await self._replace_password(request, session, fields)
-        except InvalidGrant as error:
-            errors = PasswordErrors(current=language.text("password.current_wrong"))
-            return await self._refuse_password(request, error, errors, status=200)
-        except (LoginThrottled, TemporarilyUnavailable) as error:
-            kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
-            errors = PasswordErrors(form=language.text(f"password.error_{kind}"))
-            return await self._refuse_password(request, error, errors, status=error.status)
-        return await self._redirect_after_change(request, session, changed)
+            user = await self._replace_password(request, session, fields)
+        except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
+            return await self._refuse_password(request, error)
+        path = self.browsers.make_notice(request, "/sessions/", "password_changed")
+        remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
+        response = await self.start_session(request, None, user, remember_me=remember_me, path=path)
+        if response is None:
+            raise SessionOver
+        self.browsers.set_device_cookie(request, response, user)
+        return response
 
-    async def _replace_password(self, request: Request, session: BrowserSession, fields: Form) -> User | None:
-        """Return the new record, or None if another request changed it since the check of the current password."""
+    async def _replace_password(self, request: Request, session: BrowserSession, fields: Form) -> User:
+        """Return the new record.
+
+        Raises TemporarilyUnavailable if another request changed it since the check of the current password.
+        """
         prefixes = get_prefixes(request)
         with recording_login(request, realm=MAIN_REALM, client_id="", username=session.username):
             if not is_unicode_without_line_ends(fields["current"]):
@@ -221,32 +215,22 @@ class SessionsPages(PageSteps):
             device = await self.authorization.get_device(request, session.username)
             user = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
-        return await self.password_change.make(user, password_hash, address=get_peer(request.scope))
-
-    async def _redirect_after_change(self, request: Request, session: BrowserSession, changed: User | None) -> Response:
-        """Redirect to /sessions/, after a change with a new login under a new id.
-
-        If the record changed meanwhile, the cookies are left alone: the change may come from this browser, in which it
-        has set new ones.
-        """
-        notice = "password_changed_meanwhile" if changed is None else "password_changed"
-        path = self.browsers.make_notice(request, "/sessions/", notice)
+        changed = await self.password_change.make(user, password_hash, address=get_peer(request.scope))
         if changed is None:
-            return self.pages.redirect(path)
-        remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
-        response = await self.start_session(request, None, changed, remember_me=remember_me, path=path)
-        if response is None:
-            raise SessionOver
-        self.browsers.set_device_cookie(request, response, changed)
-        return response
+            raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1)
+        return changed
 
-    async def _refuse_password(
-        self, request: Request, error: OAuthError, errors: PasswordErrors, *, status: int
-    ) -> Response:
-        """Return the page with errors, unless the session has ended since the form was read."""
+    async def _refuse_password(self, request: Request, error: OAuthError) -> Response:
+        """Return the page with the error, unless the session has ended since the form was read."""
         request.scope[REASON] = error.reason
         session = await self._get_session(request)
-        return add_retry_after(await self._render(request, session, password_errors=errors, status=status), error)
+        text = self.pages.get_language(request).text
+        if isinstance(error, InvalidGrant):
+            errors = PasswordErrors(current=text("password.current_wrong"))
+            return await self._render(request, session, password_errors=errors)
+        kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+        errors = PasswordErrors(form=text(f"password.error_{kind}"))
+        return add_retry_after(await self._render(request, session, password_errors=errors, status=error.status), error)
 
     async def _show(self, digest: str, family: FamilyRecord) -> dict[str, Any]:
         client = await self.clients.find(family.client_id)

@@ -21,7 +21,7 @@ from service.protocol.authorization import (
 )
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, TemporarilyUnavailable
-from service.protocol.token_form import RandomToken
+from service.protocol.token_form import RandomToken, digest_token
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.realms.login import Logins
@@ -97,8 +97,8 @@ class PageSteps:
             raise PageRefusal("expired", "login_expired")
         if login.request is not None:
             self.pages.use_language(request, login.request.language)
-        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
-        if browser_secret is None:
+        browser_secret = self.browsers.find_secret(request)
+        if browser_secret is None or digest_token(browser_secret) != login.browser_digest:
             raise PageRefusal("forged" if place == FORM else "astray", "login_of_another_browser")
         return login, browser_secret
 

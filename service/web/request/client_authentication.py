@@ -12,7 +12,6 @@ import hmac
 import math
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -54,23 +53,16 @@ class AuthenticatedClient(NamedTuple):
     secret_used: bool
 
 
-class _Deadlines:
+class _Deadlines(dict[Counters, float]):
     """A bounded mapping from counters to a deadline on the monotonic clock, for this worker only."""
 
-    def __init__(self) -> None:
-        self._ends: OrderedDict[Counters, float] = OrderedDict()
-
-    def set(self, counters: Counters, seconds: float) -> None:
-        self._ends[counters] = time.monotonic() + seconds
-        self._ends.move_to_end(counters)
-        if len(self._ends) > _MAX_ENTRIES:
-            self._ends.popitem(last=False)
+    def start(self, counters: Counters, seconds: float) -> None:
+        if len(self) >= _MAX_ENTRIES:
+            self.clear()
+        self[counters] = time.monotonic() + seconds
 
     def seconds_left(self, counters: Counters) -> float:
-        return self._ends.get(counters, 0.0) - time.monotonic()
-
-    def remove(self, counters: Counters) -> None:
-        self._ends.pop(counters, None)
+        return self.get(counters, 0.0) - time.monotonic()
 
 
 class VerifiedSecretCache:
@@ -152,36 +144,43 @@ class ClientAuthenticator:
         about the secret.
         """
         counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), prefixes)
-        self._check_block(counters)
-        client = self._find_known_right(candidates)
-        if client is None or not self._is_admitted(counters):
+        client = self._find_admitted(candidates, counters)
+        if client is None:
             # Requests that arrive together are checked once; the later ones find the result in memory.
             async with self._take_turn(counters):
-                self._check_block(counters)
-                client = self._find_known_right(candidates)
-                if client is None or not self._is_admitted(counters):
-                    client = await self._check_within_limit(client, candidates, counters, prefixes[-1].network)
+                client = self._find_admitted(candidates, counters)
+                if client is None:
+                    client = await self._check_within_limit(candidates, counters, prefixes[-1].network)
         return client
 
-    async def _check_within_limit(
-        self, known: Client | None, candidates: Candidates, counters: Counters, network: str
-    ) -> Client:
+    def _find_admitted(self, candidates: Candidates, counters: Counters) -> Client | None:
+        """Return the client if its secret is known to be right and Redis need not be asked for room.
+
+        Raises ClientThrottled if the limit was reached on this worker.
+        """
+        wait_seconds = self._blocked.seconds_left(counters)
+        if wait_seconds > 0:
+            raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
+        return self._find_known_right(candidates) if self._admitted.seconds_left(counters) > 0 else None
+
+    async def _check_within_limit(self, candidates: Candidates, counters: Counters, network: str) -> Client:
         """Reserve one attempt, check each reading unless the client is known, and count one failure if all are wrong.
 
         A right secret must be refused past the limit as well; otherwise a flood of guesses would still find it. After
         one that passed, Redis is not asked again for ADMITTED_SECONDS, unless a check on this worker fails. An unknown
         client fails like a wrong secret.
         """
+        known = self._find_known_right(candidates)
         if known is None and any(client is not None and not client.is_public for client, _ in candidates):
             self._secrets.check_room(network)
-        self._admitted.remove(counters)
+        self._admitted.pop(counters, None)
         try:
             async with self._attempts.checking(counters, failure=InvalidClient):
                 client = known or await self._verify_slowly(candidates, network)
         except Exhausted as error:
-            self._blocked.set(counters, error.wait_ms / 1000)
+            self._blocked.start(counters, error.wait_ms / 1000)
             raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds) from None
-        self._admitted.set(counters, self.admitted_seconds)
+        self._admitted.start(counters, self.admitted_seconds)
         return client
 
     def _find_known_right(self, candidates: Candidates) -> Client | None:
@@ -211,14 +210,10 @@ class ClientAuthenticator:
         return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
 
     async def _verify_slowly(self, candidates: Candidates, network: str) -> Client:
-        *others, last = candidates
-        for candidate in others:
+        for client, reading in candidates[:-1]:
             with suppress(InvalidClient):
-                return await self._verify_secret(*candidate, network)
-        return await self._verify_secret(*last, network)
-
-    def _is_admitted(self, counters: Counters) -> bool:
-        return self._admitted.seconds_left(counters) > 0
+                return await self._verify_secret(client, reading, network)
+        return await self._verify_secret(*candidates[-1], network)
 
     @asynccontextmanager
     async def _take_turn(self, counters: Counters) -> AsyncIterator[None]:
@@ -239,11 +234,6 @@ class ClientAuthenticator:
             yield
         finally:
             lock.release()
-
-    def _check_block(self, counters: Counters) -> None:
-        wait_seconds = self._blocked.seconds_left(counters)
-        if wait_seconds > 0:
-            raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
 
     async def _verify_secret(self, client: Client | None, reading: ClientCredentials, network: str) -> Client:
         if client is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -44,27 +45,21 @@ def get_from_query(request: Request, name: str) -> str:
 
 
 async def _read_body(request: Request) -> bytes:
+    """Return the body, read without the generator of `request.stream`, which costs time at every request."""
     announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise InvalidRequest("form_too_large", status=413)
-    if request.scope.get(BODY_IS_COMPLETE):
-        return await _read_chunks(request)
+    body, is_whole = b"", False
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _read_chunks(request)
+        async with nullcontext() if request.scope.get(BODY_IS_COMPLETE) else asyncio.timeout(BODY_SECONDS):
+            while not is_whole:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                body += message.get("body", b"")
+                if len(body) > MAX_FORM_BYTES:
+                    raise InvalidRequest("form_too_large", status=413)
+                is_whole = not message.get("more_body", False)
     except TimeoutError:
         raise InvalidRequest("form_too_slow", status=408) from None
-
-
-async def _read_chunks(request: Request) -> bytes:
-    """Return the body, read without the generator of `request.stream`, which costs time at every request."""
-    body, is_whole = b"", False
-    while not is_whole:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body += message.get("body", b"")
-        if len(body) > MAX_FORM_BYTES:
-            raise InvalidRequest("form_too_large", status=413)
-        is_whole = not message.get("more_body", False)
     return body
