@@ -208,6 +208,12 @@ class TestSessions:
         event = (await admin("events", "--json")).lines[-1]
         assert (event["event"], event["family"]) == ("token_revoked_by_console", ids["phone-app"])
 
+    async def test_session_id_may_look_like_an_option(self, admin: Admin) -> None:
+        """An ID has letters of base64url, so one in 64 begins with a hyphen."""
+        for session_id in ("-h34567890123456789012", "-a34567890123456789012"):
+            ended = await admin("session", "end", session_id, "--yes")
+            assert (ended.status, f"there is no session {session_id}" in ended.aside) == (1, True), ended
+
 
 async def test_secret_is_shown_even_if_a_later_step_fails(admin: Admin, worker: Worker, store: redis.Redis) -> None:
     """The revocations that other changes left pending cannot be run."""

@@ -57,7 +57,8 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
     sessions,
     "end",
     examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
-    context_settings={"ignore_unknown_options": True},  # an ID may begin with "-"
+    # An ID may begin with "-" or "-h".
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
 )
 @click.argument("session_id", metavar="ID")
 async def end_session(context: AdminContext, output: Output, session_id: str) -> None:
