@@ -15,7 +15,7 @@ from service.crypto.keyring import hash_generated_secret
 from service.protocol.user import identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.cache import UNKNOWN_SECONDS
-from service.registry.editor import ChangeRefused, RegistryEditor
+from service.registry.editor import ChangeRefused, RegistryEditor, replacing
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.admin.conftest import Admin
@@ -99,7 +99,8 @@ async def test_concurrent_updates_are_never_lost_silently(worker: Worker, regist
     uris = [f"https://shop.example/{number}" for number in range(50)]
 
     async def add(uri: str) -> None:
-        await editor.update_client(old, msgspec.structs.replace(old, redirect_uris=(*old.redirect_uris, uri)))
+        new = msgspec.structs.replace(old, redirect_uris=(*old.redirect_uris, uri))
+        await editor.change_client(old.client_id, replacing(old, new))
 
     adding = asyncio.gather(*map(add, uris), return_exceptions=True)
 
@@ -114,7 +115,7 @@ async def test_concurrent_updates_are_never_lost_silently(worker: Worker, regist
     added = [uri for uri, end in zip(uris, ends, strict=True) if end is None]
     refusals = {str(end) for end in ends if isinstance(end, ChangeRefused)}
 
-    assert refusals == {"the client web-shop was changed meanwhile; repeat the command"}
+    assert refusals == {"the record was changed meanwhile; repeat the command"}
     assert len(added) == 1
     assert (await find_client(worker, "web-shop")).redirect_uris == (*old.redirect_uris, *added)
 

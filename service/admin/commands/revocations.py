@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from service.admin.command import Parsed, command, console
+from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, parse_time_ms
 from service.admin.output import CommandRefused, Output, WrongInput
@@ -33,7 +33,7 @@ MAX_COUNTED: Final = 10_000
 @click.option(
     "--issued-before",
     "before_ms",
-    type=Parsed("time", parse_time_ms),
+    type=parsed_by(parse_time_ms),
     metavar="TIME",
     help="End all users' sessions that began before this time (ISO 8601). Use it after you restored a backup.",
 )

@@ -28,7 +28,7 @@ from service.registry.records import keep_or_hash
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
-from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_change, record_totals
+from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
 from service.system.scheduling import lower_thread_priority
@@ -125,7 +125,7 @@ class Seeding:
                 async for entries, batch in self._run(seed, force, prune, is_dry=False):
                     for planned in batch:
                         if planned.act is not None and outcome.changes < MAX_REPORTED:
-                            record_change(planned, actor, force=force)
+                            record_planned(planned, actor, force=force)
                         outcome.add(planned)
                     done += entries
                     on_progress(done, seed.size)

@@ -16,7 +16,7 @@ from service.protocol.client import MIN_SECRET_CHARACTERS, Client, is_short_secr
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.scope import REALMS
 from service.protocol.user import User
-from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, list_events
+from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, record_change
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Act, Planned
 from service.registry.warnings import list_client_mistakes, list_user_warnings
@@ -101,20 +101,10 @@ class Outcome:
             self._names[warning].append(item.name)
 
 
-def record_change(planned: Planned, actor: str, *, force: bool) -> None:
-    """Record an event for each thing that happened to the entry. The act must not be None."""
+def record_planned(planned: Planned, actor: str, *, force: bool) -> None:
+    """Record an event for each thing that happened to the entry."""
     reason = "seed_pruned" if planned.act == "remove" else "seed_forced" if force else "seed"
-    assert planned.act is not None
-    kind, name = planned.item.kind, planned.item.name
-    for event in list_events(kind, planned.old, planned.new):
-        record_event(
-            event,
-            client_id=name if kind == "client" else "",
-            username=name if kind == "user" else "",
-            realm=name if kind == "realm" else _get_realm(planned),
-            actor=actor,
-            reason=reason,
-        )
+    record_change(planned.old, planned.new, realm=planned.item.name, actor=actor, reason=reason)
 
 
 def record_totals(outcome: Outcome, actor: str) -> None:
