@@ -81,18 +81,13 @@ class Seeding:
         """Apply the seed file.
 
         A file that is in force unchanged is not parsed again, since it had no mistakes when applied.
-
-        Of several workers that start at once, one parses the file.
         """
-        fingerprint = await asyncio.to_thread(make_fingerprint, path)
-        if await self._is_in_force(fingerprint):
+        if await self._is_in_force(await asyncio.to_thread(make_fingerprint, path)):
             await self._pending_revocations.run_all()
             return Outcome()
-        async with self._registry.make_seed_lock() as turn:
-            if await self._is_in_force(fingerprint):
-                return Outcome()
-            seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await _renewing(turn, self._apply(seed, False, False, on_progress, "service"))
+        return await self.apply(
+            await asyncio.to_thread(load_seed, path, min_password_characters), on_progress=on_progress
+        )
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
@@ -222,10 +217,7 @@ class Seeding:
     async def _write(self, batch: Sequence[Planned], lock: RedisLock) -> None:
         identities = [each.item.identity for each in batch if each.ends_sessions and each.item.identity]
         await self._registry.add_pending_users(identities)
-        for planned in batch:
-            if planned.item.identity is None:
-                await self._write_one(planned)
-        await asyncio.gather(*(self._write_one(planned) for planned in batch if planned.item.identity))
+        await asyncio.gather(*map(self._write_one, batch))
         await self._pending_revocations.run_user_revocations(lock)
 
     async def _write_one(self, planned: Planned) -> None:
