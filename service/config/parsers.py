@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
@@ -91,25 +92,21 @@ def parse_workers(text: str) -> int:
 
 
 def parse_folder(text: str) -> Path:
-    try:
-        folder = Path(text).expanduser().absolute()
-        is_usable = folder.is_dir() or not folder.exists()
-    except (OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
-        is_usable = False
-    if not is_usable:
-        raise ValueError("a folder that can be reached")
-    return folder
+    return _find_path(text, lambda path: path.is_dir() or not path.exists(), "a folder that can be reached")
 
 
 def parse_file(text: str) -> Path:
-    try:
-        file = Path(text).expanduser().absolute()
-        is_readable = file.is_file() and os.access(file, os.R_OK)
-    except (OSError, RuntimeError):
-        is_readable = False
-    if not is_readable:
-        raise ValueError("a file that exists and can be read")
-    return file
+    return _find_path(
+        text, lambda path: path.is_file() and os.access(path, os.R_OK), "a file that exists and can be read"
+    )
+
+
+def _find_path(text: str, is_usable: Callable[[Path], bool], expected: str) -> Path:
+    with suppress(OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
+        path = Path(text).expanduser().absolute()
+        if is_usable(path):
+            return path
+    raise ValueError(expected)
 
 
 def parse_base_url(text: str) -> str:

@@ -53,9 +53,7 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("a: !!python/object:os.system {}", "line 1, column 4: "),
         ("a: &x 1\nb: &x 2", "line 2, column 4: second occurrence"),
         ("a: &a [x, x]\n? *a\n: 5", "line 1, column 4: found unhashable key"),
-        ("users: !!set {a}", "line 1, column 8: found unknown tag"),
         ("users: !!bool hunter2", "line 1, column 8: found text that is no bool"),
-        (f"users: {'[' * 100_000}{']' * 100_000}", "the file: is nested too deeply"),
         ("a: \0", "the file: "),
     ],
 )
