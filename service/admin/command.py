@@ -10,13 +10,15 @@ import functools
 import importlib
 import logging
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from service import __version__
+from service.admin import commands
 from service.admin.context import AdminContext, open_context
 from service.admin.output import CommandRefused, Output, WrongInput, to_json
 from service.config.reading import BadSettings
@@ -30,24 +32,9 @@ log = logging.getLogger("service.admin")
 Work = Callable[..., Coroutine[Any, Any, None]]
 Result = TypeVar("Result")
 
-MODULE_OF: Final = {
-    "client": "clients",
-    "doctor": "doctor",
-    "events": "events",
-    "hash-secret": "hashing",
-    "realm": "realms",
-    "revoke-all": "revocations",
-    "seed": "seeds",
-    "session": "sessions",
-    "stats": "stats",
-    "token": "tokens",
-    "user": "users",
-}
-"""The module of `commands` that adds each command to the console."""
-
 
 class Console(click.Group):
-    """The root of all commands. With `--json` its errors are JSON as well.
+    """The root of all commands, each in the module of `commands` that has its name. With `--json` errors are JSON, too.
 
     A module is imported when its command is named, or when the help lists all commands. `doctor` and `seed` need
     libraries that take longer than all of another command.
@@ -55,12 +42,12 @@ class Console(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return list(MODULE_OF)
+        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, or None if there is none of this name."""
-        if cmd_name in MODULE_OF:
-            importlib.import_module(f"service.admin.commands.{MODULE_OF[cmd_name]}")
+        if cmd_name in self.list_commands(ctx):
+            importlib.import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}")
         return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:

@@ -156,15 +156,6 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
 
 
-def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the reasons to refuse the example seed as the default, one a line. A wrong address is also a reason."""
-    read = Reading(environment)
-    for name in ("host", "port", "base_url", "web_url", "trusted_proxies"):
-        read.values[name] = read.value_of(SETTINGS[name])
-    _check_example_seed(read, None)
-    return tuple(read.mistakes)
-
-
 def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
     """Refuse the example seed at a public address unless the operator named it, since its passwords are public."""
     variable = SETTINGS["seed_file"].variable

@@ -31,7 +31,7 @@ from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
-from service.system.scheduling import lower_thread_priority
+from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200
 BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS
@@ -51,7 +51,6 @@ class Seeding:
     _registry: RegistryStore
     _keyring: Keyring
     _pending_revocations: PendingRevocations
-    hashing_threads: int
     entries_per_batch: int = ENTRIES_PER_BATCH
     batch_pause_seconds: float = BATCH_PAUSE_SECONDS
     shards: Sequence[str] = SHARDS
@@ -140,7 +139,7 @@ class Seeding:
         """
         items = list(_list_items(seed))
         pause = 0.0
-        with ThreadPoolExecutor(self.hashing_threads, "seed", initializer=lower_thread_priority) as threads:
+        with ThreadPoolExecutor(count_usable_cores(), "seed", initializer=lower_thread_priority) as threads:
             async for batch in self._list_batches(items, prune):
                 plan = partial(self._plan, batch, force, dict[str | UserIdentity, str](), threads)
                 await asyncio.sleep(pause)

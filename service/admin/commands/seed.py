@@ -18,7 +18,6 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
 from service.registry.seed_file.read import load_seed
 from service.registry.seed_file.report import Change, Counts, Outcome
-from service.system.scheduling import count_usable_cores
 
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
     "add": ("+", "green"),
@@ -38,7 +37,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
     Only fields that were edited in the file are changed. What the console changed in other fields stays.
     """
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
-    seeding = _make_seeding(context)
+    seeding = Seeding(context.registry, context.keyring, context.pending_revocations)
     if not (force or await seeding.is_key_known()):
         raise CommandRefused(
             "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
@@ -48,7 +47,8 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
         with output.progress("Comparing the file with the records"):
             difference = await seeding.compare(parsed, prune=prune, force=force)
         if dry_run:
-            _show_difference(output, difference)
+            output.show(_counts(difference) | {"changes": difference.details}, _list_lines(difference))
+            output.warn(() if output.as_json else difference.warnings)
             return
         _ask(output, difference, force)
     with output.progress(f"Applying {file.name}") as advance:
@@ -57,10 +57,6 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
         )
     output.warn(outcome.warnings)
     output.done(_sum_up(outcome), **_counts(outcome))
-
-
-def _make_seeding(context: AdminContext) -> Seeding:
-    return Seeding(context.registry, context.keyring, context.pending_revocations, hashing_threads=count_usable_cores())
 
 
 def _ask(output: Output, difference: Outcome, force: bool) -> None:
@@ -73,13 +69,6 @@ def _ask(output: Output, difference: Outcome, force: bool) -> None:
         output.ask(f"Make {written} records equal to the file, over changes of the console too?")
     if difference.ending and not (removed or force):
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
-
-
-def _show_difference(output: Output, difference: Outcome) -> None:
-    output.show(_counts(difference) | {"changes": difference.details}, _list_lines(difference))
-    if output.as_json:
-        return
-    output.warn(difference.warnings)
 
 
 def _list_lines(difference: Outcome) -> Iterator[Line]:

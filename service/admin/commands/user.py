@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from service.admin.command import Work, command, console
-from service.admin.commands.sessions import SESSION_COLUMNS, list_sessions
+from service.admin.commands.session import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.options import change_record, list_option
