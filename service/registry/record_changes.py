@@ -19,13 +19,13 @@ Record = IdentityProvider | Client | User
 SECRET_FIELDS: Final = {
     "client_secret_hash": "client_secret",
     "has_short_secret": "client_secret",
-    "previous_secret_hash": "previous_secret",
-    "previous_secret_until_ms": "previous_secret",
+    "previous_secret_hash": "client_secret",
+    "previous_secret_until_ms": "client_secret",
     "sealed_secret": "client_secret",
     "password_hash": "password",
     "upgraded_from": "password",
 }
-"""The fields of records that hold a secret or belong to one, with the names under which they are shown."""
+"""The fields of records that hold a secret or belong to one, with the fields of entries that decide over them."""
 
 
 def list_changed_fields(old: Record, new: Record) -> list[str]:
