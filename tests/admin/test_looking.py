@@ -218,10 +218,7 @@ class TestDoctor:
             ({"TOKEN_SERVICE_BASE_URL": "http://auth.example"}, "trouble", "TOKEN_SERVICE_BASE_URL"),
             ({"TOKEN_SERVICE_TRUSTED_PROXIES": "0.0.0.0/0"}, "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES"),
             ({"TOKEN_SERVICE_BASE_URL": "https://auth.example"}, "warning", "TOKEN_SERVICE_TRUSTED_PROXIES"),
-            ({"TOKEN_SERVICE_CODE_TTL": "3600"}, "warning", "TOKEN_SERVICE_CODE_TTL"),
             ({"TOKEN_SERVICE_REFRESH_GRACE": "0"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
-            ({"TOKEN_SERVICE_REFRESH_GRACE": "900"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
-            ({"TOKEN_SERVICE_ACCESS_TOKEN_TTL": "7200"}, "warning", "TOKEN_SERVICE_ACCESS_TOKEN_TTL"),
             ({"TOKEN_SERVICE_ACESS_TOKEN_TTL": "60"}, "warning", "environment"),
             (
                 {"TOKEN_SERVICE_SECRET_KEY": f"{SECRET_KEY},{SECRET_KEY} of tomorrow"},

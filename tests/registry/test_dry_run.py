@@ -44,23 +44,6 @@ def lines_of(change: Change) -> list[str]:
 
 
 @pytest.mark.clause("decided-seed-dry-run")
-async def test_a_dry_run_of_a_first_load_names_every_entry_and_writes_nothing(
-    seeding: Seeding, store: redis.Redis
-) -> None:
-    difference = await seeding.compare(FIRST.seed, prune=True, force=True)
-
-    assert [(change.kind, change.realm, change.name, change.act) for change in difference.details] == [
-        ("realm", "", "cep", "add"),
-        ("client", "", "phone-app", "add"),
-        ("client", "", "web-shop", "add"),
-        ("user", "main", "alice@example.com", "add"),
-        ("user", "main", "bob@example.com", "add"),
-    ]
-    assert difference.changes == 5
-    assert store.dbsize() == 0
-
-
-@pytest.mark.clause("decided-seed-dry-run")
 async def test_dry_run_lists_changes_without_secrets(seeding: Seeding, store: redis.Redis) -> None:
     await seeding.apply(FIRST.seed)
     before = everything(store)
