@@ -21,6 +21,14 @@ def list_option(option: str, name: str, text: str = "", choices: Sequence[str] =
     return click.Option([option, name], multiple=True, help=f"{text} May be repeated.".strip(), type=choice)
 
 
+def part_options(option: str, name: str, choices: Sequence[str] = ()) -> tuple[click.Option, click.Option]:
+    """Return the options that add items to the field of this name, and remove some."""
+    return (
+        list_option(f"--add-{option}", f"add_{name}", choices=choices),
+        list_option(f"--remove-{option}", f"remove_{name}", choices=choices),
+    )
+
+
 def change_record(old: Record, options: Mapping[str, Any]) -> Record:
     """Return the record with the changes that the options name.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
@@ -156,21 +156,18 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_switch(text: str) -> bool:
-    return _choose(text, ("on", "off")) == "on"
+    return one_of("on", "off")(text) == "on"
 
 
-def parse_log_level(text: str) -> str:
-    return _choose(text, ("debug", "info", "warning", "error", "critical"))
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return the parser of a word in any case."""
 
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return text.lower()
 
-def parse_log_format(text: str) -> str:
-    return _choose(text, ("console", "json"))
-
-
-def _choose(text: str, options: Sequence[str]) -> str:
-    if text.lower() not in options:
-        raise ValueError(f"one of {', '.join(options)}")
-    return text.lower()
+    return parse
 
 
 def parse_durability(text: str) -> Durability:

@@ -100,8 +100,8 @@ class Settings:
     page_name: str = setting("TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service")
     page_logo: Path | None = setting("TOKEN_SERVICE_PAGE_LOGO", parsers.parse_logo, None)
     page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, CALM_BLUE)
-    log_level: str = setting("LOG_LEVEL", parsers.parse_log_level, "info")
-    log_format: str = setting("LOG_FORMAT", parsers.parse_log_format, _log_format_of_the_terminal)
+    log_level: str = setting("LOG_LEVEL", parsers.one_of("debug", "info", "warning", "error", "critical"), "info")
+    log_format: str = setting("LOG_FORMAT", parsers.one_of("console", "json"), _log_format_of_the_terminal)
 
     @property
     def embedded(self) -> bool:

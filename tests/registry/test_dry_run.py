@@ -77,7 +77,7 @@ async def test_force_overrides_other_changes(worker: Worker, seeding: Seeding) -
         ("alice@example.com", "update", ["disabled: true → false"]),
         ("bob@example.com", "add", []),
     ]
-    assert outcome.clients == difference.clients == Counts(updated=1, unchanged=1)
-    assert outcome.users == difference.users == Counts(added=1, updated=1)
+    assert outcome.counts["clients"] == difference.counts["clients"] == Counts(updated=1, unchanged=1)
+    assert outcome.counts["users"] == difference.counts["users"] == Counts(added=1, updated=1)
     assert shop == await find_client(worker, "web-shop")
     assert alice == msgspec.structs.replace(await find_alice(worker), revision=alice.revision)

@@ -12,7 +12,7 @@ import msgspec
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, format_when
-from service.admin.options import change_record, list_option
+from service.admin.options import change_record, list_option, part_options
 from service.admin.output import CommandRefused, Output
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
@@ -65,12 +65,9 @@ _FIELDS: Final = (
 """The options of `create` and `update`. One that is named like a field of the record sets that field."""
 
 _PARTS: Final = (
-    list_option("--add-redirect-uri", "add_redirect_uris"),
-    list_option("--remove-redirect-uri", "remove_redirect_uris"),
-    list_option("--add-grant-type", "add_grant_types", choices=GRANT_TYPES),
-    list_option("--remove-grant-type", "remove_grant_types", choices=GRANT_TYPES),
-    list_option("--add-scope", "add_scope", 'Such as "role:partner".'),
-    list_option("--remove-scope", "remove_scope"),
+    *part_options("redirect-uri", "redirect_uris"),
+    *part_options("grant-type", "grant_types", GRANT_TYPES),
+    *part_options("scope", "scope"),
 )
 
 

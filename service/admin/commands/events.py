@@ -63,20 +63,14 @@ async def events(
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
-    """Print new events until cancelled. An outage is reported once and waited out, as later events are wanted, too."""
-    is_away = False
+    """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
         try:
             news = await stream.read(after=after)
         except StoreUnavailable as outage:
-            if not is_away:
-                output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
-            is_away = True
+            output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
             continue
-        if is_away:
-            output.note("the store answers again")
-        is_away = False
         _print(output, _select(news, wanted))
         after = get_position(news, after)
 

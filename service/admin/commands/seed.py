@@ -61,7 +61,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
 
 def _ask(output: Output, difference: Outcome, force: bool) -> None:
     """Ask before entries are removed, or changes of the console are undone. A terminal is asked if sessions end."""
-    removed = difference.realms.removed + difference.clients.removed + difference.users.removed
+    removed = difference.sum("removed")
     written = difference.changes - removed
     if removed:
         output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
@@ -90,7 +90,7 @@ def _word(change: Change) -> str:
 def _sum_up(outcome: Outcome) -> str:
     if not outcome.changes:
         return "No changes."
-    kinds = (("realms", outcome.realms), ("clients", outcome.clients), ("users", outcome.users))
+    kinds = outcome.counts.items()
     return " ".join(f"{name.capitalize()}: {_word_counts(counts)}." for name, counts in kinds if counts.changes)
 
 
@@ -100,10 +100,4 @@ def _word_counts(counts: Counts) -> str:
 
 def _counts(outcome: Outcome) -> dict[str, object]:
     """Return the counts of an outcome for the JSON output."""
-    return {
-        "changed": bool(outcome.changes),
-        "realms": outcome.realms,
-        "clients": outcome.clients,
-        "users": outcome.users,
-        "warnings": outcome.warnings,
-    }
+    return {"changed": bool(outcome.changes), **outcome.counts, "warnings": outcome.warnings}

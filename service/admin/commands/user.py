@@ -13,7 +13,7 @@ from service.admin.command import Work, command, console
 from service.admin.commands.session import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
-from service.admin.options import change_record, list_option
+from service.admin.options import change_record, list_option, part_options
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
 from service.admin.validation import validate_user
 from service.protocol.scope import MAIN_REALM, ROLES
@@ -98,11 +98,7 @@ async def create_user(
 @command(
     users,
     "update",
-    params=[
-        _NAME,
-        list_option("--add-role", "add_roles", choices=ROLES),
-        list_option("--remove-role", "remove_roles", choices=ROLES),
-    ],
+    params=[_NAME, *part_options("role", "roles", ROLES)],
     examples=(
         "user update carol@example.com --add-role partner",
         'user update carol@example.com --name "Carol Example"',

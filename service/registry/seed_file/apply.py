@@ -83,7 +83,7 @@ class Seeding:
         """
         if await self._is_in_force(await asyncio.to_thread(make_fingerprint, path)):
             await self._pending_revocations.run_all()
-            return Outcome()
+            return Outcome(Seed())
         return await self.apply(
             await asyncio.to_thread(load_seed, path, min_password_characters), on_progress=on_progress
         )
