@@ -132,14 +132,10 @@ def command(
 
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:
     make_context: Callable[[], AdminContext] = click.get_current_context().obj or open_context
-    context = make_context()
-    context.open()
-    output.store = context.store_name
-    context.on_wait = lambda: output.note("Waiting for a seed, or another change, to be finished …")
-    try:
+    async with make_context() as context:
+        output.store = context.store_name
+        context.on_wait = lambda: output.note("Waiting for a seed, or another change, to be finished …")
         await work(context, output, **parameters)
-    finally:
-        await context.close()
 
 
 def parsed_by(parse: Callable[[str], Result]) -> Callable[[str], Result]:

@@ -37,7 +37,7 @@ from service.store.revocations import Revocations
 
 
 class AdminContext:
-    """All objects that commands work with. The caller closes the context. Only tests move its clock.
+    """All objects that commands work with. Only tests move its clock.
 
     `on_wait` is called if a change waits for another one.
     """
@@ -67,10 +67,11 @@ class AdminContext:
     def store_name(self) -> str:
         return describe_store(self.settings, str(self.settings.data_dir))
 
-    def open(self) -> None:
-        """Start to send security events to the stream. Call this in the task that uses the context."""
+    async def __aenter__(self) -> AdminContext:
+        """Start to send security events to the stream."""
         use_audit_stream(self._audit_stream)
         self._audit_stream.start()
+        return self
 
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:
@@ -111,7 +112,7 @@ class AdminContext:
         fields["actor"] = self.actor
         record_event(event, **fields)
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Write the pending events and disconnect. Events that cannot be written are logged, and nothing is raised."""
         await self._audit_stream.close()
         await self.redis.close()

@@ -7,7 +7,6 @@ from typing import Final
 
 from service.admin.output import WrongInput
 from service.protocol.client import Client
-from service.protocol.scope import MAIN_REALM
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
 from service.registry.seed_file.entries import ClientEntry, UserEntry
 
@@ -38,10 +37,9 @@ def validate_user(username: str, password: str | None, min_password_characters: 
     """Raise WrongInput with every mistake in a user name and a password. Without a password the name is checked."""
     from service.registry.seed_file.check import check_user  # as above
 
-    stand_in = "-" * MAX_PASSWORD_CHARACTERS
-    entry = UserEntry(username=username, realm=MAIN_REALM, password=stand_in if password is None else password)
+    given = "-" * MAX_PASSWORD_CHARACTERS if password is None else password
     mistakes: dict[str, str] = {}
-    check_user(entry, "", mistakes, min_password_characters)
+    check_user(UserEntry(username=username, password=given), "", mistakes, min_password_characters)
     _refuse(mistakes)
 
 

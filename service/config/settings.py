@@ -185,17 +185,12 @@ def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that has our prefix but is no setting, which is most likely a typing error."""
+    # Names are compared without the prefix, which most of them share.
+    known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable not in VARIABLES:
-            nearest = _find_nearest(variable.removeprefix(PREFIX))
-            yield f"{variable} is not a setting" + (f"; did you mean {nearest}?" if nearest else "")
-
-
-def _find_nearest(name: str) -> str | None:
-    """Return the most similar variable, or None. Names are compared without the prefix, which most of them share."""
-    known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return known[nearest[0]] if nearest else None
+            nearest = difflib.get_close_matches(variable.removeprefix(PREFIX), known, n=1, cutoff=0.7)
+            yield f"{variable} is not a setting" + (f"; did you mean {known[nearest[0]]}?" if nearest else "")
 
 
 def default_base_url(host: str, port: int, scheme: str = "http") -> str:

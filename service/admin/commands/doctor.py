@@ -36,12 +36,6 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "warning": ("!", "yellow"),
     "trouble": ("✗", "red"),
 }
-_LOOKED_AT_SHARDS: Final = tuple(f"{number:x}00" for number in range(16))
-"""Shards that many masters of a cluster own."""
-
-_HOUR_MS: Final = 3_600_000
-_TEN_MINUTES_MS: Final = 600_000
-_FIVE_MINUTES_MS: Final = 300_000
 _MANY_TRACKED_KEYS: Final = 900_000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
@@ -68,7 +62,9 @@ async def doctor(context: AdminContext, output: Output) -> None:
 
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
-    findings = [await _look_at_service(context)]
+    works = f"{context.store_name} answers, takes writes and runs the service's scripts"
+    obstacle = await find_obstacle(context.redis)
+    findings = [Finding("trouble", "Redis", obstacle) if obstacle else Finding("good", "Redis", works)]
     sections = [await context.redis.read_info(section) for section in ("memory", "persistence", "stats")]
     servers = [memory | persistence | statistics for memory, persistence, statistics in zip(*sections, strict=True)]
     if servers:
@@ -86,13 +82,6 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     for name, provider in (await context.registry.list_realms()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
     return findings
-
-
-async def _look_at_service(context: AdminContext) -> Finding:
-    obstacle = await find_obstacle(context.redis)
-    if obstacle:
-        return Finding("trouble", "Redis", obstacle)
-    return Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
 
 
 def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Sequence[Finding]:
@@ -127,8 +116,8 @@ def look_at_servers(servers: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 async def _look_at_durability(context: AdminContext, durability: Durability) -> Finding:
     subject = f"TOKEN_SERVICE_DURABILITY={durability}"
     try:
-        for shard in _LOOKED_AT_SHARDS:
-            async with context.redis.durable(shard) as scripts:
+        for digit in range(16):  # the shards 000, 100, … f00, which many masters of a cluster own
+            async with context.redis.durable(f"{digit:x}00") as scripts:
                 await scripts.leave_fence()
     except StoreUnavailable as problem:
         says = f"code exchanges, revocations and revokeAll are 503, because no write is confirmed: {problem}"
@@ -181,9 +170,9 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         (far and not url.password, "trouble", "REDIS_URL", "no password: any program there can end every session"),
         (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "none: behind a proxy all callers share its limits"),
         (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
-        (access_ms > _HOUR_MS, "warning", f"{PREFIX}ACCESS_TOKEN_TTL", "more than an hour"),
-        (settings.code_ttl_ms > _TEN_MINUTES_MS, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
-        (grace_ms > _FIVE_MINUTES_MS, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes help a thief"),
+        (access_ms > 3_600_000, "warning", f"{PREFIX}ACCESS_TOKEN_TTL", "more than an hour"),
+        (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
+        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes help a thief"),
         (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", f"{PREFIX}SECRET_KEY", of_keys),
