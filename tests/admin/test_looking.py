@@ -312,31 +312,8 @@ def test_the_examples_of_a_command_can_be_parsed(words: tuple[str, ...]) -> None
         command.make_context(" ".join(given), rest, resilient_parsing=False)
 
 
-ARGUMENTS = {
-    "seed": ("examples/seed.yaml",),
-    "show": ("web-shop",),
-    "update": ("web-shop", "--name", "Another"),
-    "unlock": ("alice@example.com",),
-    "end": ("A" * 22,),
-    "create": ("new",),
-    "rotate-secret": ("web-shop",),
-    "delete": ("web-shop",),
-    "set-password": ("alice@example.com",),
-    "disable": ("alice@example.com",),
-    "enable": ("alice@example.com",),
-    "inspect": ("tsat1_000" + "A" * 44,),
-    "revoke": ("tsat1_000" + "A" * 44,),
-    "revoke-all": ("--everything", "--yes"),
-}
-WORDS_AT_STORE = [
-    (*words, *(("--user", "alice@example.com") if words == ("session", "list") else ARGUMENTS.get(words[-1], ())))
-    for words in every_command()
-    if words != ("hash-secret",)
-]
-
-
-@pytest.mark.parametrize("words", WORDS_AT_STORE, ids=" ".join)
-def test_every_command_reports_an_unreachable_redis(environment: dict[str, str], words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("client", "list"), ("user", "disable", "x", "--yes"), ("doctor",)], ids=" ".join)
+def test_a_command_reports_an_unreachable_redis(environment: dict[str, str], words: tuple[str, ...]) -> None:
     answer = type_in(*words, environment=environment | {"REDIS_URL": "redis://127.0.0.1:1"}, typed="secret\n")
 
     assert (answer.status, answer.output) == (1, "")

@@ -49,17 +49,6 @@ def count_reads(commands: list[str]) -> int:
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_a_record_that_was_used_twice_costs_no_reads(worker: Worker, store: redis.Redis) -> None:
-    await remember(worker, make_client())
-    with recording_commands(store) as commands:
-        for _ in range(100):
-            assert await worker.clients.find("app") == make_client()
-
-    assert count_reads(commands) == 0
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
     client = msgspec.structs.replace(make_client(), redirect_uris=(f"{ORIGIN}/x",))
     cep = IdentityProvider(issuer="https://cep.example", client_id="us")

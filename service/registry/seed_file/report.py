@@ -153,17 +153,14 @@ def _list_seed_warnings(seed: Seed, *, is_key_strange: bool) -> Iterator[str]:
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
-    if (
-        isinstance(change.old, Client)
-        and isinstance(change.new, Client)
-        and change.new.is_public > change.old.is_public
-    ):
+    old, new = change.old, change.new
+    if isinstance(old, Client) and isinstance(new, Client) and new.is_public > old.is_public:
         yield "it has no secret any more, so anyone may use its client_id"
-    if isinstance(change.new, Client):
-        yield from list_client_mistakes(change.new)
-    if isinstance(change.new, User):
-        yield from list_user_warnings(change.new)
-    if isinstance(change.new, IdentityProvider) and change.item.name not in REALMS:
+    if isinstance(new, Client):
+        yield from list_client_mistakes(new)
+    if isinstance(new, User):
+        yield from list_user_warnings(new)
+    if isinstance(new, IdentityProvider) and change.item.name not in REALMS:
         yield f"no scope can name this realm: those that can be named are {', '.join(REALMS)}"
 
 
