@@ -41,7 +41,6 @@ from service.store.registry import RegistryStore
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
-from service.system.scheduling import count_usable_cores
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -109,9 +108,7 @@ class Worker:
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
         self.password_change = PasswordChange(self.registry, self.pending_revocations)
-        self.seeding = Seeding(
-            self.registry, self.keyring, self.pending_revocations, hashing_threads=count_usable_cores()
-        )
+        self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
         self.health = HealthEndpoint(
             self.redis,
             self.bearer,

@@ -10,37 +10,31 @@ import functools
 import importlib
 import logging
 import os
+import pkgutil
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from service import __version__
-from service.admin.context import AdminContext, explaining, open_context
-from service.admin.output import CommandRefused, Output, to_json
+from service.admin import commands
+from service.admin.context import AdminContext, open_context
+from service.admin.output import CommandRefused, Output, WrongInput, to_json
+from service.config.reading import BadSettings
 from service.observability.logs import configure_logging
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.editor import ChangeRefused
+from service.registry.seed_file.entries import BadSeed
 
-Work = Callable[..., Awaitable[None]]
+log = logging.getLogger("service.admin")
 
-MODULE_OF: Final = {
-    "client": "clients",
-    "doctor": "doctor",
-    "events": "events",
-    "hash-secret": "hashing",
-    "realm": "realms",
-    "revoke-all": "revocations",
-    "seed": "seeds",
-    "session": "sessions",
-    "stats": "stats",
-    "token": "tokens",
-    "user": "users",
-}
-"""The module of `commands` that adds each command to the console."""
+Work = Callable[..., Coroutine[Any, Any, None]]
+Result = TypeVar("Result")
 
 
 class Console(click.Group):
-    """The root of all commands. With `--json` its errors are JSON as well.
+    """The root of all commands, each in the module of `commands` that has its name. With `--json` errors are JSON, too.
 
     A module is imported when its command is named, or when the help lists all commands. `doctor` and `seed` need
     libraries that take longer than all of another command.
@@ -48,12 +42,12 @@ class Console(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return list(MODULE_OF)
+        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, or None if there is none of this name."""
-        if cmd_name in MODULE_OF:
-            importlib.import_module(f"service.admin.commands.{MODULE_OF[cmd_name]}")
+        if cmd_name in self.list_commands(ctx):
+            importlib.import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}")
         return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
@@ -61,10 +55,8 @@ class Console(click.Group):
         words = sys.argv[1:] if args is None else list(args)
         try:
             sys.exit(super().main(words, *others, **extra | {"standalone_mode": False}))
-        except click.Abort:
-            error: click.ClickException = CommandRefused("Interrupted. Completed steps were not rolled back.")
-        except click.ClickException as refusal:
-            error = refusal
+        except Exception as problem:
+            error = explain(problem)
         if "--json" in words:
             click.echo(to_json({"error": error.format_message(), "status": error.exit_code}), err=True)
         else:
@@ -88,65 +80,71 @@ def console() -> None:
         logging.getLogger("service.redis_client").setLevel(logging.ERROR)  # each command reports an outage itself
 
 
-COMMON_OPTIONS: Final[tuple[click.Parameter, ...]] = (
-    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs. Errors are JSON as well."),
-    click.Option(["--yes"], is_flag=True, help="Confirm without being asked."),
-)
+def explain(problem: Exception) -> click.ClickException:
+    """Return the message and the exit status of a command that ended with this exception."""
+    match problem:
+        case click.ClickException():
+            return problem
+        case click.Abort():
+            return CommandRefused("Interrupted. Completed steps were not rolled back.")
+        case BadSettings():
+            return WrongInput("\n".join(problem.mistakes))
+        case BadSeed():
+            return WrongInput("\n".join((f"mistakes in {problem.file}:", *problem.mistakes)))
+        case ChangeRefused():
+            return CommandRefused(str(problem))
+        case StoreUnavailable():
+            return CommandRefused(f"the store does not answer or cannot serve: {problem}")
+    log.debug("unforeseen", exc_info=problem)
+    return CommandRefused(f"unforeseen ({type(problem).__name__}): {problem}; LOG_LEVEL=debug shows more")
 
 
 def command(
-    group: click.Group, name: str, *, examples: Sequence[str] = (), **settings: Any
+    group: click.Group, name: str, *, examples: Sequence[str], needs_store: bool = True, **settings: Any
 ) -> Callable[[Work], click.Command]:
     """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
-    The coroutine is called with the context, the output and its own parameters. A caller of the console may pass
-    another function than `open_context` as the object of click's context. The help ends with the examples, which are
-    the words after the name of the console. `settings` are further ones of click's command.
+    The coroutine is called with the context, the output and its own parameters. Without `needs_store` there is no
+    context. A caller of the console may pass another function than `open_context` as the object of click's context. The
+    help ends with the examples, which are the words after the name of the console. `settings` are further ones of
+    click's command.
     """
+    # click does not join the lines of a paragraph that begins with this character.
+    epilog = "\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
 
     def decorate(work: Work) -> click.Command:
-        @group.command(name, epilog=format_examples(examples), **settings)
+        @group.command(name, epilog=epilog, **settings)
         @functools.wraps(work)
         def run(as_json: bool, yes: bool, **parameters: Any) -> None:
-            with explaining():
-                asyncio.run(_run_in_context(work, Output(as_json=as_json, always_yes=yes), parameters))
+            output = Output(as_json=as_json, always_yes=yes)
+            asyncio.run(_run_in_context(work, output, parameters) if needs_store else work(output, **parameters))
 
-        run.params += COMMON_OPTIONS
+        run.params += (
+            click.Option(
+                ["--json", "as_json"], is_flag=True, help="Print JSON, for programs. Errors are JSON as well."
+            ),
+            click.Option(["--yes"], is_flag=True, help="Confirm without being asked."),
+        )
         return run
 
     return decorate
 
 
-def format_examples(examples: Sequence[str]) -> str | None:
-    """Return the examples as a paragraph whose lines click does not join."""
-    if not examples:
-        return None
-    return "\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
-
-
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:
     make_context: Callable[[], AdminContext] = click.get_current_context().obj or open_context
-    context = make_context()
-    context.open()
-    output.store = context.store_name
-    context.on_wait = lambda: output.note("Waiting for a seed, or another change, to be finished …")
-    try:
+    async with make_context() as context:
+        output.store = context.store_name
+        context.on_wait = lambda: output.note("Waiting for a seed, or another change, to be finished …")
         await work(context, output, **parameters)
-    finally:
-        await context.close()
 
 
-class Parsed(click.ParamType[Any]):
-    """A parameter type whose function parses the text. The function raises ValueError with what it expected."""
+def parsed_by(parse: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Return a type of a parameter. Its parser raises ValueError with what it expected."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
+    def convert(text: str) -> Result:
         try:
-            return self._parse(value)
+            return parse(text)
         except ValueError as expected:
-            self.fail(f"{value!r}: expected {expected}", param, ctx)
+            raise click.BadParameter(f"{text!r}: expected {expected}") from None
+
+    return convert

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pwd
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
-from service.admin.output import CommandRefused, WrongInput
-from service.config.reading import BadSettings
+from service.admin.output import CommandRefused
 from service.config.settings import (
     Settings,
     choose_durability,
@@ -27,10 +22,8 @@ from service.observability.audit import record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_username
-from service.redis_client.deadline import StoreUnavailable
-from service.registry.editor import ChangeRefused, RegistryEditor
+from service.registry.editor import RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.seed_file.entries import BadSeed
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.client import StoreClient
@@ -42,11 +35,9 @@ from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.revocations import Revocations
 
-log = logging.getLogger("service.admin")
-
 
 class AdminContext:
-    """All objects that commands work with. The caller closes the context. Only tests move its clock.
+    """All objects that commands work with. Only tests move its clock.
 
     `on_wait` is called if a change waits for another one.
     """
@@ -76,10 +67,11 @@ class AdminContext:
     def store_name(self) -> str:
         return describe_store(self.settings, str(self.settings.data_dir))
 
-    def open(self) -> None:
-        """Start to send security events to the stream. Call this in the task that uses the context."""
+    async def __aenter__(self) -> AdminContext:
+        """Start to send security events to the stream."""
         use_audit_stream(self._audit_stream)
         self._audit_stream.start()
+        return self
 
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:
@@ -120,7 +112,7 @@ class AdminContext:
         fields["actor"] = self.actor
         record_event(event, **fields)
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Write the pending events and disconnect. Events that cannot be written are logged, and nothing is raised."""
         await self._audit_stream.close()
         await self.redis.close()
@@ -146,30 +138,3 @@ def get_actor() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a user id without a name
         return f"user id {os.getuid()}"
-
-
-@contextmanager
-def explaining() -> Iterator[None]:
-    """Turn every error of a command into a message and an exit status."""
-    try:
-        yield
-    except BadSettings as refusal:
-        raise WrongInput("\n".join(refusal.mistakes)) from None
-    except BadSeed as refusal:
-        raise WrongInput("\n".join((f"mistakes in {refusal.file}:", *refusal.mistakes))) from None
-    except ChangeRefused as refusal:
-        raise CommandRefused(str(refusal)) from None
-    except StoreUnavailable as outage:
-        raise CommandRefused(f"the store does not answer or cannot serve: {outage}") from None
-    except UnicodeEncodeError:
-        raise WrongInput("expected arguments in UTF-8") from None
-    except (
-        click.ClickException,
-        click.Abort,
-        click.exceptions.Exit,
-        BrokenPipeError,
-    ):  # without a reader of its output, click ends quietly
-        raise
-    except Exception as error:
-        log.debug("unforeseen", exc_info=True)
-        raise CommandRefused(f"unforeseen ({type(error).__name__}): {error}; LOG_LEVEL=debug shows more") from None

@@ -3,74 +3,50 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from service.admin.output import WrongInput
 from service.protocol.client import Client
-from service.protocol.scope import MAIN_REALM
-from service.protocol.user import MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
+from service.protocol.user import MAX_PASSWORD_CHARACTERS
 from service.registry.seed_file.entries import ClientEntry, UserEntry
-
-Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
 _SOURCES: Final = {
     "client_id": "ID",
     "client_name": "--name",
     "grant_types": "--grant-type",
     "redirect_uris": "--redirect-uri",
-    "roles": "--role",
     "username": "NAME",
     "password": "password",
 }
 """The argument or option of the console behind each field of an entry, if it is not named like the field."""
 
-_CONTROL_CHARACTER: Final = re.compile(r"[\x7f-\x84\x86-\x9f]")
-"""The control characters that YAML permits nowhere."""
-
 _PLACE: Final = re.compile(r"^(\w+)(\[\d+\])?: ")
 
 
-def validate_client(**fields: Any) -> Client:
-    """Return a client with these fields. Raises WrongInput with every mistake."""
-    # Imported here, like `read_entry` below: the libraries of hashes and of YAML delay each command by a tenth.
-    from service.registry.records import make_client
+def validate_client(client: Client) -> None:
+    """Raise WrongInput with every mistake in the fields that a seed file could have."""
+    from service.registry.seed_file.check import check_client  # the libraries of hashes delay a command by a tenth
 
-    return make_client(_check(fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
-
-
-def validate_user(
-    realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str, min_password_characters: int
-) -> UserEntry:
-    """Return a user with these fields. Raises WrongInput with every mistake. The realm is not checked."""
-    stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "-" * MAX_PASSWORD_CHARACTERS}
-    given = {"username": username, "roles": roles, "name": name} | stand_in
-    entry = _check(given, UserEntry, min_password_characters)
-    return msgspec.structs.replace(entry, realm=realm, password=password)
+    fields = [name for name in ClientEntry.__struct_fields__ if name in Client.__struct_fields__]
+    mistakes: dict[str, str] = {}
+    check_client(ClientEntry(**{name: getattr(client, name) for name in fields}), "", mistakes)
+    _refuse(mistakes)
 
 
-def _check(fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
-    from service.registry.seed_file.check import Mistakes, check_client, check_user
-    from service.registry.seed_file.read import read_entry
+def validate_user(username: str, password: str | None, min_password_characters: int) -> None:
+    """Raise WrongInput with every mistake in a user name and a password. Without a password the name is checked."""
+    from service.registry.seed_file.check import check_user  # as above
 
-    if any(isinstance(value, str) and _CONTROL_CHARACTER.search(value) for value in fields.values()):
-        raise WrongInput("expected text without control characters")
-    # As in YAML, a list of values is a list. An option that is not named is a field that is not there.
-    given = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items() if value is not None
-    }
-    mistakes: Mistakes = {}
-    entry = read_entry(given, kind, "", mistakes)
-    assert entry is not None
-    if isinstance(entry, ClientEntry):
-        check_client(entry, "", mistakes)
-    else:
-        check_user(entry, "", mistakes, min_password_characters)
+    given = "-" * MAX_PASSWORD_CHARACTERS if password is None else password
+    mistakes: dict[str, str] = {}
+    check_user(UserEntry(username=username, password=given), "", mistakes, min_password_characters)
+    _refuse(mistakes)
+
+
+def _refuse(mistakes: dict[str, str]) -> None:
     if mistakes:
         lines = (f"{place}: {mistake}" for place, mistake in mistakes.items())
         raise WrongInput("\n".join(_PLACE.sub(_name_source, line, count=1) for line in lines))
-    return entry
 
 
 def _name_source(place: re.Match[str]) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
@@ -91,25 +92,21 @@ def parse_workers(text: str) -> int:
 
 
 def parse_folder(text: str) -> Path:
-    try:
-        folder = Path(text).expanduser().absolute()
-        is_usable = folder.is_dir() or not folder.exists()
-    except (OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
-        is_usable = False
-    if not is_usable:
-        raise ValueError("a folder that can be reached")
-    return folder
+    return _find_path(text, lambda path: path.is_dir() or not path.exists(), "a folder that can be reached")
 
 
 def parse_file(text: str) -> Path:
-    try:
-        file = Path(text).expanduser().absolute()
-        is_readable = file.is_file() and os.access(file, os.R_OK)
-    except (OSError, RuntimeError):
-        is_readable = False
-    if not is_readable:
-        raise ValueError("a file that exists and can be read")
-    return file
+    return _find_path(
+        text, lambda path: path.is_file() and os.access(path, os.R_OK), "a file that exists and can be read"
+    )
+
+
+def _find_path(text: str, is_usable: Callable[[Path], bool], expected: str) -> Path:
+    with suppress(OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
+        path = Path(text).expanduser().absolute()
+        if is_usable(path):
+            return path
+    raise ValueError(expected)
 
 
 def parse_base_url(text: str) -> str:
@@ -159,21 +156,18 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def parse_switch(text: str) -> bool:
-    return _choose(text, ("on", "off")) == "on"
+    return one_of("on", "off")(text) == "on"
 
 
-def parse_log_level(text: str) -> str:
-    return _choose(text, ("debug", "info", "warning", "error", "critical"))
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return the parser of a word in any case."""
 
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return text.lower()
 
-def parse_log_format(text: str) -> str:
-    return _choose(text, ("console", "json"))
-
-
-def _choose(text: str, options: Sequence[str]) -> str:
-    if text.lower() not in options:
-        raise ValueError(f"one of {', '.join(options)}")
-    return text.lower()
+    return parse
 
 
 def parse_durability(text: str) -> Durability:

@@ -100,8 +100,8 @@ class Settings:
     page_name: str = setting("TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service")
     page_logo: Path | None = setting("TOKEN_SERVICE_PAGE_LOGO", parsers.parse_logo, None)
     page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, CALM_BLUE)
-    log_level: str = setting("LOG_LEVEL", parsers.parse_log_level, "info")
-    log_format: str = setting("LOG_FORMAT", parsers.parse_log_format, _log_format_of_the_terminal)
+    log_level: str = setting("LOG_LEVEL", parsers.one_of("debug", "info", "warning", "error", "critical"), "info")
+    log_format: str = setting("LOG_FORMAT", parsers.one_of("console", "json"), _log_format_of_the_terminal)
 
     @property
     def embedded(self) -> bool:
@@ -156,15 +156,6 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
 
 
-def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the reasons to refuse the example seed as the default, one a line. A wrong address is also a reason."""
-    read = Reading(environment)
-    for name in ("host", "port", "base_url", "web_url", "trusted_proxies"):
-        read.values[name] = read.value_of(SETTINGS[name])
-    _check_example_seed(read, None)
-    return tuple(read.mistakes)
-
-
 def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
     """Refuse the example seed at a public address unless the operator named it, since its passwords are public."""
     variable = SETTINGS["seed_file"].variable
@@ -194,17 +185,12 @@ def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that has our prefix but is no setting, which is most likely a typing error."""
+    # Names are compared without the prefix, which most of them share.
+    known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable not in VARIABLES:
-            nearest = _find_nearest(variable.removeprefix(PREFIX))
-            yield f"{variable} is not a setting" + (f"; did you mean {nearest}?" if nearest else "")
-
-
-def _find_nearest(name: str) -> str | None:
-    """Return the most similar variable, or None. Names are compared without the prefix, which most of them share."""
-    known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return known[nearest[0]] if nearest else None
+            nearest = difflib.get_close_matches(variable.removeprefix(PREFIX), known, n=1, cutoff=0.7)
+            yield f"{variable} is not a setting" + (f"; did you mean {known[nearest[0]]}?" if nearest else "")
 
 
 def default_base_url(host: str, port: int, scheme: str = "http") -> str:

@@ -99,49 +99,37 @@ class Metrics:
         # Metrics in files have no `_created` samples. Metrics in memory shall look the same.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self._counter = functools.partial(Counter, namespace="token_service", registry=self.registry)
-        self._gauge = functools.partial(Gauge, namespace="token_service", registry=self.registry)
-        self._histogram = functools.partial(Histogram, namespace="token_service", registry=self.registry)
-        self._make_requests()
-        self._make_redis()
-        self._make_sessions()
-        self._make_hashing()
-        self._make_caches()
-        self.buffers = (
-            self.request_tally,
-            self.request_spans,
-            self.redis_spans,
-            self.refresh_tally,
-            self.lookup_tally,
-        )
+        counter = functools.partial(Counter, namespace="token_service", registry=self.registry)
+        gauge = functools.partial(Gauge, namespace="token_service", registry=self.registry)
+        histogram = functools.partial(Histogram, namespace="token_service", registry=self.registry)
 
-    def _make_requests(self) -> None:
+        # Requests.
         labels = ("endpoint", "grant", "outcome")
-        self.requests = self._counter("requests", "Requests, with grant none where it is unknown.", labels)
-        self.durations = self._histogram(
+        self.requests = counter("requests", "Requests, with grant none where it is unknown.", labels)
+        self.durations = histogram(
             "request_duration_seconds", "Time to the end of the response.", ("endpoint",), buckets=_REQUEST_SECONDS
         )
-        self.refusals = self._counter("refusals", "Refused requests by fixed reason.", ("endpoint", "reason"))
-        self.build = self._gauge("build_info", "Always 1.", ("version",), multiprocess_mode="livemax")
+        self.refusals = counter("refusals", "Refused requests by fixed reason.", ("endpoint", "reason"))
+        self.build = gauge("build_info", "Always 1.", ("version",), multiprocess_mode="livemax")
         self.build.labels(__version__).set(1)
         self.request_tally = CounterBuffer(self.requests)
         self.request_spans = HistogramBuffer(self.durations, _REQUEST_SECONDS)
 
-    def _make_redis(self) -> None:
-        self.redis_durations = self._histogram(
+        # Calls of Redis.
+        self.redis_durations = histogram(
             "redis_call_duration_seconds", "Duration of answered Redis calls.", ("call",), buckets=_REDIS_SECONDS
         )
-        self.redis_failures = self._counter("redis_failures", "Redis calls that failed.", ("call",))
-        self.moving_slots = self._counter(
+        self.redis_failures = counter("redis_failures", "Redis calls that failed.", ("call",))
+        self.moving_slots = counter(
             "redis_moving_slot_refusals", "Attempts that a Redis Cluster refused because a slot is moving."
         )
         self.redis_spans = HistogramBuffer(self.redis_durations, _REDIS_SECONDS)
 
-    def _make_sessions(self) -> None:
-        self.refreshes = self._counter("refresh_tokens_presented", "Refresh tokens presented.", ("verdict",))
-        self.code_replays = self._counter("code_replays", "Authorization codes that were exchanged again.")
-        self.events_lost = self._counter("events_lost", "Security events that are not in the stream in Redis.")
-        self.live = self._gauge(
+        # Sessions and events.
+        self.refreshes = counter("refresh_tokens_presented", "Refresh tokens presented.", ("verdict",))
+        self.code_replays = counter("code_replays", "Authorization codes that were exchanged again.")
+        self.events_lost = counter("events_lost", "Security events that are not in the stream in Redis.")
+        self.live = gauge(
             "live_objects",
             "Estimate of the sessions and access tokens in Redis.",
             ("kind",),
@@ -151,22 +139,28 @@ class Metrics:
             self.refreshes.labels(rare)  # shown from 0 on, or Prometheus would see no rise at the first count
         self.refresh_tally = CounterBuffer(self.refreshes)
 
-    def _make_hashing(self) -> None:
-        self.checks = self._gauge(
-            "hashing_checks", "Slow hashes that wait or run.", ("pool",), multiprocess_mode="livesum"
-        )
-        self.waits = self._histogram(
+        # Slow hashes.
+        self.checks = gauge("hashing_checks", "Slow hashes that wait or run.", ("pool",), multiprocess_mode="livesum")
+        self.waits = histogram(
             "hashing_wait_seconds", "Time that a slow hash waited for a thread.", ("pool",), buckets=_WAIT_SECONDS
         )
-        self.full_queues = self._counter("hashing_refusals", "Slow hashes refused by a full queue.", ("pool",))
+        self.full_queues = counter("hashing_refusals", "Slow hashes refused by a full queue.", ("pool",))
 
-    def _make_caches(self) -> None:
-        self.lookups = self._counter("cache_lookups", "Lookups in a worker's caches.", ("cache",))
-        self.misses = self._counter("cache_misses", "Cache lookups that Redis answered.", ("cache",))
+        # Caches.
+        self.lookups = counter("cache_lookups", "Lookups in a worker's caches.", ("cache",))
+        self.misses = counter("cache_misses", "Cache lookups that Redis answered.", ("cache",))
         self.lookup_tally = CounterBuffer(self.lookups)
         for cache in CACHES:
             self.lookups.labels(cache)
             self.misses.labels(cache)
+
+        self.buffers = (
+            self.request_tally,
+            self.request_spans,
+            self.redis_spans,
+            self.refresh_tally,
+            self.lookup_tally,
+        )
 
 
 @functools.cache

@@ -11,17 +11,15 @@ realm are not in the registry, and a user who is added takes effect at once.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable, Collection, Sequence
-from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
 from service.observability.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
-from service.redis_client.deadline import read_clock, within_deadline
+from service.redis_client.deadline import read_clock
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.router import Router
 from service.redis_client.slots import get_slot
@@ -55,21 +53,17 @@ class RegistryCache(Generic[Name, Record]):
         self._router = router
         self._counts = counts
         self._remembers_unknown = remembers_unknown
-        self._readings: dict[str, asyncio.Task[Record]] = {}
         self._entries: TrackedCache[str, Record] = TrackedCache(max_entries)
         router.listen(kind.kind, self)
 
     async def find(self, name: Name) -> Record:
         self._counts.count_lookup()
         command = self._kind.command(name)
-        key = command[1]
-        record = self._entries.get(key, _MISSING)
+        record = self._entries.get(command[1], _MISSING)
         if record is not _MISSING:
             return record  # type: ignore[return-value] # a sentinel has no type of its own
         self._counts.count_miss()
-        # Requests that miss the same record at once share one read and its result, an outage included.
-        reading = self._readings.get(key) or self._start_reading(name, is_tracked=bool(self._entries.find_last(key)))
-        return await within_deadline(asyncio.shield(reading))
+        return await self._read(command, is_tracked=bool(self._entries.find_last(command[1])))
 
     def forget(self, name: Name) -> None:
         """Forget the record of this name. Call this if a script found that the record has changed."""
@@ -87,15 +81,7 @@ class RegistryCache(Generic[Name, Record]):
         """Forget the records whose keys lie in these hash slots of a cluster."""
         self._entries.discard_if(lambda key, _: get_slot(key) in slots)
 
-    def _start_reading(self, name: Name, *, is_tracked: bool) -> asyncio.Task[Record]:
-        command = self._kind.command(name)
-        # An empty context: several requests share the read, so it must not use the budget of the first one.
-        reading = asyncio.create_task(self._read(command, is_tracked), context=Context())
-        self._readings[command[1]] = reading
-        reading.add_done_callback(lambda done: self._end_reading(command[1], done))
-        return reading
-
-    async def _read(self, command: KeyCommand, is_tracked: bool) -> Record:
+    async def _read(self, command: KeyCommand, *, is_tracked: bool) -> Record:
         started = read_clock()
         keep = functools.partial(self._keep, command[1], started, is_tracked)
         is_answered = False
@@ -105,11 +91,6 @@ class RegistryCache(Generic[Name, Record]):
         finally:
             count_redis_call("registry", read_clock() - started, not is_answered)
         return record
-
-    def _end_reading(self, key: str, reading: asyncio.Task[Record]) -> None:
-        del self._readings[key]
-        if not reading.cancelled():
-            reading.exception()  # avoids asyncio's warning if every waiting request has timed out
 
     def _keep(self, key: str, asked: float, is_tracked: bool, source: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)

@@ -12,21 +12,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-import msgspec
-
-from service.observability.audit import record_event
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, is_narrowed
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.record_changes import list_events
+from service.registry.record_changes import record_change
 from service.store.registry import RegistryStore
+
+Changed = TypeVar("Changed", Client, User)
 
 
 class ChangeRefused(Exception):
     """The change was refused, and nothing was changed. The message is a sentence with the reason."""
+
+
+def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
+    """Return the change from `old` to `new`. It raises ChangeRefused if the record is no longer `old`."""
+
+    def change(present: Changed) -> Changed:
+        if present != old:
+            raise ChangeRefused("the record was changed meanwhile; repeat the command")
+        return new
+
+    return change
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,8 @@ class RegistryEditor:
     """The editor of clients and users. When a method returns, the sessions that it ends have ended on every worker.
 
     `_actor` is recorded in the security events. `_on_wait` is called if another process has the registry's lock, for
-    example to apply a seed.
+    example to apply a seed. `on_written` is called once a record is stored. The revocations that follow may be of other
+    changes, take seconds and be interrupted.
     """
 
     _registry: RegistryStore
@@ -42,67 +53,35 @@ class RegistryEditor:
     _actor: str
     _on_wait: Callable[[], object]
 
-    async def create_client(self, client: Client, *, on_written: Callable[[], object] = lambda: None) -> None:
-        """Register the client. `on_written` is called once it is stored.
-
-        The revocations that follow may be of other changes, take seconds and be interrupted.
-        """
-        async with self._changing("client_created", client_id=client.client_id):
+    async def create_client(self, client: Client, *, on_written: Callable[[], object]) -> None:
+        async with self._changing(scans=True):
             if await self._registry.find_client(client.client_id) is not None:
                 raise ChangeRefused(f"the client {client.client_id} already exists")
             await self._registry.put_client(client)
+            self._record(None, client)
             on_written()
 
-    async def rotate_secret(
+    async def change_client(
         self,
         client_id: str,
-        secret_hash: str,
-        previous_until_ms: int,
+        change: Callable[[Client], Client],
         *,
         on_written: Callable[[], object] = lambda: None,
     ) -> None:
-        """Replace the client's secret. `on_written` is called once it is stored, as in `create_client`.
-
-        The previous secret stays valid until `previous_until_ms` by Redis's clock. 0 means that it is invalid at once.
-        """
-        async with self._changing("client_secret_rotated", client_id=client_id):
-            client = await self._get_client(client_id)
-            if client.is_public:
-                raise ChangeRefused(f"the client {client_id} is public: it has no secret")
-            rotated = msgspec.structs.replace(
-                client,
-                client_secret_hash=secret_hash,
-                has_short_secret=False,
-                previous_secret_hash=client.client_secret_hash if previous_until_ms else None,
-                previous_secret_until_ms=previous_until_ms,
-            )
-            await self._replace_client(client, rotated)
+        """Replace a client's record by the one that `change` returns. Sessions that need what it lacks end."""
+        async with self._changing(scans=True):
+            old = await self._get_client(client_id)
+            new = change(old)
+            await self._registry.put_client(new, old)
+            self._record(old, new)
             on_written()
-
-    async def update_client(self, old: Client, new: Client) -> None:
-        """Replace the record of a client. Sessions that depended on something that the new record lacks end.
-
-        Raises ChangeRefused if the record is no longer `old`.
-        """
-        async with self._changing(*list_events("client", old, new), client_id=old.client_id):
-            await self._replace_client(old, new)
-
-    async def disable_client(self, client_id: str) -> None:
-        """Disable the client: it is refused as an unknown one, and on return its sessions have ended."""
-        async with self._changing("client_disabled", client_id=client_id):
-            client = await self._get_client(client_id)
-            await self._replace_client(client, msgspec.structs.replace(client, disabled=True))
-
-    async def enable_client(self, client_id: str) -> None:
-        async with self._changing("client_enabled", client_id=client_id):
-            client = await self._get_client(client_id)
-            await self._replace_client(client, msgspec.structs.replace(client, disabled=False))
 
     async def delete_client(self, client_id: str) -> None:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
-        async with self._changing("client_deleted", client_id=client_id):
+        async with self._changing(scans=True):
             client = await self._get_client(client_id)
             await self._registry.delete_client(client)
+            self._record(client, None)
 
     async def create_user(self, user: User) -> None:
         """Create a user.
@@ -110,82 +89,65 @@ class RegistryEditor:
         In an external realm the user may have logged in before without a record, with the default roles of the realm.
         If the new record lacks one of these roles, the user's sessions end.
         """
-        async with self._changing("user_created", username=user.username, realm=user.realm):
+        async with self._changing():
             if await self._registry.find_user(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
             await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
+            self._record(None, user)
 
-    async def update_user(self, old: User, new: User) -> None:
-        """Replace the record of a user. If the new one lacks a role, the user's sessions end.
+    async def change_user(
+        self,
+        identity: UserIdentity,
+        change: Callable[[User], User],
+        *,
+        keep_sessions: bool = False,
+        or_unlisted: bool = False,
+    ) -> None:
+        """Replace a user's record by the one that `change` returns. The user's sessions end if it takes rights away.
 
-        Raises ChangeRefused if the record is no longer `old`.
+        A new password takes rights away unless `keep_sessions`. With `or_unlisted` a user of an external realm who has
+        no record gets one.
         """
-        async with self._changing(*list_events("user", old, new), username=old.username, realm=old.realm):
-            if await self._get_user(old.identity) != old:
-                raise ChangeRefused(f"the user {old.username} was changed meanwhile; repeat the command")
-            await self._put_user(new, ends_sessions=is_narrowed(old, new))
-
-    async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
-        if identity.realm != MAIN_REALM:
-            raise ChangeRefused(f"the realm {identity.realm} checks passwords itself")
-        async with self._changing("user_password_set", username=identity.username, realm=identity.realm):
-            user = await self._get_user(identity)
-            changed = msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=None)
-            await self._put_user(changed, ends_sessions=not keep_sessions)
-
-    async def disable_user(self, identity: UserIdentity) -> None:
-        """Disable the user and end the user's sessions.
-
-        A user of an external realm who has no record gets one, which says that the user is disabled.
-        """
-        async with self._changing("user_disabled", username=identity.username, realm=identity.realm):
-            user = await self._get_user(identity, or_unlisted=True)
-            await self._put_user(msgspec.structs.replace(user, disabled=True), ends_sessions=True)
-
-    async def enable_user(self, identity: UserIdentity) -> None:
-        async with self._changing("user_enabled", username=identity.username, realm=identity.realm):
-            user = await self._get_user(identity)
-            await self._put_user(msgspec.structs.replace(user, disabled=False), ends_sessions=False)
+        async with self._changing():
+            old = await self._get_user(identity, or_unlisted=or_unlisted)
+            new = change(old)
+            await self._put_user(new, ends_sessions=is_narrowed(old, new) and not keep_sessions)
+            self._record(old, new)
 
     async def delete_user(self, identity: UserIdentity) -> None:
-        async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
-            await self._get_user(identity)
+        async with self._changing():
+            user = await self._get_user(identity)
             await self._registry.add_pending_users([identity])
             await self._registry.delete_user(identity)
+            self._record(user, None)
 
     @asynccontextmanager
-    async def _changing(self, *events: str, **fields: Any) -> AsyncIterator[None]:
+    async def _changing(self, *, scans: bool = False) -> AsyncIterator[None]:
         """Hold the lock during a change, then run pending revocations, even if the change is refused.
 
         These include the pending revocations of an earlier change that was interrupted. Only a change of a client scans
-        sessions, without the lock, so a change of a user waits for no scan. The events are recorded as soon as the
-        record has changed, so that a change cannot be hidden by interrupting what follows.
+        sessions, without the lock, so a change of a user waits for no scan.
         """
         try:
             async with self._registry.make_lock(self._on_wait) as lock:
                 try:
                     yield
-                    fields |= {"actor": self._actor, "reason": "console"}
-                    for event in events:
-                        record_event(event, **fields)
                 finally:
                     await self._pending_revocations.run_user_revocations(lock)
         finally:
-            if "client_id" in fields:
+            if scans:
                 await self._pending_revocations.run_session_scans(self._on_wait)
+
+    def _record(self, old: Client | User | None, new: Client | User | None) -> None:
+        """Record the change at once, so that it cannot be hidden by interrupting what follows."""
+        record_change(old, new, actor=self._actor, reason="console")
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)
         if client is None:
             raise ChangeRefused(f"there is no client {client_id}")
         return client
-
-    async def _replace_client(self, old: Client, new: Client) -> None:
-        """Write the client. Raises ChangeRefused if the record in the store is not `old`."""
-        if await self._get_client(old.client_id) != old:
-            raise ChangeRefused(f"the client {old.client_id} was changed meanwhile; repeat the command")
-        await self._registry.put_client(new, old)
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.

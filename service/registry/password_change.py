@@ -38,24 +38,20 @@ class PasswordChange:
         event. Returns the new record, or None if the record has changed since that check. Raises
         TemporarilyUnavailable if the lock is not free in time, for example because a seed is being applied.
         """
-        lock = self._registry.make_lock(wait_seconds=self.lock_wait_seconds)
+        identity = checked.identity
         try:
-            async with lock:
-                return await self._make(checked, password_hash, address)
+            async with self._registry.make_lock(wait_seconds=self.lock_wait_seconds):
+                # This read comes before the pending revocation, so that a change which loses the race ends no sessions.
+                present = await self._registry.find_user(identity)
+                if present is None or present.revision != checked.revision:
+                    return None
+                await self._registry.add_pending_users([identity])
+                new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
+                changed = await self._registry.put_password(new)
+                if changed is not None:
+                    # Recorded now, so that an interruption of the revocation cannot hide the change.
+                    record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
+                    await self._pending_revocations.run_revocation_of(identity)
+                return changed
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None
-
-    async def _make(self, checked: User, password_hash: str, address: str) -> User | None:
-        identity = checked.identity
-        # This read comes before the pending revocation, so that a change which loses the race ends no sessions.
-        present = await self._registry.find_user(identity)
-        if present is None or present.revision != checked.revision:
-            return None
-        await self._registry.add_pending_users([identity])
-        new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
-        changed = await self._registry.put_password(new)
-        if changed is not None:
-            # Recorded now, so that an interruption of the revocation cannot hide the change.
-            record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
-            await self._pending_revocations.run_revocation_of(identity)
-        return changed

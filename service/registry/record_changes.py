@@ -1,4 +1,4 @@
-"""The changes of records and the names of their security events. Seeds and the console share them.
+"""The changes of records and their security events. Seeds and the console share them.
 
 Clauses: SPEC §6
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from service.observability.audit import record_event
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
@@ -18,13 +19,13 @@ Record = IdentityProvider | Client | User
 SECRET_FIELDS: Final = {
     "client_secret_hash": "client_secret",
     "has_short_secret": "client_secret",
-    "previous_secret_hash": "previous_secret",
-    "previous_secret_until_ms": "previous_secret",
+    "previous_secret_hash": "client_secret",
+    "previous_secret_until_ms": "client_secret",
     "sealed_secret": "client_secret",
     "password_hash": "password",
     "upgraded_from": "password",
 }
-"""The fields of records that hold a secret or belong to one, with the names under which they are shown."""
+"""The fields of records that hold a secret or belong to one, with the fields of entries that decide over them."""
 
 
 def list_changed_fields(old: Record, new: Record) -> list[str]:
@@ -32,11 +33,24 @@ def list_changed_fields(old: Record, new: Record) -> list[str]:
     return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
 
 
-def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iterator[str]:
-    """Yield the names of the events of one change. A secret and `disabled` have events of their own.
+def record_change(old: Record | None, new: Record | None, *, realm: str = "", actor: str, reason: str) -> None:
+    """Record a security event for each thing that happened to a record.
 
-    `old` is None for a new record, and `new` for a deleted one.
+    `old` is None for a new record, and `new` for a deleted one. `realm` is the name of the realm if that changed.
     """
+    record = new or old
+    if isinstance(record, Client):
+        kind, named = "client", {"client_id": record.client_id}
+    elif isinstance(record, User):
+        kind, named = "user", {"username": record.username, "realm": record.realm}
+    else:
+        kind, named = "realm", {"realm": realm}
+    for event in _list_events(kind, old, new):
+        record_event(event, **named, actor=actor, reason=reason)
+
+
+def _list_events(kind: str, old: Record | None, new: Record | None) -> Iterator[str]:
+    """Yield the names of the events of one change. A secret and `disabled` have events of their own."""
     if old is None or new is None:
         yield f"{kind}_deleted" if new is None else f"{kind}_created"
         return
@@ -47,5 +61,5 @@ def list_events(kind: EntryKind, old: Record | None, new: Record | None) -> Iter
         yield "user_password_set"
     if "disabled" in changed:
         yield f"{kind}_disabled" if getattr(new, "disabled", False) else f"{kind}_enabled"
-    if kind == "realm" or not changed or not set(changed) <= {"disabled", *SECRET_FIELDS}:
+    if kind == "realm" or not set(changed) <= {"disabled", *SECRET_FIELDS}:
         yield f"{kind}_updated"

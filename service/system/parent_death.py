@@ -15,13 +15,11 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Make the kernel send this process SIGTERM when its parent ends. No effect on systems other than Linux.
+    """Make the kernel send this process SIGTERM when its parent ends.
 
     Linux watches the thread that started this process. That thread must live as long as this process may.
     Raises OSError if the kernel refuses.
     """
-    if sys.platform != "linux":
-        return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

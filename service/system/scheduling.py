@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from typing import Final
 
 LOWER_BY: Final = 5
@@ -12,21 +11,14 @@ LOWER_BY: Final = 5
 
 
 def count_usable_cores() -> int:
-    """Return the number of processor cores on which this process may run.
-
-    Systems other than Linux do not tell, so the number is that of the machine there.
-    """
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of processor cores on which this process may run."""
+    return len(os.sched_getaffinity(0))
 
 
 def lower_thread_priority() -> None:
     """Let the calling thread give way to threads of normal priority. It still has all time that they leave.
 
-    No effect on systems other than Linux, where niceness belongs to the whole process. No effect if a sandbox forbids
-    it. A thread cannot raise its priority again without a privilege.
+    No effect if a sandbox forbids it. A thread cannot raise its priority again without a privilege.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.nice(LOWER_BY)
+    with contextlib.suppress(OSError):
+        os.nice(LOWER_BY)

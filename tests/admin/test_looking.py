@@ -180,21 +180,19 @@ class TestDoctor:
         assert answers[1].aside == ""
 
     @pytest.mark.parametrize(
-        ("section", "info", "level", "says"),
+        ("info", "level", "says"),
         [
-            ("memory", {"maxmemory_policy": "allkeys-lru", "maxmemory": 1}, "trouble", "expected noeviction"),
-            ("memory", {"maxmemory_policy": "noeviction", "maxmemory": 0}, "warning", "no maxmemory"),
-            ("persistence", {"aof_enabled": 0}, "warning", "appendonly is off"),
-            ("persistence", {"aof_enabled": 1, "aof_last_write_status": "err"}, "trouble", "look at its disk"),
-            ("statistics", {"tracking_total_keys": 900_000}, "note", "tracking-table-max-keys"),
+            ({"maxmemory_policy": "allkeys-lru"}, "trouble", "expected noeviction"),
+            ({"maxmemory": 0}, "warning", "no maxmemory"),
+            ({"aof_enabled": 0}, "warning", "appendonly is off"),
+            ({"aof_last_write_status": "err"}, "trouble", "look at its disk"),
+            ({"tracking_total_keys": 900_000}, "note", "tracking-table-max-keys"),
         ],
     )
     async def test_a_server_that_may_lose_data_is_reported(
-        self, section: str, info: dict[str, object], level: str, says: str
+        self, info: dict[str, object], level: str, says: str
     ) -> None:
-        servers: dict[str, list[dict[str, object]]] = {"memory": [], "persistence": [], "statistics": []}
-
-        (finding,) = look_at_servers(**servers | {section: [info]})
+        (finding,) = look_at_servers([{"maxmemory_policy": "noeviction", "maxmemory": 1, "aof_enabled": 1} | info])
 
         assert (finding.level, says in finding.says) == (level, True)
 
@@ -220,10 +218,7 @@ class TestDoctor:
             ({"TOKEN_SERVICE_BASE_URL": "http://auth.example"}, "trouble", "TOKEN_SERVICE_BASE_URL"),
             ({"TOKEN_SERVICE_TRUSTED_PROXIES": "0.0.0.0/0"}, "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES"),
             ({"TOKEN_SERVICE_BASE_URL": "https://auth.example"}, "warning", "TOKEN_SERVICE_TRUSTED_PROXIES"),
-            ({"TOKEN_SERVICE_CODE_TTL": "3600"}, "warning", "TOKEN_SERVICE_CODE_TTL"),
             ({"TOKEN_SERVICE_REFRESH_GRACE": "0"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
-            ({"TOKEN_SERVICE_REFRESH_GRACE": "900"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
-            ({"TOKEN_SERVICE_ACCESS_TOKEN_TTL": "7200"}, "warning", "TOKEN_SERVICE_ACCESS_TOKEN_TTL"),
             ({"TOKEN_SERVICE_ACESS_TOKEN_TTL": "60"}, "warning", "environment"),
             (
                 {"TOKEN_SERVICE_SECRET_KEY": f"{SECRET_KEY},{SECRET_KEY} of tomorrow"},
@@ -317,31 +312,8 @@ def test_the_examples_of_a_command_can_be_parsed(words: tuple[str, ...]) -> None
         command.make_context(" ".join(given), rest, resilient_parsing=False)
 
 
-ARGUMENTS = {
-    "seed": ("examples/seed.yaml",),
-    "show": ("web-shop",),
-    "update": ("web-shop", "--name", "Another"),
-    "unlock": ("alice@example.com",),
-    "end": ("A" * 22,),
-    "create": ("new",),
-    "rotate-secret": ("web-shop",),
-    "delete": ("web-shop",),
-    "set-password": ("alice@example.com",),
-    "disable": ("alice@example.com",),
-    "enable": ("alice@example.com",),
-    "inspect": ("tsat1_000" + "A" * 44,),
-    "revoke": ("tsat1_000" + "A" * 44,),
-    "revoke-all": ("--everything", "--yes"),
-}
-WORDS_AT_STORE = [
-    (*words, *(("--user", "alice@example.com") if words == ("session", "list") else ARGUMENTS.get(words[-1], ())))
-    for words in every_command()
-    if words != ("hash-secret",)
-]
-
-
-@pytest.mark.parametrize("words", WORDS_AT_STORE, ids=" ".join)
-def test_every_command_reports_an_unreachable_redis(environment: dict[str, str], words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("client", "list"), ("user", "disable", "x", "--yes"), ("doctor",)], ids=" ".join)
+def test_a_command_reports_an_unreachable_redis(environment: dict[str, str], words: tuple[str, ...]) -> None:
     answer = type_in(*words, environment=environment | {"REDIS_URL": "redis://127.0.0.1:1"}, typed="secret\n")
 
     assert (answer.status, answer.output) == (1, "")

@@ -122,18 +122,3 @@ def test_closed_stdout_causes_no_error(environment: dict[str, str], registry: No
     ended = run_in_shell("| true", *words, environment=environment)
 
     assert (ended.stdout, ended.stderr) == ("", "")
-
-
-def test_the_other_name_is_the_same_console(environment: dict[str, str], registry: None) -> None:
-    other = Path(CHECKOUT, ".venv", "bin", "token-service-admin")
-
-    listed = subprocess.run(
-        [other, "client", "list", "--json"],
-        env=plain_environment() | environment,
-        cwd="/",
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-
-    assert '"client_id":"web-shop"' in listed.stdout

@@ -18,6 +18,7 @@ import pytest
 
 from service.config.reading import BadSettings
 from service.config.settings import load_settings, unknown_variables
+from tests.conftest import SECRET_KEY, SEED
 from tests.support.servers import CHECKOUT, server_binary
 
 DEPLOYMENT = CHECKOUT / "deployment"
@@ -78,6 +79,20 @@ def test_settings_that_are_shipped_are_settings(compose: Any) -> None:
     shipped = dict(compose["services"]["instance-1"]["environment"])
     shipped |= dict(re.findall(r"^([A-Z_]+)=(.*)$", (DEPLOYMENT / "environment.example").read_text(), re.MULTILINE))
     assert list(unknown_variables(shipped)) == []
+
+
+def test_the_settings_of_an_instance_are_accepted(compose: Any, tmp_path: Path) -> None:
+    (tmp_path / "seed.yaml").write_text(SEED.read_text())
+    (tmp_path / "secret_key").write_text(SECRET_KEY)
+    (tmp_path / "redis_url").write_text("redis://:password@redis:6379/0")
+    for name in ("instance-1", "instance-2"):
+        given = compose["services"][name]["environment"]
+        environment = {variable: value.replace("/run/secrets/", f"{tmp_path}/") for variable, value in given.items()}
+        environment |= {"REDIS_URL_FILE": str(tmp_path / "redis_url")}
+        environment |= {"TOKEN_SERVICE_SECRET_KEY_FILE": str(tmp_path / "secret_key")}
+        settings = load_settings(environment)
+        assert settings.base_url == "https://id.example.com"
+        assert not settings.has_public_example_seed
 
 
 def test_unit_passes_secrets_as_files(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from tests.deployment.stack_under_test import RunningStack, running_stack
-from tests.support.clients_and_users import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, login_form
+from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, login_form
 from tests.support.left_out import get_program
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -47,22 +47,6 @@ def test_the_printed_curl_line_works_over_tls(stack: RunningStack) -> None:
     assert "--cacert" in words
     answer = subprocess.run([get_program(words[0]), *words[1:]], capture_output=True, check=True)
     assert json.loads(answer.stdout)["token_type"] == "Bearer"
-
-
-def test_a_session_is_got_refreshed_used_and_revoked_through_nginx(https: httpx2.Client) -> None:
-    first = https.post(TOKEN, data=LOGIN).json()
-    second = https.post(
-        TOKEN, data=PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": first["refresh_token"]}
-    ).json()
-    bearer = {"Authorization": f"Bearer {second['access_token']}"}
-
-    verified = https.get(VERIFY, headers=bearer)
-    assert (verified.status_code, verified.headers["X-Auth-User"]) == (200, ALICE.username)
-    gateway = {"client_id": "gateway", "client_secret": "gateway-secret"}
-    assert https.post(INTROSPECT, data=gateway | {"token": second["access_token"]}).json()["active"] is True
-
-    assert https.post(REVOKE, data=PHONE_APP.credentials | {"token": second["refresh_token"]}).status_code == 200
-    assert https.get(VERIFY, headers=bearer).status_code == 401
 
 
 def test_browser_login_sets_host_bound_cookies(stack: RunningStack) -> None:

@@ -61,7 +61,6 @@ def as_tree(seed: Seed) -> dict[str, Any]:
 
 @given(st.one_of(bent(st.sampled_from(SEEDS), pieces), st.lists(pieces, max_size=8).map(b"".join)))
 @example(b"\xff\xfe")
-@example(b"[" * 10_000)
 @example(b"users: !!bool x")
 @example(b"users: !!timestamp x")
 @example(b"users: !!int ''")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from service.admin.command import Parsed
+from service.admin.command import parsed_by
 from service.admin.formatting import format_span, format_time, parse_time_ms
 from service.config.parsers import parse_duration_or_zero_ms
 from service.config.reading import BadSettings
@@ -128,7 +128,7 @@ def test_arguments_are_read_or_told(arguments: list[str]) -> None:
 def test_times_and_spans_are_read_or_wrong_usage(words: str) -> None:
     for parse, form in ((parse_duration_or_zero_ms, format_span), (parse_time_ms, format_time)):
         try:
-            found = Parsed("it", parse).convert(words, None, None)
+            found = parsed_by(parse)(words)
         except click.UsageError:
             continue
         assert isinstance(found, int)

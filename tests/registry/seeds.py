@@ -74,6 +74,4 @@ def make_seeding(
     pending_revocations = PendingRevocations(
         registry, Revocations(connection), session_scan, scan_delay_seconds=scan_delay_seconds
     )
-    return Seeding(
-        registry, Keyring(secret_keys or (KEY_ONE,)), pending_revocations, hashing_threads=2, batch_pause_seconds=0
-    )
+    return Seeding(registry, Keyring(secret_keys or (KEY_ONE,)), pending_revocations, batch_pause_seconds=0)

@@ -49,17 +49,6 @@ def count_reads(commands: list[str]) -> int:
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_a_record_that_was_used_twice_costs_no_reads(worker: Worker, store: redis.Redis) -> None:
-    await remember(worker, make_client())
-    with recording_commands(store) as commands:
-        for _ in range(100):
-            assert await worker.clients.find("app") == make_client()
-
-    assert count_reads(commands) == 0
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
     client = msgspec.structs.replace(make_client(), redirect_uris=(f"{ORIGIN}/x",))
     cep = IdentityProvider(issuer="https://cep.example", client_id="us")
@@ -177,27 +166,6 @@ async def test_cache_is_bounded_and_evicts_the_least_recently_used(worker: Worke
         await worker.clients.find("two")
     assert count_reads(commands) == 1
     await router.close()
-
-
-@pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
-async def test_concurrent_misses_share_one_read(worker: Worker, store: redis.Redis) -> None:
-    await put_client(worker, make_client("shop", "shop"))
-    await put_client(worker, make_client("portal", "portal"))
-    with recording_commands(store) as commands:
-        found = await asyncio.gather(*(worker.clients.find(name) for name in ["shop", "portal"] * 300))
-
-    assert [client and client.client_name for client in found] == ["shop", "portal"] * 300
-    assert count_reads(commands) == 2
-
-
-async def test_cancelled_reader_keeps_the_shared_read(worker: Worker) -> None:
-    await put_client(worker, make_client())
-    first, second = (asyncio.create_task(worker.clients.find("app")) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-
-    assert await second == make_client()
 
 
 async def test_unreadable_record_is_an_error_and_not_cached(worker: Worker, store: redis.Redis) -> None:

@@ -13,7 +13,7 @@ from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.options import STABLE_SECONDS, ConnectionOptions
+from service.redis_client.options import ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.tracked_cache import Trust
 from service.redis_client.url import parse_redis_url
@@ -23,8 +23,7 @@ from service.worker import Worker
 from tests.faults.deployment import Deployment, proxied_redis, worker_on
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
-from tests.support.invalidations import await_invalidations
-from tests.support.loop_time import SAME_SECONDS, LoopTime
+from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
 APP = Client(client_id="app", client_name="One")
@@ -85,12 +84,6 @@ def find_trust(caches: RegistryCaches) -> Trust:
     return master.reads.trust
 
 
-async def let_connection_last(caches: RegistryCaches, held_time: LoopTime) -> None:
-    """Make the connection old enough to be made again at once. Redis has answered a beat of this moment then."""
-    held_time.advance(STABLE_SECONDS)
-    await until(lambda: find_trust(caches).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
-
-
 async def let_trust_end(caches: RegistryCaches, held_time: LoopTime) -> None:
     """Move the time to the end of the trust. Until then the cache answers, and no later beat is valid."""
     until_seconds, now_seconds = find_trust(caches).until, held_time.read()
@@ -123,41 +116,6 @@ async def comes_back(caches: RegistryCaches, client: Client, held_time: LoopTime
         asking = asyncio.create_task(ask())
         await until(asking.done, "the registry to come back")
     assert asking.result() == client
-
-
-@pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting")
-async def test_a_lost_stream_empties_memory_and_redis_is_asked(
-    deployment: Deployment, worker: Worker, held_time: LoopTime
-) -> None:
-    await remember(worker.caches)
-    await let_connection_last(worker.caches, held_time)
-    await remember(worker.caches)  # after a stall of the machine Redis' clock may seem to have leapt
-    (ours,) = [client for client in deployment.store.client_list() if client["name"] == "token-reads"]
-    reads, trust = deployment.count_calls("get"), find_trust(worker.caches)
-    assert await worker.clients.find("app") == APP
-    assert deployment.count_calls("get") == reads
-
-    deployment.store.client_kill_filter(_id=ours["id"])
-    await until(lambda: trust.until == 0, "the loss to be heard")
-    deployment.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
-    await await_invalidations(worker)
-    for _ in range(2):
-        assert await worker.clients.find("app") == CHANGED
-
-    assert deployment.count_calls("get") == reads + 1
-
-
-@pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    deployment: Deployment, worker: Worker, held_time: LoopTime
-) -> None:
-    await remember(worker.caches)
-    with deployment.frozen():
-        await let_trust_end(worker.caches, held_time)
-        await fails_in_time(worker.caches, held_time)
-        await fails_in_time(worker.caches, held_time)
-
-    await comes_back(worker.caches, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")

@@ -126,7 +126,8 @@ async def test_console_changes_wait_for_no_scan_of_sessions(
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
     editor = RegistryEditor(worker.registry, worker.pending_revocations, "console", lambda: None)
-    await result_of(editor.disable_user(identify_user("main", BOB.username)))
+    bob = identify_user("main", BOB.username)
+    await result_of(editor.change_user(bob, lambda user: msgspec.structs.replace(user, disabled=True)))
 
     assert not applying.done()
     held_time.advance(SCAN_DELAY_SECONDS)

@@ -71,8 +71,8 @@ async def test_pruning_removes_only_seeded_records(sessions: Sessions, seeding: 
     by_name = await start_sessions(sessions)
     outcome = await seeding.apply(LEFT, prune=True)
 
-    assert (outcome.realms, outcome.clients) == (Counts(removed=1), Counts(removed=1, unchanged=1))
-    assert outcome.users == Counts(removed=2, unchanged=1)
+    assert (outcome.counts["realms"], outcome.counts["clients"]) == (Counts(removed=1), Counts(removed=1, unchanged=1))
+    assert outcome.counts["users"] == Counts(removed=2, unchanged=1)
     assert find_live(sessions, by_name) == KEPT
     assert await registry.find_realm("cep") is None
     assert await registry.find_client("phone-app") is None
@@ -101,4 +101,4 @@ async def test_pruned_entry_can_return_with_a_file(worker: Worker, seeding: Seed
     assert (await seeding.apply(LEFT, prune=True)).changes == 4
     outcome = await seeding.apply(FIRST)
 
-    assert (outcome.realms.added, outcome.clients.added, outcome.users.added) == (1, 1, 2)
+    assert (outcome.counts["realms"].added, outcome.counts["clients"].added, outcome.counts["users"].added) == (1, 1, 2)

@@ -127,7 +127,10 @@ async def test_edited_entry_does_not_restore_a_deleted_record(
     assert await worker.registry.find_client("web-shop") is None
     assert await worker.registry.find_user(IDENTITY) is None
     forced = await seeding.apply(parse_seed(EDITED.encode()), force=True)
-    assert (forced.clients, forced.users) == (Counts(added=1, unchanged=1), Counts(added=1, unchanged=1))
+    assert (forced.counts["clients"], forced.counts["users"]) == (
+        Counts(added=1, unchanged=1),
+        Counts(added=1, unchanged=1),
+    )
     assert ((await find_client(worker, "web-shop")).client_name, (await find_alice(worker)).name) == ("Another",) * 2
 
 
@@ -168,7 +171,7 @@ async def test_pruning_does_not_lift_the_block_of_a_user_of_an_identity_provider
     outcome = await seeding.apply(FIRST.seed, prune=True)
     found = await worker.registry.find_user(carol.identity)
 
-    assert outcome.users.removed == 0
+    assert outcome.counts["users"].removed == 0
     assert found is not None
     assert found.disabled
     assert await worker.registry.find_seed(carol.identity) is None

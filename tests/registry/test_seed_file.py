@@ -52,10 +52,7 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("clients: [a\nusers: }", "line 2, column "),
         ("a: !!python/object:os.system {}", "line 1, column 4: "),
         ("a: &x 1\nb: &x 2", "line 2, column 4: second occurrence"),
-        ("a: &a [x, x]\n? *a\n: 5", "line 1, column 4: found unhashable key"),
-        ("users: !!set {a}", "line 1, column 8: found unknown tag"),
         ("users: !!bool hunter2", "line 1, column 8: found text that is no bool"),
-        (f"users: {'[' * 100_000}{']' * 100_000}", "the file: is nested too deeply"),
         ("a: \0", "the file: "),
     ],
 )
@@ -106,8 +103,6 @@ def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> Non
         (f"{CLIENT}redirect_uris: [5]", "clients[0].redirect_uris[0]: Expected `str`, got `int`"),
         (f"{CLIENT}introspect: some", "clients[0].introspect: expected one of true, false, all"),
         (f"{USER}password: 2024-01-01", "users[0].password: Expected `str | null`"),
-        (f"{CLIENT}client_name: [x]", "clients[0].client_name: Expected `str`, got `array`"),
-        (f"{CLIENT}require_pkce: 1", "clients[0].require_pkce: Expected `bool`, got `int`"),
     ],
 )
 def test_wrong_types_are_told_with_their_place(text: str, expected: str) -> None:

@@ -6,7 +6,6 @@ import pytest
 import redis
 
 from service.crypto.password_hashing import verify_password
-from service.protocol.user import identify_user
 from service.realms.main import MainRealm
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.seed_file.apply import Seeding
@@ -44,18 +43,6 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
 
     assert (await seeding.apply(SeedText().seed)).changes == 0
     assert before == everything(store)
-
-
-@pytest.mark.clause("decided-seed-adds-and-updates")
-async def test_only_changed_entries_are_updated(worker: Worker, seeding: Seeding) -> None:
-    await seeding.apply(SeedText().seed)
-    bob = await worker.registry.find_user(identify_user("main", "bob@example.com"))
-    applied = await seeding.apply(SeedText().but(name="Alice the Second", redirect_uri="https://phone.example/y").seed)
-
-    assert applied.changes == 2
-    assert (await find_alice(worker)).name == "Alice the Second"
-    assert (await find_client(worker)).redirect_uris == ("https://phone.example/y",)
-    assert bob == await worker.registry.find_user(identify_user("main", "bob@example.com"))
 
 
 @pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")

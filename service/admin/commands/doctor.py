@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -13,7 +13,7 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
 from service.admin.output import Advance, Output
-from service.config.settings import Settings, choose_durability, make_redis_url, unknown_variables
+from service.config.settings import PREFIX, Settings, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client
 from service.protocol.provider import IdentityProvider, list_identity_risks
@@ -36,12 +36,6 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "warning": ("!", "yellow"),
     "trouble": ("✗", "red"),
 }
-_LOOKED_AT_SHARDS: Final = tuple(f"{number:x}00" for number in range(16))
-"""Shards that many masters of a cluster own."""
-
-_LONG_ACCESS_MS: Final = 3_600_000
-_MAX_CODE_MS: Final = 600_000
-_SPECIFIED_GRACE_MS: Final = 300_000
 _MANY_TRACKED_KEYS: Final = 900_000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
@@ -68,11 +62,15 @@ async def doctor(context: AdminContext, output: Output) -> None:
 
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
-    findings = [await _look_at_service(context)]
+    works = f"{context.store_name} answers, takes writes and runs the service's scripts"
+    obstacle = await find_obstacle(context.redis)
+    findings = [Finding("trouble", "Redis", obstacle) if obstacle else Finding("good", "Redis", works)]
     sections = [await context.redis.read_info(section) for section in ("memory", "persistence", "stats")]
-    if not all(sections):
+    servers = [memory | persistence | statistics for memory, persistence, statistics in zip(*sections, strict=True)]
+    if servers:
+        findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(servers))
+    else:
         findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))
-    findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(*sections))
     durability = choose_durability(context.settings)
     if durability.level != "memory":
         findings.append(await _look_at_durability(context, durability))
@@ -86,52 +84,40 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     return findings
 
 
-async def _look_at_service(context: AdminContext) -> Finding:
-    obstacle = await find_obstacle(context.redis)
-    if obstacle:
-        return Finding("trouble", "Redis", obstacle)
-    return Finding("good", "Redis", f"{context.store_name} answers, takes writes and runs the service's scripts")
-
-
 def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Sequence[Finding]:
     """Return the findings, or one of level `good` if there are none."""
     return list(findings) or [Finding("good", subject, says)]
 
 
-def look_at_servers(
-    memory: Sequence[Mapping[str, object]],
-    persistence: Sequence[Mapping[str, object]],
-    statistics: Sequence[Mapping[str, object]],
-) -> Iterator[Finding]:
-    """Check the sections `memory`, `persistence` and `stats` of INFO, one entry for each master."""
-    for server in memory:
-        policy = server.get("maxmemory_policy")
-        if policy != "noeviction":
-            says = f"maxmemory-policy is {policy}: sessions and marks of revocation may be dropped; expected noeviction"
-            yield Finding("trouble", "Redis", says)
-        if not server.get("maxmemory"):
-            says = "no maxmemory: the kernel may end Redis when memory runs out. Set maxmemory below the free memory"
-            yield Finding("warning", "Redis", says)
-    for server in persistence:
-        if not server.get("aof_enabled"):
-            says = "appendonly is off: a restart loses every session, or brings revoked tokens back"
-            yield Finding("warning", "Redis", says)
-        if server.get("aof_last_write_status", "ok") != "ok":
-            yield Finding("trouble", "Redis", "the append-only file could not be written: look at its disk")
-    for server in statistics:
-        tracked = server.get("tracking_total_keys")
-        if isinstance(tracked, int) and tracked >= _MANY_TRACKED_KEYS:
-            says = (
-                f"it tracks {tracked} keys for caches, and drops some beyond tracking-table-max-keys: raise the limit"
-            )
-            yield Finding("note", "Redis", says)
+def _find(*checks: tuple[object, Level, str, str]) -> Iterator[Finding]:
+    """Yield a finding for each check whose first item is true. The others are its level, its subject and its text."""
+    yield from (Finding(level, subject, says) for is_found, level, subject, says in checks if is_found)
+
+
+def look_at_servers(servers: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Check INFO of each master: the sections `memory`, `persistence` and `stats` in one mapping."""
+    for server in servers:
+        policy, tracked = server.get("maxmemory_policy"), server.get("tracking_total_keys", 0)
+        evicts, has_written = policy != "noeviction", server.get("aof_last_write_status", "ok") == "ok"
+        yield from _find(
+            (evicts, "trouble", "Redis", f"maxmemory-policy is {policy}: sessions may be lost; expected noeviction"),
+            (
+                not server.get("maxmemory"),
+                "warning",
+                "Redis",
+                "no maxmemory: the kernel may end Redis if memory runs out",
+            ),
+            (not server.get("aof_enabled"), "warning", "Redis", "appendonly is off: a restart loses every session"),
+            (not has_written, "trouble", "Redis", "the append-only file could not be written: look at its disk"),
+            (tracked >= _MANY_TRACKED_KEYS, "note", "Redis", f"{tracked} tracked keys: raise tracking-table-max-keys"),
+        )
 
 
 async def _look_at_durability(context: AdminContext, durability: Durability) -> Finding:
     subject = f"TOKEN_SERVICE_DURABILITY={durability}"
     try:
-        for shard in _LOOKED_AT_SHARDS:
-            async with context.redis.durable(shard) as scripts:
+        for digit in range(16):  # the shards 000, 100, … f00, which many masters of a cluster own
+            async with context.redis.durable(f"{digit:x}00") as scripts:
                 await scripts.leave_fence()
     except StoreUnavailable as problem:
         says = f"code exchanges, revocations and revokeAll are 503, because no write is confirmed: {problem}"
@@ -173,50 +159,32 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         if network.prefixlen < _WIDE_PREFIX[network.version]:
             says = f"{network}: any peer there may claim any address"
             yield Finding("trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", says)
-    url = make_redis_url(settings)
-    far = [host for host, _ in url.nodes if not is_loopback(host)]
-    if far and not url.tls:
-        yield Finding("warning", "REDIS_URL", f"without TLS to {', '.join(far)}: only for a network of your own")
-    if far and not url.password:
-        yield Finding("trouble", "REDIS_URL", "no password: any program that reaches that Redis can end every session")
-    if settings.log_level == "debug":
-        yield Finding("warning", "LOG_LEVEL", "debug: a line for each lookup")
-    grace_ms, keys = settings.refresh_grace_ms, len(settings.secret_keys)
-    life = format_span(settings.refresh_token_ttl_ms)
-    checks: tuple[tuple[bool, Level, str, str], ...] = (
-        (
-            settings.base_url.startswith("https:") and not settings.trusted_proxies,
-            "warning",
-            "TRUSTED_PROXIES",
-            "no proxy is trusted: behind a proxy all callers would share one address and its limits",
-        ),
-        (settings.has_public_example_seed, "trouble", "SEED_FILE", "the example seed, whose passwords are public"),
-        (settings.access_token_ttl_ms > _LONG_ACCESS_MS, "warning", "ACCESS_TOKEN_TTL", "more than an hour"),
-        (settings.code_ttl_ms > _MAX_CODE_MS, "warning", "CODE_TTL", "more than ten minutes (RFC 6749 §4.1.2)"),
-        (grace_ms > _SPECIFIED_GRACE_MS, "warning", "REFRESH_GRACE", "more than five minutes, which help a thief"),
-        (grace_ms == 0, "warning", "REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
-        (settings.session_max_age_ms is None, "note", "SESSION_MAX_AGE", "none: a session in use never ends"),
-        (
-            keys > 1,
-            "note",
-            "SECRET_KEY",
-            f"{keys} keys. The last one can be removed when the first one has been in use everywhere for {life} "
-            "(the longest life of a refresh token)",
-        ),
+    url, keys = make_redis_url(settings), len(settings.secret_keys)
+    access_ms, grace_ms = settings.access_token_ttl_ms, settings.refresh_grace_ms
+    far = ", ".join(host for host, _ in url.nodes if not is_loopback(host))
+    is_without_proxy = settings.base_url.startswith("https:") and not settings.trusted_proxies
+    age = format_span(settings.refresh_token_ttl_ms)
+    of_keys = f"{keys} keys. The last may go when the first was in use everywhere for {age}, a refresh token's life"
+    yield from _find(
+        (far and not url.tls, "warning", "REDIS_URL", f"without TLS to {far}: only for a network of your own"),
+        (far and not url.password, "trouble", "REDIS_URL", "no password: any program there can end every session"),
+        (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "none: behind a proxy all callers share its limits"),
+        (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
+        (access_ms > 3_600_000, "warning", f"{PREFIX}ACCESS_TOKEN_TTL", "more than an hour"),
+        (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
+        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes help a thief"),
+        (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
+        (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
+        (keys > 1, "note", f"{PREFIX}SECRET_KEY", of_keys),
     )
-    for is_so, level, name, says in checks:
-        if is_so:
-            yield Finding(level, f"TOKEN_SERVICE_{name}", says)
 
 
 def _look_at_clients(clients: Sequence[Client]) -> Iterator[Finding]:
     for client in clients:
         subject = f"client {client.client_id}"
-        for warning in list_client_warnings(client):
-            yield Finding("warning", subject, warning)
-        if client.has_short_secret:
-            says = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it by client rotate-secret"
-            yield Finding("warning", subject, says)
+        yield from (Finding("warning", subject, warning) for warning in list_client_warnings(client))
+        short = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it by client rotate-secret"
+        yield from _find((client.has_short_secret, "warning", subject, short))
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:

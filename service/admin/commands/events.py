@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from service.admin.command import Parsed, command, console
+from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, read_since_ms
 from service.admin.output import Output
@@ -29,8 +29,8 @@ SHOWN_FIRST: Final = 20
 @click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
 @click.option(
     "--since",
-    type=Parsed("time", read_since_ms),
-    default=0,
+    type=parsed_by(read_since_ms),
+    default="0",
     metavar="TIME",
     help="Only events since this time (ISO 8601), or since so long ago, such as 90m or 24h.",
 )
@@ -63,20 +63,14 @@ async def events(
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
-    """Print new events until cancelled. An outage is reported once and waited out, as later events are wanted, too."""
-    is_away = False
+    """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
         try:
             news = await stream.read(after=after)
         except StoreUnavailable as outage:
-            if not is_away:
-                output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
-            is_away = True
+            output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
             continue
-        if is_away:
-            output.note("the store answers again")
-        is_away = False
         _print(output, _select(news, wanted))
         after = get_position(news, after)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_bytes
 from service.admin.output import Output, list_facts
 from service.store.reports.key_statistics import Statistics
-
-_OF_SESSIONS: Final = ("family", "access", "index")
-"""The kinds of keys that a session takes. A user has one index, which lists all sessions of the user."""
 
 
 @command(console, "stats", examples=("stats", "stats --json"))
@@ -24,7 +21,9 @@ async def stats(context: AdminContext, output: Output) -> None:
     with output.progress("Counting keys") as advance:
         counts = await Statistics(context.redis).count_keys(advance)
     sessions = counts.keys.get("family", 0)
-    taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in _OF_SESSIONS)
+    # A session has these kinds of keys. A user has one index, which lists all sessions of the user.
+    kinds = ("family", "access", "index")
+    taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in kinds)
     memory = await context.redis.read_info("memory")
     facts: dict[str, Any] = {
         "store": context.store_name,

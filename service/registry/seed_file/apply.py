@@ -28,10 +28,10 @@ from service.registry.records import keep_or_hash
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
-from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_change, record_totals
+from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
-from service.system.scheduling import lower_thread_priority
+from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200
 BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS
@@ -51,7 +51,6 @@ class Seeding:
     _registry: RegistryStore
     _keyring: Keyring
     _pending_revocations: PendingRevocations
-    hashing_threads: int
     entries_per_batch: int = ENTRIES_PER_BATCH
     batch_pause_seconds: float = BATCH_PAUSE_SECONDS
     shards: Sequence[str] = SHARDS
@@ -81,18 +80,13 @@ class Seeding:
         """Apply the seed file.
 
         A file that is in force unchanged is not parsed again, since it had no mistakes when applied.
-
-        Of several workers that start at once, one parses the file.
         """
-        fingerprint = await asyncio.to_thread(make_fingerprint, path)
-        if await self._is_in_force(fingerprint):
+        if await self._is_in_force(await asyncio.to_thread(make_fingerprint, path)):
             await self._pending_revocations.run_all()
-            return Outcome()
-        async with self._registry.make_seed_lock() as turn:
-            if await self._is_in_force(fingerprint):
-                return Outcome()
-            seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await _renewing(turn, self._apply(seed, False, False, on_progress, "service"))
+            return Outcome(Seed())
+        return await self.apply(
+            await asyncio.to_thread(load_seed, path, min_password_characters), on_progress=on_progress
+        )
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
@@ -125,7 +119,7 @@ class Seeding:
                 async for entries, batch in self._run(seed, force, prune, is_dry=False):
                     for planned in batch:
                         if planned.act is not None and outcome.changes < MAX_REPORTED:
-                            record_change(planned, actor, force=force)
+                            record_planned(planned, actor, force=force)
                         outcome.add(planned)
                     done += entries
                     on_progress(done, seed.size)
@@ -145,7 +139,7 @@ class Seeding:
         """
         items = list(_list_items(seed))
         pause = 0.0
-        with ThreadPoolExecutor(self.hashing_threads, "seed", initializer=lower_thread_priority) as threads:
+        with ThreadPoolExecutor(count_usable_cores(), "seed", initializer=lower_thread_priority) as threads:
             async for batch in self._list_batches(items, prune):
                 plan = partial(self._plan, batch, force, dict[str | UserIdentity, str](), threads)
                 await asyncio.sleep(pause)
@@ -222,10 +216,7 @@ class Seeding:
     async def _write(self, batch: Sequence[Planned], lock: RedisLock) -> None:
         identities = [each.item.identity for each in batch if each.ends_sessions and each.item.identity]
         await self._registry.add_pending_users(identities)
-        for planned in batch:
-            if planned.item.identity is None:
-                await self._write_one(planned)
-        await asyncio.gather(*(self._write_one(planned) for planned in batch if planned.item.identity))
+        await asyncio.gather(*map(self._write_one, batch))
         await self._pending_revocations.run_user_revocations(lock)
 
     async def _write_one(self, planned: Planned) -> None:

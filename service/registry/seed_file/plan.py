@@ -26,18 +26,7 @@ from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntr
 
 Act = Literal["add", "update", "remove"]
 
-_ENTRY_FIELDS: Final = SECRET_FIELDS | {
-    "previous_secret_hash": "client_secret",
-    "previous_secret_until_ms": "client_secret",
-}
-"""The field of an entry that decides over a field of its record, if it has another name."""
-
-_SECRETS: Final = {
-    "client_secret": "client_secret",
-    "client_secret_hash": "client_secret",
-    "password": "password",
-    "password_hash": "password",
-}
+_SECRETS: Final = frozenset({"client_secret", "password"})
 """The fields of entries that hold a secret. A secret and its hash are one field."""
 
 
@@ -108,10 +97,11 @@ def find_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
     texts = dict[str, bytes]()
     values = dict[str, Any]()
     for field, value in msgspec.to_builtins(item.entry).items():
-        if field in _SECRETS:
+        secret = field.removesuffix("_hash")
+        if secret in _SECRETS:
             subject = item.identity.subject if item.identity else item.name
-            texts[_SECRETS[field]] = msgspec.json.encode((item.kind, subject, field, value))
-            values[_SECRETS[field]] = keyring.digest_seed(texts[_SECRETS[field]])
+            texts[secret] = msgspec.json.encode((item.kind, subject, field, value))
+            values[secret] = keyring.digest_seed(texts[secret])
         else:
             values[field] = list(value) if isinstance(value, tuple) else value
     applied = msgspec.json.encode(values).decode()
@@ -144,7 +134,7 @@ class Candidate(NamedTuple):
     @property
     def needs_hash(self) -> bool:
         """True if the entry has a plain secret that must be hashed, or compared with the hash of the record."""
-        is_used = self._is_whole or bool(self.edit.fields & set(_SECRETS))
+        is_used = self._is_whole or bool(self.edit.fields & _SECRETS)
         return is_used and self.item.plain_secret is not None and not self.is_deleted
 
     @property
@@ -207,7 +197,7 @@ def plan_removal(item: Item, old: Record | None) -> Planned:
 
 def _merge(old: Record, made: Record, fields: Collection[str]) -> Record:
     """Return the old record with the fields that these fields of an entry decide over taken from the other record."""
-    names = [name for name in old.__struct_fields__ if _ENTRY_FIELDS.get(name, name) in fields]
+    names = [name for name in old.__struct_fields__ if SECRET_FIELDS.get(name, name) in fields]
     return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})
 
 

@@ -16,7 +16,7 @@ from service.protocol.client import MIN_SECRET_CHARACTERS, Client, is_short_secr
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.scope import REALMS
 from service.protocol.user import User
-from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, list_events
+from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields, record_change
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Act, Planned
 from service.registry.warnings import list_client_mistakes, list_user_warnings
@@ -24,7 +24,6 @@ from service.registry.warnings import list_client_mistakes, list_user_warnings
 MAX_REPORTED: Final = 100
 """The number of entries that get a security event of their own. Further entries count only in the totals."""
 
-_EMPTY: Final = Seed()
 _MAX_NAMED: Final = 5
 _COUNTS: Final[dict[Act, str]] = {"add": "added", "update": "updated", "remove": "removed"}
 
@@ -72,10 +71,9 @@ class Outcome:
     `ending` is the number of changes that end sessions. Only a dry run has `details`.
     """
 
-    def __init__(self, seed: Seed = _EMPTY, *, is_key_strange: bool = False) -> None:
-        self.realms = Counts(unchanged=len(seed.realms))
-        self.clients = Counts(unchanged=len(seed.clients))
-        self.users = Counts(unchanged=len(seed.users))
+    def __init__(self, seed: Seed, *, is_key_strange: bool = False) -> None:
+        sections = {"realms": seed.realms, "clients": seed.clients, "users": seed.users}
+        self.counts = {name: Counts(unchanged=len(entries)) for name, entries in sections.items()}
         self.details: list[Change] = []
         self.ending = 0
         self._seed_warnings = list(_list_seed_warnings(seed, is_key_strange=is_key_strange))
@@ -83,7 +81,11 @@ class Outcome:
 
     @property
     def changes(self) -> int:
-        return self.realms.changes + self.clients.changes + self.users.changes
+        return sum(counts.changes for counts in self.counts.values())
+
+    def sum(self, name: str) -> int:
+        """Return a number over all kinds of entries, such as `removed`."""
+        return sum(getattr(counts, name) for counts in self.counts.values())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -93,7 +95,7 @@ class Outcome:
         item, act = planned.item, planned.act
         if act is None:
             return
-        counts = {"realm": self.realms, "client": self.clients, "user": self.users}[item.kind]
+        counts = self.counts[f"{item.kind}s"]
         setattr(counts, _COUNTS[act], getattr(counts, _COUNTS[act]) + 1)
         counts.unchanged -= act != "remove"
         self.ending += planned.ends_sessions
@@ -101,33 +103,16 @@ class Outcome:
             self._names[warning].append(item.name)
 
 
-def record_change(planned: Planned, actor: str, *, force: bool) -> None:
-    """Record an event for each thing that happened to the entry. The act must not be None."""
+def record_planned(planned: Planned, actor: str, *, force: bool) -> None:
+    """Record an event for each thing that happened to the entry."""
     reason = "seed_pruned" if planned.act == "remove" else "seed_forced" if force else "seed"
-    assert planned.act is not None
-    kind, name = planned.item.kind, planned.item.name
-    for event in list_events(kind, planned.old, planned.new):
-        record_event(
-            event,
-            client_id=name if kind == "client" else "",
-            username=name if kind == "user" else "",
-            realm=name if kind == "realm" else _get_realm(planned),
-            actor=actor,
-            reason=reason,
-        )
+    record_change(planned.old, planned.new, realm=planned.item.name, actor=actor, reason=reason)
 
 
 def record_totals(outcome: Outcome, actor: str) -> None:
     """Record one event with the totals of the seed, if the seed changed anything."""
-    kinds = (outcome.realms, outcome.clients, outcome.users)
     if outcome.changes:
-        record_event(
-            "seed_applied",
-            added=sum(counts.added for counts in kinds),
-            updated=sum(counts.updated for counts in kinds),
-            removed=sum(counts.removed for counts in kinds),
-            actor=actor,
-        )
+        record_event("seed_applied", **{name: outcome.sum(name) for name in _COUNTS.values()}, actor=actor)
 
 
 def describe(planned: Planned) -> Change:
@@ -168,17 +153,14 @@ def _list_seed_warnings(seed: Seed, *, is_key_strange: bool) -> Iterator[str]:
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
-    if (
-        isinstance(change.old, Client)
-        and isinstance(change.new, Client)
-        and change.new.is_public > change.old.is_public
-    ):
+    old, new = change.old, change.new
+    if isinstance(old, Client) and isinstance(new, Client) and new.is_public > old.is_public:
         yield "it has no secret any more, so anyone may use its client_id"
-    if isinstance(change.new, Client):
-        yield from list_client_mistakes(change.new)
-    if isinstance(change.new, User):
-        yield from list_user_warnings(change.new)
-    if isinstance(change.new, IdentityProvider) and change.item.name not in REALMS:
+    if isinstance(new, Client):
+        yield from list_client_mistakes(new)
+    if isinstance(new, User):
+        yield from list_user_warnings(new)
+    if isinstance(new, IdentityProvider) and change.item.name not in REALMS:
         yield f"no scope can name this realm: those that can be named are {', '.join(REALMS)}"
 
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 import msgspec
 
-from service.admin.command import Parsed, Work, command, console
+from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, format_when
-from service.admin.output import CommandRefused, Output, WrongInput
+from service.admin.options import change_record, list_option, part_options
+from service.admin.output import CommandRefused, Output
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
 from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing
+from service.registry.editor import replacing
 from service.registry.warnings import list_client_warnings
 
-Decorator = Callable[[Work], Work]
-
-_CHANGEABLE: Final = (
-    *("client_name", "redirect_uris", "grant_types", "scope"),
-    *("default_scope", "require_pkce", "introspect"),
-)
-_KEPT_WITH_SECRET: Final = ("has_short_secret", "previous_secret_hash", "previous_secret_until_ms")
+_WITHOUT_SECRET: Final[dict[str, Any]] = {
+    "client_secret_hash": None,
+    "has_short_secret": False,
+    "previous_secret_hash": None,
+    "previous_secret_until_ms": 0,
+}
+"""The fields of a public client's record."""
 
 
 @console.group("client")
@@ -48,39 +49,38 @@ async def show_client(context: AdminContext, output: Output, client_id: str) -> 
     output.facts(_describe(await _get_client(context, client_id)))
 
 
-def _options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds these options to a command, in their order."""
-    return lambda work: reduce(lambda made, option: option(made), reversed(options), work)
+_FIELDS: Final = (
+    click.Option(["--name", "client_name"], help="The name that the consent page shows."),
+    list_option("--redirect-uri", "redirect_uris", "All redirect URIs."),
+    list_option("--grant-type", "grant_types", "All grant types.", GRANT_TYPES),
+    click.Option(["--scope"], help='The scope that the client may request, such as "realm:main role:enduser".'),
+    click.Option(["--default-scope"], help="The scope of authorization requests without one."),
+    click.Option(["--public"], is_flag=True, help="A public client has no secret."),
+    click.Option(
+        ["--require-pkce/--no-require-pkce"], default=None, help="Refuse authorization requests without PKCE."
+    ),
+    click.Option(["--introspect/--no-introspect"], default=None, help="Let the client introspect access tokens."),
+    click.Option(["--introspect-all"], is_flag=True, help="Let the client introspect access and refresh tokens."),
+)
+"""The options of `create` and `update`. One that is named like a field of the record sets that field."""
 
-
-def _list_option(option: str, name: str, text: str = "", **settings: Any) -> Decorator:
-    return click.option(option, name, multiple=True, help=f"{text} May be repeated.".strip(), **settings)
-
-
-_GRANT_TYPE: Final = click.Choice(GRANT_TYPES)
-_FIELDS: Final = _options(
-    click.option("--name", "client_name", help="The name that the consent page shows."),
-    _list_option("--redirect-uri", "redirect_uris", "All redirect URIs."),
-    _list_option("--grant-type", "grant_types", "All grant types.", type=_GRANT_TYPE),
-    click.option("--scope", help='The scope that the client may request, such as "realm:main role:enduser".'),
-    click.option("--default-scope", help="The scope of authorization requests without one."),
-    click.option("--public", is_flag=True, help="A public client has no secret."),
-    click.option("--require-pkce/--no-require-pkce", default=None, help="Refuse authorization requests without PKCE."),
-    click.option("--introspect/--no-introspect", default=None, help="Let the client introspect access tokens."),
-    click.option("--introspect-all", is_flag=True, help="Let the client introspect access and refresh tokens."),
+_PARTS: Final = (
+    *part_options("redirect-uri", "redirect_uris"),
+    *part_options("grant-type", "grant_types", GRANT_TYPES),
+    *part_options("scope", "scope"),
 )
 
 
 @command(
     clients,
     "create",
+    params=[*_FIELDS],
     examples=(
         'client create shop --redirect-uri https://shop.example/cb --scope "realm:main role:enduser"',
         "client create api-gateway --introspect",
     ),
 )
 @click.argument("client_id", metavar="ID")
-@_FIELDS
 async def create_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
     """Register a client.
 
@@ -95,31 +95,21 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
     )
     client = _change(blank, options)
 
-    def show() -> None:
-        _show_secret(output, f"The client {client_id} is registered.", client, secret)
-
-    await context.editor.create_client(client, on_written=show)
+    sentence = f"The client {client_id} is registered."
+    await context.editor.create_client(client, on_written=lambda: _show_secret(output, sentence, client, secret))
     output.warn(list_client_warnings(client))
 
 
 @command(
     clients,
     "update",
+    params=[*_FIELDS, *_PARTS],
     examples=(
         "client update shop --add-redirect-uri https://shop.example/cb2",
         'client update shop --add-scope role:partner --name "Example Shop"',
     ),
 )
 @click.argument("client_id", metavar="ID")
-@_FIELDS
-@_options(
-    _list_option("--add-redirect-uri", "add_redirect_uris"),
-    _list_option("--remove-redirect-uri", "remove_redirect_uris"),
-    _list_option("--add-grant-type", "add_grant_types", type=_GRANT_TYPE),
-    _list_option("--remove-grant-type", "remove_grant_types", type=_GRANT_TYPE),
-    _list_option("--add-scope", "add_scope", 'Such as "role:partner".'),
-    _list_option("--remove-scope", "remove_scope"),
-)
 async def update_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
     """Change what is named, and nothing else.
 
@@ -135,7 +125,7 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
     if new.is_public and not old.is_public:
         output.ask(f"Remove the secret of {client_id}? Sessions that it began with the secret cannot be refreshed.")
     with output.progress(f"Ending the sessions that {client_id} may no longer have"):
-        await context.editor.update_client(old, new)
+        await context.editor.change_client(client_id, replacing(old, new))
     output.done(f"The client {client_id} is changed.", **_describe(new))
     output.warn(list_client_warnings(new))
 
@@ -150,7 +140,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
     await _get_client(context, client_id)
     output.ask(f"Disable the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
-        await context.editor.disable_client(client_id)
+        await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=True))
     sentence = f"The client {client_id} is disabled, and its sessions have ended."
     output.done(sentence, client_id=client_id, disabled=True)
 
@@ -159,7 +149,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
 @click.argument("client_id", metavar="ID")
 async def enable_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Accept a disabled client again."""
-    await context.editor.enable_client(client_id)
+    await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=False))
     output.done(f"The client {client_id} is enabled.", client_id=client_id, disabled=False)
 
 
@@ -168,39 +158,45 @@ async def enable_client(context: AdminContext, output: Output, client_id: str) -
 @click.option(
     "--overlap",
     "overlap_ms",
-    type=Parsed("span", parse_duration_or_zero_ms),
+    type=parsed_by(parse_duration_or_zero_ms),
     metavar="SPAN",
     help="How long the old secret stays valid, such as 24h or 30m. Without it the old one fails at once.",
 )
 async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int | None) -> None:
     """Give a client a new secret, which is shown once."""
     old = await _get_client(context, client_id)
+    if old.is_public:
+        raise CommandRefused(f"the client {client_id} is public: it has no secret")
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
-    if not overlap_ms and not old.is_public:
+    if not overlap_ms:
         output.ask(f"Replace the secret of {client_id}, so that the old one fails at once? (--overlap 24h keeps it)")
     elif old.previous_secret_until_ms > now_ms:
         still = format_when(old.previous_secret_until_ms, now_ms)
         output.ask(f"The secret before the last rotation of {client_id} is valid until {still}. End it now?")
     until_ms = now_ms + overlap_ms if overlap_ms else 0
-    secret_hash = hash_generated_secret(secret)
     until = f"stays valid until {format_when(until_ms, now_ms)}" if until_ms else "is not valid any more"
+    sentence = f"The client {client_id} has a new secret; the old one {until}."
 
-    def show() -> None:
-        sentence = f"The client {client_id} has a new secret; the old one {until}."
-        rotated = msgspec.structs.replace(
-            old, client_secret_hash=secret_hash, has_short_secret=False, previous_secret_until_ms=until_ms
+    def rotate(client: Client) -> Client:
+        return msgspec.structs.replace(
+            client,
+            client_secret_hash=hash_generated_secret(secret),
+            has_short_secret=False,
+            previous_secret_hash=client.client_secret_hash if until_ms else None,
+            previous_secret_until_ms=until_ms,
         )
-        _show_secret(output, sentence, rotated, secret)
 
-    await context.editor.rotate_secret(client_id, secret_hash, until_ms, on_written=show)
+    await context.editor.change_client(
+        client_id, rotate, on_written=lambda: _show_secret(output, sentence, rotate(old), secret)
+    )
 
 
 @command(clients, "delete", examples=("client delete shop",))
 @click.argument("client_id", metavar="ID")
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
-    if await context.registry.find_client(client_id) is not None:
-        output.ask(f"Delete the client {client_id}, and end all of its sessions?")
+    await _get_client(context, client_id)
+    output.ask(f"Delete the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
         await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
@@ -215,26 +211,13 @@ async def _get_client(context: AdminContext, client_id: str) -> Client:
 
 def _change(old: Client, options: Mapping[str, Any]) -> Client:
     """Return the client with the options of `client create` or `update`. Raises WrongInput with every mistake."""
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    fields = {name: given.get(name, getattr(old, name)) for name in _CHANGEABLE}
-    for name in ("redirect_uris", "grant_types"):
-        fields[name] = _change_list(fields[name], given.get(f"add_{name}", ()), given.get(f"remove_{name}", ()))
-    added, removed = (" ".join(given.get(f"{verb}_scope", ())).split() for verb in ("add", "remove"))
-    fields["scope"] = " ".join(_change_list(fields["scope"].split(), added, removed))
+    new = change_record(old, options)
     if options["introspect_all"]:
-        fields["introspect"] = "all"
-    secret_hash = None if options["public"] else old.client_secret_hash
-    new = validate_client(client_id=old.client_id, client_secret_hash=secret_hash, **fields)
-    kept = ("disabled", *(() if options["public"] else _KEPT_WITH_SECRET))
-    return msgspec.structs.replace(new, **{name: getattr(old, name) for name in kept})
-
-
-def _change_list(items: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> tuple[str, ...]:
-    """Return the items with additions at the end. Raises WrongInput if a removed item is not there."""
-    for item in removed:
-        if item not in items:
-            raise WrongInput(f"{item}: cannot be removed, because the client does not have it")
-    return tuple(item for item in dict.fromkeys((*items, *added)) if item not in removed)
+        new = msgspec.structs.replace(new, introspect="all")
+    if options["public"]:
+        new = msgspec.structs.replace(new, **_WITHOUT_SECRET)
+    validate_client(new)
+    return new
 
 
 def _make_secret() -> str:

@@ -18,7 +18,6 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
 from service.registry.seed_file.read import load_seed
 from service.registry.seed_file.report import Change, Counts, Outcome
-from service.system.scheduling import count_usable_cores
 
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
     "add": ("+", "green"),
@@ -38,7 +37,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
     Only fields that were edited in the file are changed. What the console changed in other fields stays.
     """
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
-    seeding = _make_seeding(context)
+    seeding = Seeding(context.registry, context.keyring, context.pending_revocations)
     if not (force or await seeding.is_key_known()):
         raise CommandRefused(
             "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
@@ -48,7 +47,8 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
         with output.progress("Comparing the file with the records"):
             difference = await seeding.compare(parsed, prune=prune, force=force)
         if dry_run:
-            _show_difference(output, difference)
+            output.show(_counts(difference) | {"changes": difference.details}, _list_lines(difference))
+            output.warn(() if output.as_json else difference.warnings)
             return
         _ask(output, difference, force)
     with output.progress(f"Applying {file.name}") as advance:
@@ -59,13 +59,9 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
     output.done(_sum_up(outcome), **_counts(outcome))
 
 
-def _make_seeding(context: AdminContext) -> Seeding:
-    return Seeding(context.registry, context.keyring, context.pending_revocations, hashing_threads=count_usable_cores())
-
-
 def _ask(output: Output, difference: Outcome, force: bool) -> None:
     """Ask before entries are removed, or changes of the console are undone. A terminal is asked if sessions end."""
-    removed = difference.realms.removed + difference.clients.removed + difference.users.removed
+    removed = difference.sum("removed")
     written = difference.changes - removed
     if removed:
         output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
@@ -73,13 +69,6 @@ def _ask(output: Output, difference: Outcome, force: bool) -> None:
         output.ask(f"Make {written} records equal to the file, over changes of the console too?")
     if difference.ending and not (removed or force):
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
-
-
-def _show_difference(output: Output, difference: Outcome) -> None:
-    output.show(_counts(difference) | {"changes": difference.details}, _list_lines(difference))
-    if output.as_json:
-        return
-    output.warn(difference.warnings)
 
 
 def _list_lines(difference: Outcome) -> Iterator[Line]:
@@ -101,7 +90,7 @@ def _word(change: Change) -> str:
 def _sum_up(outcome: Outcome) -> str:
     if not outcome.changes:
         return "No changes."
-    kinds = (("realms", outcome.realms), ("clients", outcome.clients), ("users", outcome.users))
+    kinds = outcome.counts.items()
     return " ".join(f"{name.capitalize()}: {_word_counts(counts)}." for name, counts in kinds if counts.changes)
 
 
@@ -111,10 +100,4 @@ def _word_counts(counts: Counts) -> str:
 
 def _counts(outcome: Outcome) -> dict[str, object]:
     """Return the counts of an outcome for the JSON output."""
-    return {
-        "changed": bool(outcome.changes),
-        "realms": outcome.realms,
-        "clients": outcome.clients,
-        "users": outcome.users,
-        "warnings": outcome.warnings,
-    }
+    return {"changed": bool(outcome.changes), **outcome.counts, "warnings": outcome.warnings}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from service.admin.command import Work, command, console
-from service.admin.commands.sessions import SESSION_COLUMNS, list_sessions
+from service.admin.commands.session import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
+from service.admin.options import change_record, list_option, part_options
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
 from service.admin.validation import validate_user
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User, identify_for_throttle
+from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 
 
@@ -27,6 +28,7 @@ def users() -> None:
 
 
 _realm = click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
+_NAME = click.Option(["--name"], help="What people call them.")
 _password_file = click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
 
@@ -62,19 +64,16 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     output.show(facts | {"sessions": sessions}, lines)
 
 
-@command(users, "create", examples=("user create carol@example.com --role enduser --name Carol",))
+@command(
+    users,
+    "create",
+    params=[_NAME, list_option("--role", "roles", choices=ROLES)],
+    examples=("user create carol@example.com --role enduser --name Carol",),
+)
 @_username_and_realm
-@click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
-@click.option("--name", default="", help="What people call them.")
 @_password_file
 async def create_user(
-    context: AdminContext,
-    output: Output,
-    username: str,
-    realm: str,
-    roles: Sequence[str],
-    name: str,
-    password_file: str | None,
+    context: AdminContext, output: Output, username: str, realm: str, password_file: str | None, **options: Any
 ) -> None:
     """Create the record of a user.
 
@@ -83,18 +82,14 @@ async def create_user(
     await context.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
-    least = context.settings.min_password_characters
-    validate_user(realm, username, None, tuple(roles), name, least)
+    validate_user(username, None, context.settings.min_password_characters)
     identity = await context.identify_user(realm, username)
     if await context.registry.find_user(identity) is not None:
         raise CommandRefused(f"the user {username} already exists in realm {realm}")
-    password = _read_password(f"Password of {username}", password_file) if realm == MAIN_REALM else None
-    listed_name = username if realm == MAIN_REALM else identity.username
-    entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
-    from service.registry.records import keep_or_hash, make_user  # imported here, like `hash_password` below
-
-    password_hash = None if password is None else await asyncio.to_thread(keep_or_hash, password, None)
-    user = make_user(entry, None, password_hash)
+    user = change_record(User(realm=realm, username=username if realm == MAIN_REALM else identity.username), options)
+    if realm == MAIN_REALM:
+        password = _read_password(context, username, password_file)
+        user = msgspec.structs.replace(user, password_hash=await _hash(password))
     await context.editor.create_user(user)
     output.done(f"Created the user {username} in realm {realm}.", **_describe(user))
     output.warn(list_user_warnings(user))
@@ -103,42 +98,25 @@ async def create_user(
 @command(
     users,
     "update",
+    params=[_NAME, *part_options("role", "roles", ROLES)],
     examples=(
         "user update carol@example.com --add-role partner",
         'user update carol@example.com --name "Carol Example"',
     ),
 )
 @_username_and_realm
-@click.option("--name", help="What people call them.")
-@click.option("--add-role", "added", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
-@click.option("--remove-role", "removed", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
-async def update_user(
-    context: AdminContext,
-    output: Output,
-    username: str,
-    realm: str,
-    name: str | None,
-    added: Sequence[str],
-    removed: Sequence[str],
-) -> None:
+async def update_user(context: AdminContext, output: Output, username: str, realm: str, **options: Any) -> None:
     """Change what is named, and nothing else. If a role is removed, the user's sessions end."""
     await context.check_realm(realm)
     old = await context.registry.find_user(await context.identify_user(realm, username))
     if old is None:
         raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
-    for role in removed:
-        if role not in old.roles:
-            raise WrongInput(f"--remove-role: the user {username} does not have the role {role}")
-    roles = tuple(role for role in dict.fromkeys((*old.roles, *added)) if role not in removed)
-    shown_name = old.name if name is None else name
-    validate_user(realm, old.username, None, roles, shown_name, context.settings.min_password_characters)
-    new = msgspec.structs.replace(old, roles=roles, name=shown_name)
+    new = change_record(old, options)
     if new == old:
         raise CommandRefused("nothing was changed: no option names anything new (see --help)")
-    if not set(old.roles) <= set(roles):
-        lost = ", ".join(sorted(set(old.roles) - set(roles)))
+    if lost := ", ".join(sorted(set(old.roles) - set(new.roles))):
         output.ask(f"Take {lost} from {username} of realm {realm}, and end all of their sessions?")
-    await context.editor.update_user(old, new)
+    await context.editor.change_user(old.identity, replacing(old, new))
     output.done(f"The user {username} is changed.", **_describe(new))
     output.warn(list_user_warnings(new))
 
@@ -161,14 +139,13 @@ async def set_password(
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
     identity = await context.identify_known_user(realm, username)
-    password = _read_password(f"New password of {username}", password_file)
-    validate_user(realm, username, password, (), "", context.settings.min_password_characters)
+    password = _read_password(context, username, password_file)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
         output.ask(f"Replace the password of {username}, and end all of their sessions?")
-    from service.crypto.password_hashing import hash_password  # imported here: other commands need no hash
-
-    password_hash = await asyncio.to_thread(hash_password, password)
-    await context.editor.set_password(identity, password_hash, keep_sessions=keep_sessions)
+    fields = {"password_hash": await _hash(password), "upgraded_from": None}
+    await context.editor.change_user(
+        identity, lambda user: msgspec.structs.replace(user, **fields), keep_sessions=keep_sessions
+    )
     ended = "go on" if keep_sessions else "have ended"
     output.done(
         f"The user {username} has a new password; their sessions {ended}.",
@@ -184,7 +161,9 @@ async def disable_user(context: AdminContext, output: Output, username: str, rea
     """Prevent a user from logging in, and end all of their sessions."""
     identity = await context.identify_known_user(realm, username)
     output.ask(f"Disable the user {username} of realm {realm}, and end all of their sessions?")
-    await context.editor.disable_user(identity)
+    await context.editor.change_user(
+        identity, lambda user: msgspec.structs.replace(user, disabled=True), or_unlisted=True
+    )
     sentence = f"The user {username} is disabled, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, disabled=True)
 
@@ -193,7 +172,8 @@ async def disable_user(context: AdminContext, output: Output, username: str, rea
 @_username_and_realm
 async def enable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Let a disabled user log in again."""
-    await context.editor.enable_user(await context.identify_user(realm, username))
+    identity = await context.identify_user(realm, username)
+    await context.editor.change_user(identity, lambda user: msgspec.structs.replace(user, disabled=False))
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
 
@@ -231,8 +211,17 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
     output.done(sentence, username=username, realm=realm, deleted=True)
 
 
-def _read_password(prompt: str, file: str | None) -> str:
-    return read_secret(prompt, file, what="password", twice=True)
+def _read_password(context: AdminContext, username: str, file: str | None) -> str:
+    """Read a new password. Raises WrongInput if it is too short or too long."""
+    password = read_secret(f"Password of {username}", file, what="password", twice=True)
+    validate_user(username, password, context.settings.min_password_characters)
+    return password
+
+
+async def _hash(password: str) -> str:
+    from service.crypto.password_hashing import hash_password  # imported here: other commands need no hash
+
+    return await asyncio.to_thread(hash_password, password)
 
 
 def _describe(user: User) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from service.admin.command import Parsed, command, console
+from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, parse_time_ms
 from service.admin.output import CommandRefused, Output, WrongInput
@@ -33,7 +33,7 @@ MAX_COUNTED: Final = 10_000
 @click.option(
     "--issued-before",
     "before_ms",
-    type=Parsed("time", parse_time_ms),
+    type=parsed_by(parse_time_ms),
     metavar="TIME",
     help="End all users' sessions that began before this time (ISO 8601). Use it after you restored a backup.",
 )
@@ -106,9 +106,6 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
                     advance(users)
                 await lock.renew()
             await context.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
-    if before_ms is None:
-        context.record("revoke_all_by_console", reason="everything", count=users)
-    else:
-        issued_before = format_time(before_ms)
-        context.record("revoke_all_by_console", reason="issued_before", issued_before=issued_before, count=users)
+    reason, issued_before = ("everything", "") if before_ms is None else ("issued_before", format_time(before_ms))
+    context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
     output.done(f"All sessions{before} of all users have ended. Users who had any: {users}.", users=users)
