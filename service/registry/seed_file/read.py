@@ -228,4 +228,4 @@ def _describe_yaml_error(error: Exception) -> str:
         mark = error.problem_mark
         hint = " (text that begins with * needs quotes)" if "undefined alias" in str(error.problem) else ""
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}{hint}"
-    return f"the file: {error}"
+    return f"the file: {'is nested too deeply' if isinstance(error, RecursionError) else error}"
