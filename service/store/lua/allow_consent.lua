@@ -6,6 +6,7 @@
 -- ARGV     revision code_digest client_id redirect_uri code_challenge username scope code_ttl_ms clock_offset_ms
 -- RETURNS  issued | repeated | answered | changed | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §10.12, SPEC §4.1
+-- USES     records pages
 local consent_key, browser_key, user_key, code_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local revision, code_digest, client_id, redirect_uri = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local code_challenge, username, scope = ARGV[5], ARGV[6], ARGV[7]
@@ -26,7 +27,7 @@ local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms)
     consent.subject, client_id, redirect_uri, code_challenge, username, scope,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
-open_index().add(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)
+add_member(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)
 consent.answer = code_digest
 redis.call('SET', consent_key, format_consent(consent), 'KEEPTTL')
 return { 'issued' }

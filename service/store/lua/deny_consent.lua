@@ -5,6 +5,7 @@
 -- ARGV     clock_offset_ms
 -- RETURNS  denied | repeated | answered | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2.1, SPEC §4.1
+-- USES     records pages
 local consent_key, browser_key = KEYS[1], KEYS[2]
 local clock_offset_ms = tonumber(ARGV[1])
 

@@ -4,6 +4,7 @@
 -- ARGV     consent_digest request ttl_ms clock_offset_ms
 -- RETURNS  held | signed_out
 -- CLAUSES  RFC 6749 §10.12, SPEC §4.1
+-- USES     records pages
 local consent_key, browser_key = KEYS[1], KEYS[2]
 local consent_digest, request = ARGV[1], ARGV[2]
 local ttl_ms, clock_offset_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -18,5 +19,5 @@ local consent = {
   request = request,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
-open_index().add(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
+add_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
 return { 'held' }

@@ -8,6 +8,7 @@
 -- ARGV     kept_member until_ms (0 for now) least_lifetime_ms clock_offset_ms
 -- RETURNS  marked marked_ms | resumed marked_ms
 -- CLAUSES  SPEC §3, §4.4
+-- USES     records
 local mark_key, index_key, revoked_key = KEYS[1], KEYS[2], KEYS[3]
 local kept_member, until_ms = ARGV[1], tonumber(ARGV[2])
 local least_lifetime_ms, clock_offset_ms = tonumber(ARGV[3]), tonumber(ARGV[4])

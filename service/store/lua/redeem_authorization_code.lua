@@ -7,6 +7,7 @@
 --          access_ttl_ms refresh_ttl_ms max_age_ms clock_offset_ms
 -- RETURNS  redeemed lives_ms | repeated | revoked | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §4.1.3, §10.5
+-- USES     records families
 local code_key, redeemed_key, family_key, access_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local code_digest, family_digest, access_digest, secret_used = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local remembered_ms, access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])

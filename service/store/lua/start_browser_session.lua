@@ -6,6 +6,7 @@
 -- ARGV     browser_digest revision subject realm username name former_digest ttl_ms clock_offset_ms
 -- RETURNS  started | changed
 -- CLAUSES  SPEC §4.1, §5.2
+-- USES     records pages
 local browser_key, user_key = KEYS[1], KEYS[2]
 local browser_digest, revision, subject, realm, username = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local name, former_digest, ttl_ms, clock_offset_ms = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -20,5 +21,5 @@ local login = former and former.subject == subject and former.login or browser_d
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
   .. table.concat({ subject, realm, username, login, name }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
-open_index().add(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
+add_member(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }

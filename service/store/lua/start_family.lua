@@ -5,6 +5,7 @@
 --          access_ttl_ms refresh_ttl_ms max_age_ms clock_offset_ms
 -- RETURNS  started lives_ms | changed
 -- CLAUSES  RFC 6749 §4.3.3, SPEC §4.2
+-- USES     records families
 local family_key, access_key, user_key = KEYS[1], KEYS[2], KEYS[3]
 local family_digest, access_digest, revision, subject = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local client_id, username, scope, secret_used = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
