@@ -68,7 +68,6 @@ class BrowserSessions:
                 shown_name,
                 former.digest if former is not None and former.shard == name.shard else "",
                 lifetime_ms,
-                self._redis.clock_offset_ms(),
             ],
         )
         return verdict[0] == "started"

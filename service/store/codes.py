@@ -61,7 +61,6 @@ class Codes:
                     self._lifetimes.access_token_ms,
                     self._lifetimes.refresh_token_ms,
                     self._lifetimes.session_max_age_ms or 0,
-                    self._redis.clock_offset_ms(),
                 ],
             )
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]

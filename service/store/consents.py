@@ -53,7 +53,7 @@ class Consents:
         """
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         record = msgspec.json.encode(consent_request).decode()
-        arguments: list[str | int] = [name.digest, record, self._consent_ms, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [name.digest, record, self._consent_ms]
         return (await self._redis.run(_HOLD, keys, arguments))[0] == "held"
 
     async def find(self, name: RandomToken) -> Consent | None:
@@ -86,7 +86,6 @@ class Consents:
             user.username,
             allowed.scope,
             self._lifetimes.code_ms,
-            self._redis.clock_offset_ms(),
         ]
         answer = (await self._redis.run(_ALLOW, keys, arguments))[0]
         assert answer in get_args(AllowAnswer), answer
@@ -97,7 +96,7 @@ class Consents:
         if session.shard != name.shard:
             return "signed_out"
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        answer = (await self._redis.run(_DENY, keys, [self._redis.clock_offset_ms()]))[0]
+        answer = (await self._redis.run(_DENY, keys, []))[0]
         assert answer in get_args(DenyAnswer), answer
         return cast("DenyAnswer", answer)
 

@@ -117,7 +117,6 @@ class Families:
                 self._lifetimes.access_token_ms,
                 self._lifetimes.refresh_token_ms,
                 self._lifetimes.session_max_age_ms or 0,
-                self._redis.clock_offset_ms(),
             ],
         )
         return int(verdict[1]) if verdict[0] == "started" else None
@@ -152,7 +151,6 @@ class Families:
                 self._lifetimes.refresh_token_ms,
                 self._lifetimes.session_max_age_ms or 0,
                 self._lifetimes.refresh_grace_ms,
-                self._redis.clock_offset_ms(),
             ],
         )
         if verdict[0] in _SUCCESSES:
@@ -169,7 +167,7 @@ class Families:
             verdict = await scripts.run(
                 _END,
                 [family_key(shard, family_digest)],
-                [family_digest, client_id, reason, self._redis.clock_offset_ms()],
+                [family_digest, client_id, reason],
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()

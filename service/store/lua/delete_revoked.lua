@@ -4,13 +4,13 @@
 -- lost the mark of this revokeAll, the verdict is `lost`, and the caller must mark again.
 -- KEYS     revoked_key mark_key index_key
 -- DERIVED  families, access tokens, codes, consents, browser sessions named by the members, tombstones
--- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason clock_offset_ms
+-- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason
 -- RETURNS  more | finished | lost
 -- CLAUSES  SPEC §3, §4.4
 -- USES     records families
 local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
 local most_keys, kept_member, marked_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local reason, clock_offset_ms = ARGV[4], tonumber(ARGV[5])
+local reason = ARGV[4]
 
 -- Another call may have set a later mark. The records that it covers are deleted as well.
 local covered_ms = tonumber(redis.call('GET', mark_key) or '0')
@@ -18,7 +18,7 @@ if covered_ms < marked_ms then return { 'lost' } end
 -- A mark for now covers all that was set aside with it, even a record that looks younger because the clock was set back.
 local has_younger = redis.call('ZSCORE', revoked_key, 'until')
 if not has_younger then covered_ms = math.huge end
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 
 -- Returns how many keys were deleted in addition to the family's own, or nil if the family may stay.
 local function end_covered_family(digest)

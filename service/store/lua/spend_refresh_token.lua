@@ -3,7 +3,7 @@
 -- KEYS     family_key access_key
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
---          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms clock_offset_ms
+--          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms
 -- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username streak replays
 --          replayed username | foreign | without_secret | withdrawn | beyond | unknown
 -- CLAUSES  RFC 6749 §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
@@ -12,9 +12,9 @@ local family_key, access_key = KEYS[1], KEYS[2]
 local family_digest, access_digest, generation, client_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local secret_used, wanted_scope, allowed_scope = ARGV[5], ARGV[6], ARGV[7]
 local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
-local max_age_ms, grace_ms, clock_offset_ms = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local max_age_ms, grace_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 local family, displaced, previous = read_family(family_key, access_field_of(generation), access_field_of(generation - 1))
 if not family then return { 'unknown' } end
 -- The client is checked first: a replay by another client must not end this family.

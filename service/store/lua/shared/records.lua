@@ -53,9 +53,10 @@ local shard = string.match(KEYS[1] or '', '{(.-)}')
 
 local function key_of(kind, name) return kind .. ':{' .. shard .. '}:' .. name end
 
-local function read_clock(offset_ms)
+-- Returns the time of Redis in ms. RedisClient adds a last argument, by which tests move the clock.
+local function read_clock()
   local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000) + offset_ms
+  return time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[#ARGV]
 end
 
 local function split(text, separator)
