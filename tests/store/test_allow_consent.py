@@ -208,11 +208,3 @@ async def test_changed_user_gets_no_code(sessions: Sessions, pages: Pages, chang
 
     assert await pages.allow(page) == "changed"
     assert pages.dump_all() == before
-
-
-async def test_deleted_user_gets_no_code(sessions: Sessions, pages: Pages) -> None:
-    page = await pages.open()
-    sessions.store.delete(f"user:{{{page.user.identity.shard}}}:{page.user.identity.subject}")
-
-    assert await pages.allow(page) == "changed"
-    assert not sessions.code_is_there(page.code_name)

@@ -9,7 +9,6 @@ import redis
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.attempts import MAX_WAITING, RETRY_DELAY_SECONDS, Attempts, Counter, Exhausted
 from service.worker import Worker
-from tests.conftest import Clock
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
@@ -70,28 +69,6 @@ async def test_expired_wait_is_503_with_retry_after(worker: Worker) -> None:
     with pytest.raises(TemporarilyUnavailable) as caught:
         await worker.attempts.reserve([TEN])
     assert caught.value.retry_after_seconds == 1
-
-
-@pytest.mark.clause("decided-i6-everything-expires")
-async def test_reservations_of_a_worker_that_died_end_with_the_window(worker: Worker, clock: Clock) -> None:
-    for _ in range(10):
-        await worker.attempts.reserve([TEN])
-    clock.advance(61)
-    await worker.attempts.reserve([TEN])
-
-
-@pytest.mark.clause("decided-limit-stops-checking")
-async def test_a_refusal_lasts_until_the_window_ends(worker: Worker, clock: Clock) -> None:
-    checked: list[int] = []
-    for _ in range(10):
-        await guess(worker.attempts, checked)
-    clock.advance(15)
-
-    with pytest.raises(Exhausted) as caught:
-        await worker.attempts.reserve([TEN])
-    assert 44_000 < caught.value.wait_ms <= 45_000
-    clock.advance(46)
-    assert await guess(worker.attempts, checked) == "wrong"
 
 
 class WaitingLogins:
