@@ -33,13 +33,12 @@ from service.app import build_app
 from service.config.settings import Settings, load_settings
 from service.crypto import password_hashing
 from service.observability.logs import configure_logging
-from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.cluster.nodes import running_calm_cluster, running_calm_sentinel
 from tests.support.browser import Browser
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, OAuthClient, UserCredentials
-from tests.support.codes import allow_code
+from tests.support.codes import allow_code, make_code_to_allow
 from tests.support.loop_time import LoopTime, moving_loop_time
 from tests.support.openapi import check_answer
 from tests.support.servers import CHECKOUT, RedisServer, start_redis, stop
@@ -476,12 +475,6 @@ async def make_code(
     """Return an authorization code as the consent page issues it. Users of other realms need no record here."""
     user = await worker.registry.find_user(identify_user(credentials.realm, credentials.username))
     user = user or User(realm=credentials.realm, username=credentials.username)
-    code = AuthorizationCode(
-        username=user.username,
-        client_id=client.client_id,
-        redirect_uri=redirect_uri,
-        scope=scope,
-        code_challenge=code_challenge,
-    )
+    code = make_code_to_allow(user.username, client.client_id, redirect_uri, scope, code_challenge)
     name = await allow_code(worker.browser_sessions, worker.consents, worker.keyring, user, code)
     return name.text

@@ -27,6 +27,7 @@ from service.registry.pending_revocations import PendingRevocations
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.client import StoreClient
+from service.store.codes import Codes
 from service.store.events import EventStream
 from service.store.families import Families
 from service.store.records import FamilyRecord
@@ -52,6 +53,7 @@ class AdminContext:
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)
         lifetimes = make_lifetimes(settings)
+        self.codes = Codes(self.redis, lifetimes)
         self.families = Families(self.redis, lifetimes)
         self.inspection = TokenInspection(self.redis, lifetimes)
         self.revocations = Revocations(self.redis)

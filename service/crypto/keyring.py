@@ -22,6 +22,7 @@ import secrets
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from service.protocol import token_form
@@ -59,21 +60,14 @@ class RefreshToken(NamedTuple):
     generation: int
 
 
-def make_access_token(shard: str) -> RandomToken:
-    return make_random_token(token_form.ACCESS_TOKEN_PREFIX, shard)
-
-
-def make_consent(shard: str) -> RandomToken:
-    return make_random_token(token_form.CONSENT_PREFIX, shard)
-
-
-def make_browser_session(shard: str) -> RandomToken:
-    return make_random_token(token_form.BROWSER_SESSION_PREFIX, shard)
-
-
 def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
     text = f"{prefix}{shard}{encode(data or secrets.token_bytes(_RANDOM_BYTES))}"
     return RandomToken(text, shard, token_form.digest_token(text))
+
+
+make_access_token: Final = partial(make_random_token, token_form.ACCESS_TOKEN_PREFIX)
+make_consent: Final = partial(make_random_token, token_form.CONSENT_PREFIX)
+make_browser_session: Final = partial(make_random_token, token_form.BROWSER_SESSION_PREFIX)
 
 
 def hash_generated_secret(secret: str) -> str:

@@ -50,10 +50,6 @@ class EmbeddedStore:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
     def claim(self) -> None:
         """Lock the folder for this process, and make its key. Raises FolderRefused if the folder cannot be used."""
         make_private(self.data_dir)

@@ -22,11 +22,14 @@ from .scope import parse_scope
 class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     """The grant behind an authorization code: user, client, scope, and the values that an exchange must match."""
 
-    username: str
+    created_ms: int
+    expires_ms: int
+    subject: str
     client_id: str
     redirect_uri: str
-    scope: str
     code_challenge: str | None
+    username: str
+    scope: str
 
 
 class RedeemedCode(NamedTuple):

@@ -59,7 +59,7 @@ class RedisClient:
 
     `watch` is called after each call. `on_moving_slot` is called each time a command must be sent again because its
     slot is moving. `scan_whole` looks at all keys up to `max_looks` times. `clock_offset_ms` moves the clock of every
-    script and is for tests only.
+    script, which has it as a last argument, and is for tests only.
     """
 
     barrier_key: ClassVar[staticmethod[[str], str]]
@@ -248,7 +248,7 @@ class RedisClient:
         A script that derives keys gets the guard key after its own keys.
         """
         all_keys = (*keys, guard_key(keys[0])) if script.derives_keys else keys
-        parts, follows_ask = (len(all_keys), *all_keys, *arguments), not script.derives_keys
+        parts, follows_ask = (len(all_keys), *all_keys, *arguments, self.clock_offset_ms()), not script.derives_keys
         started = time.perf_counter()
         try:
             try:

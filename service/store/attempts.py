@@ -18,7 +18,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from contextvars import Context
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -104,7 +103,6 @@ class Attempts:
         self.max_waiting = max_waiting
         self._redis = redis
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
-        self._giving_back: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def checking(
@@ -113,8 +111,7 @@ class Attempts:
         """Reserve an attempt on each group of counters in turn, run the body as one check, then settle the attempts.
 
         Only exceptions in `failure` count as a failed check. After any other exception the attempts are released, so
-        that an outage uses up no attempts. After a check that passed, the release is sent to Redis, but its answer is
-        not awaited. The counters of one group share a hash tag. Raises what `reserve` raises.
+        that an outage uses up no attempts. The counters of one group share a hash tag. Raises what `reserve` raises.
         """
         async with AsyncExitStack() as undo:
             for counters in groups:
@@ -126,8 +123,6 @@ class Attempts:
                 undo.pop_all()
                 await self.settle(*groups, passed=False)
                 raise
-            undo.pop_all()
-            await self._release(*groups)
 
     async def count(self, counters: Sequence[Counter]) -> None:
         """Count one event that is limited regardless of its outcome. Raises Exhausted if a limit is reached."""
@@ -139,29 +134,13 @@ class Attempts:
         cleared = 0
         key = login_key(identity)
         async for keys in self._redis.scan(f"{key}*"):
-            own = [each for each in keys if each == key or each.startswith(f"{key}:")]
-            await self._redis.write_many([("DEL", each) for each in own])
-            cleared += len(own)
+            await self._redis.write_many([("DEL", each) for each in keys])
+            cleared += len(keys)
         return cleared
 
     async def _give_back(self, counters: Sequence[Counter]) -> None:
         with suppress(StoreUnavailable):
             await self.settle(counters, passed=True)
-
-    async def _release(self, *groups: Sequence[Counter]) -> None:
-        """Send the release of each group to Redis, and go on without its answer.
-
-        A connection keeps the order of commands. On a single server, the release therefore precedes all scripts and
-        other writes sent later on this connection. Reads and durable writes have connections of their own. If the
-        release is lost, the lease ends the attempt.
-        """
-        for counters in groups:
-            # The task runs in an empty context, so that its time is not charged to the Redis budget of the request.
-            giving_back = asyncio.create_task(self._give_back(counters), context=Context())
-            self._giving_back.add(giving_back)
-            giving_back.add_done_callback(self._giving_back.discard)
-        # The tasks begin in this turn of the event loop, and send their commands at once.
-        await asyncio.sleep(0)
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
         """Reserve one attempt on all of these counters, which share a hash tag.

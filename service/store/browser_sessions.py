@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.client import StoreClient
-from service.store.keys import browser_key, mark_key, user_key
+from service.store.keys import browser_key, user_key
 from service.store.records import BrowserSessionRecord, parse_browser_session
 from service.store.scripts import load_script
-from service.store.user_index import list_members
+from service.store.user_index import list_records
 
 _START: Final = load_script("start_browser_session")
 _END: Final = load_script("end_browser_session")
@@ -68,7 +68,6 @@ class BrowserSessions:
                 shown_name,
                 former.digest if former is not None and former.shard == name.shard else "",
                 lifetime_ms,
-                self._redis.clock_offset_ms(),
             ],
         )
         return verdict[0] == "started"
@@ -99,21 +98,8 @@ class BrowserSessions:
 
         The sessions that expire last are chosen. They are sorted by their login, the latest first.
         """
-        shard = identity.shard
-        digests = await list_members(self._redis, identity, "browser", most)
-        mark, *records = await self._redis.read_many(
-            [
-                ("GET", mark_key(shard, identity.subject)),
-                *(("GET", browser_key(shard, each)) for each in digests[:most]),
-            ]
-        )
-        found = [
-            (digest, parse_browser_session(record))
-            for digest, record in zip(digests, records, strict=False)
-            if record is not None
-        ]
-        live = [(digest, session) for digest, session in found if session.created_ms > int(mark or 0)]
-        return sorted(live, key=lambda pair: pair[1].created_ms, reverse=True), len(digests) > most
+        live, is_cut = await list_records(self._redis, identity, "browser", most, parse_browser_session)
+        return sorted(live, key=lambda pair: pair[1].created_ms, reverse=True), is_cut
 
 
 def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:

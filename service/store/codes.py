@@ -14,9 +14,10 @@ from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.store import records
 from service.store.client import StoreClient
+from service.store.families import list_lifetimes
 from service.store.keys import code_key, family_key, redeemed_key
+from service.store.records import parse_code, parse_redeemed
 from service.store.scripts import load_script
 
 REMEMBERED_MS: Final = 600_000
@@ -33,8 +34,8 @@ class Codes:
         keys = (code_key(name.shard, name.digest), redeemed_key(name.shard, name.digest))
         issued, redeemed = await self._redis.read("MGET", *keys)
         if issued is not None:
-            return _parse_code(issued)
-        return None if redeemed is None else records.parse_redeemed(redeemed)
+            return parse_code(issued)
+        return None if redeemed is None else parse_redeemed(redeemed)
 
     async def redeem(
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
@@ -58,21 +59,7 @@ class Codes:
                     access_token.digest,
                     int(secret_used),
                     max(REMEMBERED_MS, self._lifetimes.code_ms),
-                    self._lifetimes.access_token_ms,
-                    self._lifetimes.refresh_token_ms,
-                    self._lifetimes.session_max_age_ms or 0,
-                    self._redis.clock_offset_ms(),
+                    *list_lifetimes(self._lifetimes),
                 ],
             )
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]
-
-
-def _parse_code(record: bytes) -> AuthorizationCode:
-    found = records.parse_code(record)
-    return AuthorizationCode(
-        username=found.username,
-        client_id=found.client_id,
-        redirect_uri=found.redirect_uri,
-        scope=found.scope,
-        code_challenge=found.code_challenge,
-    )

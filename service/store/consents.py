@@ -5,7 +5,7 @@ Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.12, SPEC §4.1
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -15,7 +15,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.store.client import StoreClient
 from service.store.keys import browser_key, code_key, consent_key, user_key
-from service.store.records import parse_consent, read_json
+from service.store.records import Consent, parse_consent
 from service.store.scripts import load_script
 
 CONSENT_MS: Final = 1_800_000
@@ -26,16 +26,6 @@ DenyAnswer = Literal["denied", "repeated", "answered", "signed_out", "unknown"]
 _HOLD: Final = load_script("hold_consent")
 _ALLOW: Final = load_script("allow_consent")
 _DENY: Final = load_script("deny_consent")
-
-_read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
-
-
-class Consent(NamedTuple):
-    """An authorization request, the login whose browser sessions may answer it, and whether it is answered."""
-
-    consent_request: ConsentRequest
-    login: str
-    is_answered: bool
 
 
 class Consents:
@@ -53,12 +43,12 @@ class Consents:
         """
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         record = msgspec.json.encode(consent_request).decode()
-        arguments: list[str | int] = [name.digest, record, self._consent_ms, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [name.digest, record, self._consent_ms]
         return (await self._redis.run(_HOLD, keys, arguments))[0] == "held"
 
     async def find(self, name: RandomToken) -> Consent | None:
         record = await self._redis.read("GET", consent_key(name.shard, name.digest))
-        return None if record is None else _parse_consent(record)
+        return None if record is None else parse_consent(record)
 
     async def allow(
         self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, allowed: ConsentRequest
@@ -86,22 +76,12 @@ class Consents:
             user.username,
             allowed.scope,
             self._lifetimes.code_ms,
-            self._redis.clock_offset_ms(),
         ]
-        answer = (await self._redis.run(_ALLOW, keys, arguments))[0]
-        assert answer in get_args(AllowAnswer), answer
-        return cast("AllowAnswer", answer)
+        return cast("AllowAnswer", (await self._redis.run(_ALLOW, keys, arguments))[0])
 
     async def deny(self, name: RandomToken, session: RandomToken) -> DenyAnswer:
         """Deny the request. A session in another shard belongs to another user; the result is then "signed_out"."""
         if session.shard != name.shard:
             return "signed_out"
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        answer = (await self._redis.run(_DENY, keys, [self._redis.clock_offset_ms()]))[0]
-        assert answer in get_args(DenyAnswer), answer
-        return cast("DenyAnswer", answer)
-
-
-def _parse_consent(record: bytes) -> Consent:
-    found = parse_consent(record)
-    return Consent(read_json(_read_request, found.request, "a consent"), found.login, is_answered=bool(found.answer))
+        return cast("DenyAnswer", (await self._redis.run(_DENY, keys, []))[0])

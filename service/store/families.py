@@ -5,6 +5,7 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from service.crypto.keyring import RefreshToken
@@ -12,12 +13,11 @@ from service.gateway.access_record import access_key
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
-from service.redis_client.connection import Command
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
-from service.store.user_index import MEMBERS_AT_ONCE, list_members
+from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
 Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
@@ -42,9 +42,6 @@ EndReason = Literal[
 """
 
 _SUCCESSES: Final = frozenset(get_args(Success))
-_REFUSALS: Final = frozenset(get_args(SpendRefusal))
-
-SHARDS_AT_ONCE: Final = 256
 
 _START: Final = load_script("start_family")
 _SPEND: Final = load_script("spend_refresh_token")
@@ -114,10 +111,7 @@ class Families:
                 user.username,
                 scope,
                 int(secret_used),
-                self._lifetimes.access_token_ms,
-                self._lifetimes.refresh_token_ms,
-                self._lifetimes.session_max_age_ms or 0,
-                self._redis.clock_offset_ms(),
+                *list_lifetimes(self._lifetimes),
             ],
         )
         return int(verdict[1]) if verdict[0] == "started" else None
@@ -148,16 +142,12 @@ class Families:
                 int(secret_used),
                 wanted_scope,
                 allowed_scope,
-                self._lifetimes.access_token_ms,
-                self._lifetimes.refresh_token_ms,
-                self._lifetimes.session_max_age_ms or 0,
+                *list_lifetimes(self._lifetimes),
                 self._lifetimes.refresh_grace_ms,
-                self._redis.clock_offset_ms(),
             ],
         )
         if verdict[0] in _SUCCESSES:
             return Spent(*verdict)  # type: ignore[arg-type]
-        assert verdict[0] in _REFUSALS, verdict[0]
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
     async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> str | None:
@@ -169,7 +159,7 @@ class Families:
             verdict = await scripts.run(
                 _END,
                 [family_key(shard, family_digest)],
-                [family_digest, client_id, reason, self._redis.clock_offset_ms()],
+                [family_digest, client_id, reason],
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
@@ -183,14 +173,12 @@ class Families:
     async def find_shard(self, family_digest: str) -> tuple[str, FamilyRecord] | None:
         """Return the shard and the record of a family of which only the digest is known, or None.
 
-        All shards are asked, in batches. No client request uses this.
+        All shards are asked. No client request uses this.
         """
-        for first in range(0, len(SHARDS), SHARDS_AT_ONCE):
-            shards = SHARDS[first : first + SHARDS_AT_ONCE]
-            commands: list[Command] = [("HGETALL", family_key(shard, family_digest)) for shard in shards]
-            for shard, fields in zip(shards, await self._redis.read_many(commands), strict=True):
-                if fields:
-                    return shard, parse_capped_family(fields, self._lifetimes)
+        records = await self._redis.read_many([("HGETALL", family_key(shard, family_digest)) for shard in SHARDS])
+        for shard, fields in zip(SHARDS, records, strict=True):
+            if fields:
+                return shard, parse_capped_family(fields, self._lifetimes)
         return None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyRecord | None:
@@ -219,19 +207,18 @@ class Families:
         The families whose entries in the index expire last are chosen. They are sorted by their last use, the latest
         first.
         """
-        shard, subject = identity.shard, identity.subject
-        families = await list_members(self._redis, identity, "family", most, members_at_once=self.members_at_once)
-        mark, *records = await self._redis.read_many(
-            [("GET", mark_key(shard, subject)), *(("HGETALL", family_key(shard, digest)) for digest in families[:most])]
+        parse = partial(parse_capped_family, lifetimes=self._lifetimes)
+        found, is_cut = await list_records(
+            self._redis, identity, "family", most, parse, members_at_once=self.members_at_once
         )
-        found = [
-            (digest, parse_capped_family(fields, self._lifetimes))
-            for digest, fields in zip(families, records, strict=False)
-            if fields
-        ]
         now_ms = await self.read_clock_ms()
-        live = [pair for pair in found if pair[1].created_ms > int(mark or 0) and now_ms < pair[1].lives_until_ms]
-        return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), len(families) > most
+        live = [pair for pair in found if now_ms < pair[1].lives_until_ms]
+        return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), is_cut
+
+
+def list_lifetimes(lifetimes: Lifetimes) -> tuple[int, int, int]:
+    """Return the arguments access_ttl_ms, refresh_ttl_ms and max_age_ms of a script."""
+    return lifetimes.access_token_ms, lifetimes.refresh_token_ms, lifetimes.session_max_age_ms or 0
 
 
 def parse_capped_family(fields: dict[bytes, bytes], lifetimes: Lifetimes) -> FamilyRecord:

@@ -45,6 +45,7 @@ more key, `guard:{…}`, which is never written.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Final
 
 from service.protocol.user import UserIdentity
@@ -78,44 +79,21 @@ def fence_key(shard: str) -> str:
     return f"fence:{{{shard}}}"
 
 
-def family_key(shard: str, family_digest: str) -> str:
-    return f"family:{{{shard}}}:{family_digest}"
+def make_key(kind: str, shard: str, name: str) -> str:
+    """Return the key of a record that has a digest or a subject as its name."""
+    return f"{kind}:{{{shard}}}:{name}"
 
 
-def ended_key(shard: str, family_digest: str) -> str:
-    return f"ended:{{{shard}}}:{family_digest}"
-
-
-def code_key(shard: str, digest: str) -> str:
-    return f"code:{{{shard}}}:{digest}"
-
-
-def redeemed_key(shard: str, digest: str) -> str:
-    return f"redeemed:{{{shard}}}:{digest}"
-
-
-def external_key(shard: str, digest: str) -> str:
-    return f"external:{{{shard}}}:{digest}"
-
-
-def browser_key(shard: str, digest: str) -> str:
-    return f"browser:{{{shard}}}:{digest}"
-
-
-def consent_key(shard: str, digest: str) -> str:
-    return f"consent:{{{shard}}}:{digest}"
-
-
-def index_key(shard: str, subject: str) -> str:
-    return f"index:{{{shard}}}:{subject}"
-
-
-def revoked_key(shard: str, subject: str) -> str:
-    return f"revoked:{{{shard}}}:{subject}"
-
-
-def mark_key(shard: str, subject: str) -> str:
-    return f"mark:{{{shard}}}:{subject}"
+family_key: Final = partial(make_key, "family")
+ended_key: Final = partial(make_key, "ended")
+code_key: Final = partial(make_key, "code")
+redeemed_key: Final = partial(make_key, "redeemed")
+external_key: Final = partial(make_key, "external")
+browser_key: Final = partial(make_key, "browser")
+consent_key: Final = partial(make_key, "consent")
+index_key: Final = partial(make_key, "index")
+revoked_key: Final = partial(make_key, "revoked")
+mark_key: Final = partial(make_key, "mark")
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:

@@ -15,13 +15,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from service.gateway.access_record import VERSION
-from service.protocol.authorization_code import RedeemedCode
+from service.protocol.authorization import ConsentRequest
+from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
 
-_MAX_VERSION_CHARACTERS: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"[ap]\d+")
 _DIGEST_WIDTH: Final = 22
+_read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
 
 Record = TypeVar("Record")
@@ -68,28 +69,22 @@ class TombstoneRecord(NamedTuple):
     scope: str
 
 
-class CodeRecord(NamedTuple):
-    """The record of an authorization code that is not exchanged yet."""
+class Consent(NamedTuple):
+    """An authorization request that waits for the user's answer, or has it.
 
-    created_ms: int
-    expires_ms: int
-    subject: str
-    client_id: str
-    redirect_uri: str
-    code_challenge: str | None
-    username: str
-    scope: str
-
-
-class ConsentRecord(NamedTuple):
-    """The record of an authorization request that waits for the user's answer, or has it. `request` is JSON."""
+    `login` is the login whose browser sessions may answer it.
+    """
 
     created_ms: int
     expires_ms: int
     login: str
     subject: str
     answer: str
-    request: str
+    consent_request: ConsentRequest
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answer != ""
 
 
 class BrowserSessionRecord(NamedTuple):
@@ -135,16 +130,16 @@ def parse_tombstone(record: bytes) -> TombstoneRecord:
     return _parse(record, "a session that has ended", TombstoneRecord)
 
 
-def parse_code(record: bytes) -> CodeRecord:
-    return _parse(record, "an authorization code", CodeRecord)
+def parse_code(record: bytes) -> AuthorizationCode:
+    return _parse(record, "an authorization code", AuthorizationCode)
 
 
 def parse_redeemed(record: bytes) -> RedeemedCode:
     return _parse(record, "an exchanged code", RedeemedCode)
 
 
-def parse_consent(record: bytes) -> ConsentRecord:
-    return _parse(record, "a consent", ConsentRecord)
+def parse_consent(record: bytes) -> Consent:
+    return _parse(record, "a consent", Consent)
 
 
 def parse_browser_session(record: bytes) -> BrowserSessionRecord:
@@ -174,9 +169,7 @@ def _parse_optional(text: str) -> int | None:
 
 def _check_version(found: str, kind: str) -> None:
     if found != VERSION:
-        raise StoreUnavailable(
-            f"{kind} has a record of version {found[:_MAX_VERSION_CHARACTERS]!r}; this code knows version {VERSION}"
-        )
+        raise StoreUnavailable(f"{kind} has a record of version {found[:20]!r}; this code knows version {VERSION}")
 
 
 def _parse_scope_field(text: str) -> str:
@@ -192,19 +185,15 @@ _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
     "presented": _parse_optional,
     "spent_ms": _parse_optional,
     "code_challenge": lambda text: text or None,
+    "consent_request": lambda text: read_json(_read_request, text, "a consent"),
 }
 """Functions that convert the text of a line to its value, by field name. Fields without a function stay text."""
 
 
 def _parse(record: bytes, kind: str, form: Callable[..., Record]) -> Record:
-    """Parse the lines after the version into their NamedTuple. Raises StoreUnavailable for another version or form."""
-    names: tuple[str, ...] = form._fields  # type: ignore[attr-defined] # each form is a NamedTuple
-    try:
-        version, *lines = record.decode().split("\n")
-    except (UnicodeDecodeError, AttributeError, TypeError):
-        version, lines = "", []
-    _check_version(version, kind)
-    if len(lines) != len(names):
-        raise StoreUnavailable(f"the record of {kind} does not have the form of version {VERSION}")
+    """Parse the lines after the version into the form's fields. Raises StoreUnavailable for another version or form."""
+    names = tuple(form.__annotations__)
     with reading(kind):
-        return form(*(_CONVERSIONS.get(name, str)(line) for name, line in zip(names, lines, strict=True)))
+        version, *lines = record.decode().split("\n")
+        _check_version(version, kind)
+        return form(**{name: _CONVERSIONS.get(name, str)(line) for name, line in zip(names, lines, strict=True)})

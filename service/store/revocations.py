@@ -128,7 +128,7 @@ class Revocations:
     async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> tuple[str, int]:
         """Return the verdict and the time of the mark."""
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS]
         verdict, marked_ms = await run(_MARK, keys, arguments)
         return str(verdict), int(marked_ms)
 
@@ -137,7 +137,7 @@ class Revocations:
     ) -> bool:
         """Delete what the mark covers. Returns False if Redis has lost the mark."""
         keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
-        arguments: list[str | int] = [self._max_keys, kept_member, marked_ms, reason, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [self._max_keys, kept_member, marked_ms, reason]
         verdict = "more"
         while verdict == "more":
             verdict = str((await run(_DELETE, keys, arguments))[0])

@@ -5,25 +5,51 @@ Clauses: SPEC §3
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
 
 from service.protocol.user import UserIdentity
+from service.redis_client.connection import Command
 from service.store.client import StoreClient
-from service.store.keys import index_key, revoked_key
+from service.store.keys import index_key, make_key, mark_key, revoked_key
+from service.store.records import BrowserSessionRecord, FamilyRecord
 
 MEMBERS_AT_ONCE: Final = 500
 
 MemberKind = Literal["family", "browser"]
+Record = TypeVar("Record", FamilyRecord, BrowserSessionRecord)
 
 
-async def list_members(
-    redis: StoreClient, identity: UserIdentity, kind: MemberKind, most: int, *, members_at_once: int = MEMBERS_AT_ONCE
+async def list_records(
+    redis: StoreClient,
+    identity: UserIdentity,
+    kind: MemberKind,
+    most: int,
+    parse: Callable[[Any], Record],
+    *,
+    members_at_once: int = MEMBERS_AT_ONCE,
+) -> tuple[list[tuple[str, Record]], bool]:
+    """Return at most `most` records of one kind that no mark covers, by digest, and True if there may be more.
+
+    Those whose entries in the index expire last are chosen.
+    """
+    shard, subject = identity.shard, identity.subject
+    digests = await _list_members(redis, identity, kind, most, members_at_once)
+    word = "HGETALL" if kind == "family" else "GET"
+    commands: list[Command] = [(word, make_key(kind, shard, digest)) for digest in digests[:most]]
+    mark, *records = await redis.read_many([("GET", mark_key(shard, subject)), *commands])
+    found = [(digest, parse(record)) for digest, record in zip(digests, records, strict=False) if record]
+    return [pair for pair in found if pair[1].created_ms > int(mark or 0)], len(digests) > most
+
+
+async def _list_members(
+    redis: StoreClient, identity: UserIdentity, kind: MemberKind, most: int, members_at_once: int
 ) -> list[str]:
     """Return the digests of one kind, those first that expire last. If there are more than `most`, the list may be cut.
 
     The list then has more than `most` entries. The index is read in parts of `members_at_once`, because it also holds
     members of other kinds, possibly many. Members that an interrupted revokeAll has set aside come last, since some may
-    be younger than its mark. The caller compares each record with the mark.
+    be younger than its mark.
     """
     prefix = f"{kind}:".encode()
     digests: list[str] = []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from service.crypto.keyring import make_access_token, make_browser_session, make_first_refresh_token, make_random_token
 from service.gateway.access_record import access_key, parse_grant
 from service.redis_client.deadline import StoreUnavailable
-from service.store import browser_sessions, codes, consents, records, registry
+from service.store import browser_sessions, codes, records, registry
 from service.store.keys import code_key, ended_key, family_key, redeemed_key
 from service.store.reports import session_scan
 from service.store.reports.token_inspection import TokenInspection
@@ -59,13 +59,13 @@ def make_hash(text: Any) -> Any:
 
 PARSERS: dict[str, tuple[Parse, bytes]] = {
     "grant": (parse_grant, GRANT),
-    "code": (codes._parse_code, CODE),
+    "code": (records.parse_code, CODE),
     "redeemed code": (records.parse_redeemed, REDEEMED),
     "family": (lambda record: records.parse_family(make_hash(record)), FAMILY),
     "tombstone": (records.parse_tombstone, TOMBSTONE),
     "code in a sweep": (session_scan._parse_code, CODE),
     "family in a sweep": (lambda record: session_scan._parse_family(make_hash(record)), FAMILY),
-    "consent": (consents._parse_consent, CONSENT),
+    "consent": (records.parse_consent, CONSENT),
     "browser session": (lambda record: browser_sessions._parse_session(make_browser_session("0a3"), record), SESSION),
     "client": (registry._parse_client, CLIENT),
     "user": (lambda record: registry._parse_user((record, b"r1")), USER),
@@ -109,14 +109,15 @@ async def test_browser_session_record_is_parsed_or_an_outage(worker: Worker, sto
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
     digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis, DEFAULT_LIFETIMES)
+    codes_of_worker = codes.Codes(worker.redis, DEFAULT_LIFETIMES)
     looks: list[tuple[str, Branding]] = [
         (family_key("0a3", digest), lambda: worker.families.find("0a3", digest)),
         (family_key("0a3", digest), lambda: worker.families.find_live(refresh_token)),
-        (family_key("0a3", digest), lambda: inspection.inspect_refresh_token(refresh_token)),
-        (ended_key("0a3", digest), lambda: inspection.inspect_refresh_token(refresh_token)),
-        (code_key("0a3", code.digest), lambda: inspection.inspect_code(code)),
-        (redeemed_key("0a3", code.digest), lambda: inspection.inspect_code(code)),
-        (access_key("0a3", access_token.digest), lambda: inspection.inspect_access_token(access_token)),
+        (family_key("0a3", digest), lambda: inspection.find_family("0a3", digest, 0)),
+        (ended_key("0a3", digest), lambda: inspection.find_family("0a3", digest, 0)),
+        (code_key("0a3", code.digest), lambda: codes_of_worker.find(code)),
+        (redeemed_key("0a3", code.digest), lambda: codes_of_worker.find(code)),
+        (access_key("0a3", access_token.digest), lambda: worker.access_tokens.find(access_token)),
         (access_key("0a3", access_token.digest), lambda: worker.bearer.lookup(access_token.text)),
         (access_key("0a3", access_token.digest), lambda: worker.bearer.lookup(access_token.text)),
     ]

@@ -9,9 +9,10 @@ FOLDERS = (CHECKOUT / "service" / "store" / "lua", CHECKOUT / "service" / "redis
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.lua")}
 NAMES = sorted(FILES)
 
-FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES")
+FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES", "USES")
+OPTIONAL_FIELDS = ("DERIVED", "USES")
 
-_FIELD = re.compile(r"-- (KEYS|DERIVED|ARGV|RETURNS|CLAUSES)\s+(.*)")
+_FIELD = re.compile(rf"-- ({'|'.join(FIELDS)})\s+(.*)")
 _BINDING = re.compile(r"local ([\w, ]+) = (.+)")
 _INDEXED = re.compile(r"(?:tonumber|cjson\.decode)?\(?(KEYS|ARGV)\[(\d+)\]\)?")
 _WHOLE = re.compile(r"(KEYS|ARGV)|\{ unpack\((KEYS|ARGV), (\d+)(?:, #KEYS - 1)?\) \}")

@@ -32,7 +32,7 @@ from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
 from tests.invariants import model
-from tests.support.codes import allow_code, consent_request_for
+from tests.support.codes import allow_code, consent_request_for, make_code_to_allow
 
 Result = TypeVar("Result")
 Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
@@ -49,13 +49,7 @@ LIFETIMES = Lifetimes(
 
 
 def make_code(user: str, client_id: str) -> AuthorizationCode:
-    return AuthorizationCode(
-        username=user,
-        client_id=client_id,
-        redirect_uri="https://app.example/",
-        scope=SCOPE,
-        code_challenge=None,
-    )
+    return make_code_to_allow(user, client_id, "https://app.example/", SCOPE)
 
 
 class ServiceUnderTest:

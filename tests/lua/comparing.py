@@ -43,6 +43,7 @@ class ComparingClient(StoreClient):
         self.words: set[tuple[str, str]] = set()
         self.real = real
         self._fake_client = fake_client
+        fake_client.clock_offset_ms = self.clock_offset_ms
         self._fake = fake
         self._clock = clock
 

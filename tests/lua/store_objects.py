@@ -28,7 +28,7 @@ from service.store.keys import index_key, mark_key, revoked_key
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.store.sessions import ALL_SCOPES, DEFAULT_LIFETIMES
-from tests.support.codes import SESSION_MS, consent_request_for
+from tests.support.codes import SESSION_MS, consent_request_for, make_code_to_allow
 
 USER = User(realm="cep", username="alice@example.com")
 """A user of an external realm, who needs no record. The revision is empty."""
@@ -148,10 +148,4 @@ class StoreObjects:
 
 def make_code() -> AuthorizationCode:
     """Return what the user allows in every consent."""
-    return AuthorizationCode(
-        username=USER.username,
-        client_id=CLIENT_ID,
-        redirect_uri="https://app.example/callback",
-        scope=SCOPE,
-        code_challenge="c" * 43,
-    )
+    return make_code_to_allow(USER.username, CLIENT_ID, "https://app.example/callback", SCOPE, "c" * 43)

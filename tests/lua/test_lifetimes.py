@@ -16,7 +16,7 @@ from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
 from service.store.registry import LOCK_SECONDS
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
-from tests.lua.scenarios import ONE, fence, keep, mark, probe, reserve
+from tests.lua.scenarios import ONE, fence, keep, mark, probe
 from tests.lua.store_objects import CLIENT_ID, SHARD, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
@@ -117,28 +117,6 @@ async def test_nothing_is_left_of_any_operation(
     server_clock.advance(KEPT + MINUTE + 1)
 
     assert fake.dbsize() == 0
-
-
-@pytest.mark.clause("decided-throttle-lifetimes")
-async def test_a_limit_that_is_reached_lasts_for_its_window(objects: StoreObjects, server_clock: ServerClock) -> None:
-    await fail_twice(objects)
-    server_clock.advance(59)
-    assert await reserve(objects.store_client, ONE) == "exhausted"
-    server_clock.advance(2)
-
-    assert await reserve(objects.store_client, ONE) == "reserved"
-
-
-async def test_a_check_without_an_outcome_counts_for_ten_seconds(
-    objects: StoreObjects, server_clock: ServerClock
-) -> None:
-    for _ in range(2):
-        await objects.attempts.reserve([ONE])
-    server_clock.advance(9)
-    assert await reserve(objects.store_client, ONE) == "busy"
-    server_clock.advance(2)
-
-    assert await reserve(objects.store_client, ONE) == "reserved"
 
 
 async def test_a_lock_that_is_not_renewed_is_lost_after_ten_seconds(

@@ -27,7 +27,7 @@ from service.store.records import FamilyRecord, parse_family
 from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
 from tests.support.clients_and_users import ALICE, PHONE_CALLBACK, UserCredentials
-from tests.support.codes import allow_code
+from tests.support.codes import allow_code, make_code_to_allow
 
 ENDUSER = "realm:main role:enduser"
 ALL_SCOPES = "realm:main realm:cep role:enduser role:organisation role:device"
@@ -234,13 +234,7 @@ class Sessions:
 
 def make_code_of(credentials: UserCredentials) -> AuthorizationCode:
     """Return the code that a user may allow phone-app."""
-    return AuthorizationCode(
-        username=credentials.username,
-        client_id="phone-app",
-        redirect_uri=PHONE_CALLBACK,
-        scope=ENDUSER,
-        code_challenge=None,
-    )
+    return make_code_to_allow(credentials.username, "phone-app", PHONE_CALLBACK, ENDUSER)
 
 
 def stop_clock(script: Script, stands_ms: int) -> Script:

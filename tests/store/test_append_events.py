@@ -51,17 +51,6 @@ async def test_the_stream_keeps_about_the_newest(worker: Worker, store: redis.Re
     assert [entry.text for entry in await worker.event_stream.read_latest(1)] == [b"11 999"]
 
 
-@pytest.mark.clause("decided-event-stream", "decided-i6-everything-expires")
-async def test_each_batch_lets_the_stream_live_for_a_month_more(
-    worker: Worker, store: redis.Redis, elapsed: Elapsed
-) -> None:
-    await worker.event_stream.append([b"1"])
-    store.pexpire(KEY, 1000)
-    await worker.event_stream.append([b"2"])
-
-    assert elapsed.leaves(int(store.pttl(KEY)), 30 * DAY_MS)
-
-
 @pytest.mark.clause("decided-event-stream")
 async def test_events_of_strangers_displace_no_others(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
     await worker.event_stream.append([b"of a user"])

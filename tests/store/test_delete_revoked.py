@@ -22,13 +22,7 @@ async def delete(
     if until_ms and not is_marked:
         sessions.store.zadd(REVOKED, {"until": 0})
     connection = sessions.worker.redis
-    arguments: list[str | int] = [
-        most_keys,
-        kept.member if kept else "",
-        marked_ms,
-        "revoke_all",
-        connection.clock_offset_ms(),
-    ]
+    arguments: list[str | int] = [most_keys, kept.member if kept else "", marked_ms, "revoke_all"]
     return str((await connection.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], arguments))[0])
 
 

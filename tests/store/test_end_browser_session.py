@@ -4,7 +4,6 @@ import pytest
 
 from service.store.keys import revoked_key
 from service.store.scripts import load_script
-from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
@@ -49,14 +48,6 @@ async def test_a_page_that_was_open_in_it_can_be_answered_no_more(pages: Pages) 
     assert not await pages.hold(page)
 
 
-async def test_a_code_that_was_allowed_in_it_can_still_be_exchanged(sessions: Sessions, pages: Pages) -> None:
-    page = await pages.open()
-    await pages.allow(page)
-    await pages.browser_sessions.end(page.browser)
-
-    assert (await sessions.redeem(page.code_name))[0] == 600_000
-
-
 async def test_one_that_a_revoke_all_has_set_aside_leaves_that_list_too(sessions: Sessions, pages: Pages) -> None:
     kept, page = await pages.make(), await pages.make()
     identity = (await sessions.find_user(ALICE)).identity
@@ -64,10 +55,3 @@ async def test_one_that_a_revoke_all_has_set_aside_leaves_that_list_too(sessions
     await pages.browser_sessions.end(page.browser)
 
     assert sessions.store.zrange(revoked_key(identity.shard, identity.subject), 0, -1) == [kept.members[0]]
-
-
-async def test_expired_session_can_be_ended(pages: Pages, clock: Clock) -> None:
-    page = await pages.make()
-    clock.offset_ms += 3_600_000
-
-    assert await end(pages, page.browser_key, page.browser.digest) == "ended"

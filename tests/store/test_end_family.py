@@ -52,28 +52,6 @@ async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sess
     assert sessions.elapsed.leaves(sessions.pttl(key), 86_400_000)
 
 
-@pytest.mark.clause("decided-ended-families", "decided-i7-revocation-is-final")
-async def test_a_tombstone_brings_nothing_back_and_stays_as_it_is(sessions: Sessions) -> None:
-    session = await sessions.start()
-    await sessions.refresh(session)
-    await end(sessions, session)
-    tombstone, keys = sessions.tombstone(session), set(sessions.store.scan_iter())
-
-    assert [(await sessions.spend(session, generation)).verdict for generation in (1, 2, 9)] == ["unknown"] * 3
-    assert await end(sessions, session) is None
-    assert (tombstone, keys) == (sessions.tombstone(session), set(sessions.store.scan_iter()))
-    assert await sessions.families.find(session.identity.shard, session.first.family_digest) is None
-    assert await sessions.families.list_of_user(session.identity, 10) == ([], False)
-
-
-async def test_other_sessions_of_the_user_live_on(sessions: Sessions) -> None:
-    ended, other = await sessions.start(), await sessions.start()
-    await end(sessions, ended)
-
-    assert sessions.live(other) == [True]
-    assert {other.member} == set(sessions.index(other))
-
-
 @pytest.mark.clause("7009-2.1-own-tokens-only")
 async def test_another_client_ends_nothing(sessions: Sessions) -> None:
     session = await sessions.start()

@@ -5,7 +5,6 @@ import pytest
 from tests.conftest import Clock
 from tests.store.pages import CONSENT_MS, Pages
 from tests.store.sessions import Sessions
-from tests.support.clients_and_users import ALICE, BOB
 from tests.support.codes import consent_request_for
 
 
@@ -84,13 +83,3 @@ async def test_consent_right_after_a_mark_is_younger(sessions: Sessions, pages: 
 
     assert int(pages.consent_record(page)["created_ms"]) == marked_ms + 1
     assert await pages.allow(page) == "issued"
-
-
-async def test_pages_of_one_browser_and_of_several_users_do_not_meet(sessions: Sessions, pages: Pages) -> None:
-    one = await pages.open()
-    two, of_bob = await pages.open(browser=one.browser), await pages.open(BOB)
-
-    assert set(pages.index(ALICE)) == {one.members[0], one.members[1], two.members[1]}
-    assert set(pages.index(BOB)) == set(of_bob.members[:2])
-    assert await pages.deny(one) == "denied"
-    assert [await pages.allow(two), await pages.allow(of_bob)] == ["issued", "issued"]

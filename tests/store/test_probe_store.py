@@ -21,23 +21,9 @@ async def test_a_store_that_works_has_no_obstacle(worker: Worker) -> None:
     assert await find_obstacle(worker.redis) is None
 
 
-@pytest.mark.clause("decided-i6-everything-expires")
-async def test_the_probe_writes_a_key_that_ends_by_itself(worker: Worker, store: redis.Redis) -> None:
-    await find_obstacle(worker.redis)
-
-    assert 0 < int(store.pttl("probe:{registry}")) <= 10_000
-
-
 @pytest.mark.clause("decided-readyz-eviction")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
 async def test_a_store_that_may_evict_is_an_obstacle(worker: Worker, eviction: redis.Redis, policy: str) -> None:
     eviction.config_set("maxmemory-policy", policy)
 
     assert f"maxmemory-policy is {policy}; it must be noeviction" == await find_obstacle(worker.redis)
-
-
-async def test_a_store_that_forgot_our_scripts_is_told_them_again(worker: Worker, store: redis.Redis) -> None:
-    await find_obstacle(worker.redis)
-    store.script_flush()
-
-    assert await find_obstacle(worker.redis) is None

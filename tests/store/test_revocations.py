@@ -54,26 +54,6 @@ async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> 
     assert sessions.store.exists(*keys) == 0
 
 
-@pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-many-sessions")
-@pytest.mark.parametrize("calls", range(5))
-async def test_however_a_revoke_all_breaks_off_the_same_token_can_ask_again(
-    sessions: Sessions, make_settings: MakeSettings, calls: int
-) -> None:
-    """The presented token is live after each interruption, or everything is deleted."""
-    started = [await sessions.start() for _ in range(600)]
-    kept = started[300]
-    connection = BreakingConnection(make_settings(), calls=calls)
-    broken = Revocations(connection)
-    with pytest.raises(StoreUnavailable):
-        await broken.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
-    await connection.close()
-    live = [session for session in started if sessions.live(session)[0]]
-
-    assert not live or kept in live
-    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
-    assert not [session for session in started if sessions.live(session)[0]]
-
-
 @pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("calls", range(5))
 async def test_however_it_breaks_off_the_browser_that_asked_can_ask_again(

@@ -23,12 +23,3 @@ async def test_another_client_ends_nothing(sessions: Sessions) -> None:
 
     assert await sessions.worker.access_tokens.revoke(session.access_tokens[0], client_id="web-shop") is None
     assert sessions.live(session) == [True]
-
-
-async def test_unknown_token_is_ignored(sessions: Sessions) -> None:
-    session = await sessions.start()
-    access_tokens = sessions.worker.access_tokens
-    await access_tokens.revoke(session.access_tokens[0], client_id="phone-app")
-
-    assert await access_tokens.revoke(session.access_tokens[0], client_id="phone-app") is None
-    assert await access_tokens.find(session.access_tokens[0]) is None

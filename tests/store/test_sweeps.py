@@ -63,21 +63,6 @@ async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_sca
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
 
 
-async def test_sweep_reports_every_batch(sessions: Sessions, session_scan: SessionScan) -> None:
-    """The caller renews its lock there. A batch is about a thousand keys of the server."""
-    await sessions.start()
-    for number in range(3_000):
-        sessions.store.set(f"other:{number}", "x", px=60_000)
-    batches: list[bool] = []
-
-    async def after_batch() -> None:
-        batches.append(True)
-
-    await session_scan.end_sessions({"phone-app"}, lambda _: True, after_batch=after_batch)
-
-    assert len(batches) >= 6
-
-
 @pytest.mark.single_server("which of several masters is swept first is chance, and this stops at the first")
 async def test_sweep_stops_when_its_lock_is_lost(sessions: Sessions, session_scan: SessionScan) -> None:
     session, code = await sessions.start(), await sessions.issue_code()

@@ -13,6 +13,22 @@ from service.store.consents import Consents
 SESSION_MS = 3_600_000
 
 
+def make_code_to_allow(
+    username: str, client_id: str, redirect_uri: str, scope: str, code_challenge: str | None = None
+) -> AuthorizationCode:
+    """Return the code that the user is to allow. The script that issues it decides the times and the subject."""
+    return AuthorizationCode(
+        created_ms=0,
+        expires_ms=0,
+        subject="",
+        client_id=client_id,
+        redirect_uri=redirect_uri,
+        code_challenge=code_challenge,
+        username=username,
+        scope=scope,
+    )
+
+
 def consent_request_for(code: AuthorizationCode) -> ConsentRequest:
     """Return the consent request from which this code follows."""
     request = AuthorizationRequest(

@@ -11,18 +11,12 @@ from service.admin.context import AdminContext
 from service.admin.formatting import format_span, format_time, format_when
 from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output
+from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.bearer import AccessGrant
-from service.protocol.token_form import parse_access_token, parse_authorization_code
+from service.protocol.token_form import RandomToken, parse_access_token, parse_authorization_code
 from service.store.families import EndReason
-from service.store.records import CodeRecord, FamilyRecord, TombstoneRecord
-from service.store.reports.token_inspection import (
-    EndedFamily,
-    ExchangedCode,
-    InspectedAccessToken,
-    InspectedCode,
-    InspectedRefreshToken,
-    KnownFamily,
-)
+from service.store.records import FamilyRecord, TombstoneRecord
+from service.store.reports.token_inspection import EndedFamily, KnownFamily
 
 _ENDINGS: Final[dict[EndReason, str]] = {
     "replayed": "by a replay of a refresh token",
@@ -56,13 +50,14 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
     text = _read_token(token)
     access_token, code = parse_access_token(text), parse_authorization_code(text)
     refresh_token = context.keyring.parse_refresh_token(text)
+    now_ms = await context.redis.read_clock_ms()
     if access_token is not None:
-        facts = _explain_access_token(await context.inspection.inspect_access_token(access_token))
+        facts = await _explain_access_token(context, access_token, now_ms)
     elif refresh_token is not None:
-        inspected = await context.inspection.inspect_refresh_token(refresh_token)
-        facts = _explain_refresh_token(inspected, refresh_token.generation)
+        family = await context.inspection.find_family(refresh_token.shard, refresh_token.family_digest, now_ms)
+        facts = _explain_refresh_token(family, refresh_token.generation, now_ms)
     elif code is not None:
-        facts = _explain_code(await context.inspection.inspect_code(code))
+        facts = await _explain_code(context, code, now_ms)
     else:
         raise CommandRefused(
             "not a token of this service: it does not have the form of an access token or code, and no configured key "
@@ -104,31 +99,32 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
     )
 
 
-def _explain_access_token(found: InspectedAccessToken) -> dict[str, Any]:
-    grant = found.grant
+async def _explain_access_token(context: AdminContext, token: RandomToken, now_ms: int) -> dict[str, Any]:
+    grant = await context.access_tokens.find(token)
     if grant is None:
         return _facts("access_token", "Not live: it expired, was revoked, ended with its session, or was never issued.")
-    lives = format_span(max(0, grant.expires_at_ms - found.now_ms))
+    lives = format_span(max(0, grant.expires_at_ms - now_ms))
+    family = await context.inspection.find_family(token.shard, grant.family_digest, now_ms)
     return {
         **_facts("access_token", f"Live for another {lives}.", live=True),
         **_name(grant),
         "scope": grant.scope,
         "issued": format_time(grant.issued_at_ms),
         "expires": format_time(grant.expires_at_ms),
-        **_describe_family(found.family, grant.family_digest),
+        **_describe_family(family, grant.family_digest),
     }
 
 
-def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[str, Any]:
-    family, is_live = found.family, False
+def _explain_refresh_token(family: KnownFamily | EndedFamily | None, number: int, now_ms: int) -> dict[str, Any]:
+    is_live = False
     if family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
     elif isinstance(family, EndedFamily):
-        explanation = _explain_ending(family.record, found.now_ms)
+        explanation = _explain_ending(family.record, now_ms)
     elif family.state == "revoked" and family.marked_at_ms is not None:
-        explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, found.now_ms)}."
+        explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
     elif family.state != "live":
-        explanation = f"Its session expired at {format_when(family.record.expires_ms, found.now_ms)}."
+        explanation = f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."
     else:
         is_live = number >= family.record.head
         explanation = _explain_generation(number, family.record.head)
@@ -152,25 +148,26 @@ def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
     return f"Its session was ended {how}, at {format_when(record.ended_ms, now_ms)}."
 
 
-def _explain_code(found: InspectedCode) -> dict[str, Any]:
-    code = found.code
+async def _explain_code(context: AdminContext, token: RandomToken, now_ms: int) -> dict[str, Any]:
+    code = await context.codes.find(token)
     if code is None:
         return _facts("authorization_code", "Not known: it expired, was revoked, or was exchanged long ago.")
-    if isinstance(code, ExchangedCode):
+    if isinstance(code, RedeemedCode):
         facts = _facts("authorization_code", "It was exchanged for a session.") | {"client_id": code.client_id}
-        return facts | _describe_family(code.family, code.family_digest)
-    record = code.record
+        family = await context.inspection.find_family(token.shard, code.family_digest, now_ms)
+        return facts | _describe_family(family, code.family_digest)
+    state = await context.inspection.judge_code(token.shard, code, now_ms)
     words = {
-        "live": f"Live: it can be exchanged for another {format_span(max(0, record.expires_ms - found.now_ms))}.",
+        "live": f"Live: it can be exchanged for another {format_span(max(0, code.expires_ms - now_ms))}.",
         "revoked": "Revoked by a revokeAll of its user: it cannot be exchanged.",
         "over": "It expired before it was exchanged.",
     }
     return {
-        **_facts("authorization_code", words[code.state], live=code.state == "live"),
-        **_name(record),
-        "scope": record.scope,
-        "issued": format_time(record.created_ms),
-        "expires": format_time(record.expires_ms),
+        **_facts("authorization_code", words[state], live=state == "live"),
+        **_name(code),
+        "scope": code.scope,
+        "issued": format_time(code.created_ms),
+        "expires": format_time(code.expires_ms),
     }
 
 
@@ -178,7 +175,7 @@ def _facts(kind: str, explanation: str, *, live: bool = False) -> dict[str, Any]
     return {"token": kind, "live": live, "explanation": explanation}
 
 
-def _name(record: AccessGrant | FamilyRecord | TombstoneRecord | CodeRecord) -> dict[str, str]:
+def _name(record: AccessGrant | FamilyRecord | TombstoneRecord | AuthorizationCode) -> dict[str, str]:
     return {name: getattr(record, name) for name in ("client_id", "username", "subject")}
 
 

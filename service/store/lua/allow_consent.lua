@@ -3,15 +3,16 @@
 -- and returns `repeated` as long as the code waits for its exchange.
 -- KEYS     consent_key browser_key user_key code_key
 -- DERIVED  mark, index
--- ARGV     revision code_digest client_id redirect_uri code_challenge username scope code_ttl_ms clock_offset_ms
+-- ARGV     revision code_digest client_id redirect_uri code_challenge username scope code_ttl_ms
 -- RETURNS  issued | repeated | answered | changed | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §10.12, SPEC §4.1
+-- USES     records pages
 local consent_key, browser_key, user_key, code_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local revision, code_digest, client_id, redirect_uri = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local code_challenge, username, scope = ARGV[5], ARGV[6], ARGV[7]
-local code_ttl_ms, clock_offset_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+local code_ttl_ms = tonumber(ARGV[8])
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 local consent = find_consent(consent_key, now_ms)
 if not consent then return { 'unknown' } end
 local session = find_browser_session(browser_key, now_ms)
@@ -26,7 +27,7 @@ local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms)
     consent.subject, client_id, redirect_uri, code_challenge, username, scope,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
-open_index().add(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)
+add_member(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)
 consent.answer = code_digest
 redis.call('SET', consent_key, format_consent(consent), 'KEEPTTL')
 return { 'issued' }

@@ -4,6 +4,7 @@
 -- ARGV     events strangers most lifetime_ms
 -- RETURNS  appended
 -- CLAUSES  SPEC §6, RFC 6819 §5.1.3
+-- USES     records
 local events_key, strangers_key = KEYS[1], KEYS[2]
 local events, strangers, most, lifetime_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 

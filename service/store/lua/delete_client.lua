@@ -5,6 +5,7 @@
 -- ARGV     client_id origins (a JSON list) mark is_forgotten ("0" or "1")
 -- RETURNS  deleted
 -- CLAUSES  RFC 6749 §2, SPEC §3
+-- USES     records
 local client_key, owed_key, seed_key = KEYS[1], KEYS[2], KEYS[3]
 local client_id, origins, mark, is_forgotten = ARGV[1], cjson.decode(ARGV[2]), ARGV[3], ARGV[4]
 

@@ -4,12 +4,13 @@
 -- lost the mark of this revokeAll, the verdict is `lost`, and the caller must mark again.
 -- KEYS     revoked_key mark_key index_key
 -- DERIVED  families, access tokens, codes, consents, browser sessions named by the members, tombstones
--- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason clock_offset_ms
+-- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason
 -- RETURNS  more | finished | lost
 -- CLAUSES  SPEC §3, §4.4
+-- USES     records families
 local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
 local most_keys, kept_member, marked_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-local reason, clock_offset_ms = ARGV[4], tonumber(ARGV[5])
+local reason = ARGV[4]
 
 -- Another call may have set a later mark. The records that it covers are deleted as well.
 local covered_ms = tonumber(redis.call('GET', mark_key) or '0')
@@ -17,15 +18,14 @@ if covered_ms < marked_ms then return { 'lost' } end
 -- A mark for now covers all that was set aside with it, even a record that looks younger because the clock was set back.
 local has_younger = redis.call('ZSCORE', revoked_key, 'until')
 if not has_younger then covered_ms = math.huge end
-local families = open_families()
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 
 -- Returns how many keys were deleted in addition to the family's own, or nil if the family may stay.
 local function end_covered_family(digest)
-  local family = families.read_whole(key_of('family', digest))
+  local family = read_whole_family(key_of('family', digest))
   if not family then return 0 end
   if family.created_ms > covered_ms then return nil end
-  return families.end_whole(family, digest, reason, now_ms)
+  return end_whole_family(family, digest, reason, now_ms)
 end
 
 local function end_covered(kind, digest)
@@ -48,13 +48,13 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys + 1)) do
       -- NX: if the index has the member again, that entry was written later and stays.
       redis.call('ZADD', index_key, 'NX', expires_ms, member)
       -- A new index gets its lifetime at once, because a broken record of a later member would end the script.
-      if not returned then open_index().trim(index_key, now_ms) end
+      if not returned then trim_index(index_key, now_ms) end
       returned = true
     end
     steps = steps + 1 + (deleted or 0)
   end
 end
-if returned then open_index().trim(index_key, now_ms) end
+if returned then trim_index(index_key, now_ms) end
 local kept = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
 local left = redis.call('ZCARD', revoked_key) - (kept and 1 or 0) - (has_younger and 1 or 0)
 if left > 0 then return { 'more' } end

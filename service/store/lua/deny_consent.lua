@@ -2,13 +2,13 @@
 -- nothing.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark
--- ARGV     clock_offset_ms
+-- ARGV     (none)
 -- RETURNS  denied | repeated | answered | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2.1, SPEC §4.1
+-- USES     records pages
 local consent_key, browser_key = KEYS[1], KEYS[2]
-local clock_offset_ms = tonumber(ARGV[1])
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 local consent = find_consent(consent_key, now_ms)
 if not consent then return { 'unknown' } end
 local session = find_browser_session(browser_key, now_ms)

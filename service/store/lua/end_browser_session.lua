@@ -4,6 +4,7 @@
 -- ARGV     browser_digest
 -- RETURNS  ended | unknown
 -- CLAUSES  SPEC §4.1
+-- USES     records
 local browser_key = KEYS[1]
 local browser_digest = ARGV[1]
 

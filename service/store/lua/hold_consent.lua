@@ -1,14 +1,15 @@
 -- Stores an authorization request until the user of the browser session answers it.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark, index
--- ARGV     consent_digest request ttl_ms clock_offset_ms
+-- ARGV     consent_digest request ttl_ms
 -- RETURNS  held | signed_out
 -- CLAUSES  RFC 6749 §10.12, SPEC §4.1
+-- USES     records pages
 local consent_key, browser_key = KEYS[1], KEYS[2]
 local consent_digest, request = ARGV[1], ARGV[2]
-local ttl_ms, clock_offset_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
+local ttl_ms = tonumber(ARGV[3])
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 local session = find_browser_session(browser_key, now_ms)
 if not session then return { 'signed_out' } end
 local consent = {
@@ -18,5 +19,5 @@ local consent = {
   request = request,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
-open_index().add(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
+add_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
 return { 'held' }

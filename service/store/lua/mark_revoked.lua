@@ -5,14 +5,15 @@
 -- of all, does not count as left; it is moved back to the index before the index is renamed. A mark for an earlier time
 -- adds the member `until` to the key, because the other members may be younger than the mark.
 -- KEYS     mark_key index_key revoked_key
--- ARGV     kept_member until_ms (0 for now) least_lifetime_ms clock_offset_ms
+-- ARGV     kept_member until_ms (0 for now) least_lifetime_ms
 -- RETURNS  marked marked_ms | resumed marked_ms
 -- CLAUSES  SPEC §3, §4.4
+-- USES     records
 local mark_key, index_key, revoked_key = KEYS[1], KEYS[2], KEYS[3]
 local kept_member, until_ms = ARGV[1], tonumber(ARGV[2])
-local least_lifetime_ms, clock_offset_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
+local least_lifetime_ms = tonumber(ARGV[3])
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 local longest = redis.call('ZRANGE', index_key, -1, -1, 'WITHSCORES')
 local lifetime_ms = math.max(
   least_lifetime_ms, redis.call('PTTL', mark_key), longest[2] and tonumber(longest[2]) - now_ms + least_lifetime_ms or 0

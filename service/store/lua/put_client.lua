@@ -6,6 +6,7 @@
 --          applied (empty: the entry in Redis stays)
 -- RETURNS  written
 -- CLAUSES  RFC 6749 §2, §3.1.2.2
+-- USES     records
 local client_key, owed_key, seed_key = KEYS[1], KEYS[2], KEYS[3]
 local client_id, record, mark = ARGV[1], ARGV[2], ARGV[3]
 local old_origins, new_origins, applied = cjson.decode(ARGV[4]), cjson.decode(ARGV[5]), ARGV[6]

@@ -4,13 +4,14 @@
 -- KEYS     code_key redeemed_key family_key access_key
 -- DERIVED  mark, index, revoked
 -- ARGV     code_digest family_digest access_digest secret_used remembered_ms
---          access_ttl_ms refresh_ttl_ms max_age_ms clock_offset_ms
+--          access_ttl_ms refresh_ttl_ms max_age_ms
 -- RETURNS  redeemed lives_ms | repeated | revoked | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §4.1.3, §10.5
+-- USES     records families
 local code_key, redeemed_key, family_key, access_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local code_digest, family_digest, access_digest, secret_used = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local remembered_ms, access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local max_age_ms, clock_offset_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+local max_age_ms = tonumber(ARGV[8])
 
 local text = redis.call('GET', code_key)
 if not text then
@@ -20,7 +21,7 @@ end
 local line = read_lines(text, 'an authorization code')
 local code_created_ms, code_expires_ms = tonumber(line[2]), tonumber(line[3])
 local subject, client_id, code_challenge, username, scope = line[4], line[5], line[7], line[8], line[9]
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 if now_ms >= code_expires_ms then return { 'unknown' } end
 if code_created_ms <= read_mark(subject) then return { 'revoked' } end
 

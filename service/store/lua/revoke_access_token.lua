@@ -3,6 +3,7 @@
 -- ARGV     client_id
 -- RETURNS  revoked username | foreign | unknown
 -- CLAUSES  RFC 7009 §2.1, SPEC §4.3
+-- USES     records
 local access_key = KEYS[1]
 local client_id = ARGV[1]
 

@@ -3,34 +3,33 @@
 -- KEYS     family_key access_key
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
---          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms clock_offset_ms
+--          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms
 -- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username streak replays
 --          replayed username | foreign | without_secret | withdrawn | beyond | unknown
 -- CLAUSES  RFC 6749 §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
+-- USES     records families spent_generations
 local family_key, access_key = KEYS[1], KEYS[2]
 local family_digest, access_digest, generation, client_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local secret_used, wanted_scope, allowed_scope = ARGV[5], ARGV[6], ARGV[7]
 local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
-local max_age_ms, grace_ms, clock_offset_ms = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local max_age_ms, grace_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 local family, displaced, previous = read_family(family_key, access_field_of(generation), access_field_of(generation - 1))
 if not family then return { 'unknown' } end
 -- The client is checked first: a replay by another client must not end this family.
 if family.client_id ~= client_id then return { 'foreign' } end
-local uncapped_ms = family.expires_ms
 family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
 if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject) then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secret' } end
 
--- All fields are read for a replay, and for a generation above the head, because Redis has lost the writes up to it.
 local is_replay = generation < family.head
-local whole = generation ~= family.head and open_families().read_whole(family_key)
 if is_replay then
-  local spent_ms = open_spent_generations().find_spent_ms(whole, generation)
+  family.field = read_fields(family_key)
+  local spent_ms = find_spent_ms(family, generation)
   if not spent_ms or now_ms - spent_ms >= grace_ms then
     local replay = string.format('%d\n', generation) .. (spent_ms and string.format('%d', spent_ms) or '')
-    open_families().end_whole(whole, family_digest, 'replayed', now_ms, replay)
+    end_whole_family(family, family_digest, 'replayed', now_ms, replay)
     return { 'replayed', family.username }
   end
 end
@@ -46,52 +45,48 @@ if is_replay then
   local expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
   -- A replay ends the access token of the replay a hundred before, never one of an honest refresh.
   local name = 'p' .. family.replays % ACCESS_TOKENS_PER_FAMILY
-  if whole.field[name] then redis.call('DEL', access_key_of(whole.field[name])) end
-  family.expires_ms, family.replays = uncapped_ms, family.replays + 1
-  local counted, streak, times = open_spent_generations().count_replay(whole.field.k, generation)
+  if family.field[name] then redis.call('DEL', access_key_of(family.field[name])) end
+  family.replays = family.replays + 1
+  local counted, streak, times = count_replay(family.field.k, generation)
   redis.call('HSET', family_key, 'h', format_state(family), 'k', counted,
     name, format_entry(family, access_digest, now_ms, generation))
   return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak, times }
 end
 
--- If the clock was set back, the time of the previous spend is used. If Redis has lost that entry, the latest is used.
+-- If the clock was set back, the time of the previous spend is used. A generation above the head means that Redis has lost
+-- the writes up to it. The previous spend is then the last one that Redis still has.
+local verdict = generation > family.head and 'recovered' or 'rotated'
+if verdict == 'recovered' then previous = redis.call('HGET', family_key, access_field_of(family.head - 1)) end
 local previous_ms, previous_generation = 0, -1
 if previous then previous_ms, previous_generation = parse_entry(family, previous) end
-if whole then
-  for name, entry in pairs(whole.field) do
-    if string.find(name, '^a%d') then previous_ms = math.max(previous_ms, (parse_entry(family, entry))) end
-  end
-end
 local spent_ms = math.max(now_ms, previous_ms)
 local is_idle = previous_generation == generation - 1
   and now_ms >= math.max(family.access_until_ms, previous_ms + grace_ms)
 if is_idle then family.longest_s = 0 end
-local verdict = generation > family.head and 'recovered' or 'rotated'
 family.head = generation + 1
 family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
 local access_expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
 local must_keep = extend_lifetime(family, refresh_ttl_ms, max_age_ms)
-
-local changed = { 'h', '', access_field_of(generation), format_entry(family, access_digest, spent_ms, generation) }
-if must_keep then changed[5], changed[6] = 'v', format_fixed(family) end
 -- The new entry overwrites that of an older generation, whose access token ends.
 if displaced then
   redis.call('DEL', access_key_of(displaced))
-  open_spent_generations().keep_time(family_key, family, displaced, spent_ms, grace_ms)
+  keep_time(family_key, family, displaced, spent_ms, grace_ms)
 end
 
 -- What neither the grace nor an access token needs is forgotten: at once after a long wait, else if half of the entries
 -- would be too old, had all refreshes the distance of the last two.
 local first = math.max(family.oldest, generation - ACCESS_TOKENS_PER_FAMILY)
 local keep_ms = is_idle and 0 or math.max(grace_ms, 1000 * family.longest_s)
-local is_rewritten = false
 if is_idle and generation - first < 3 and family.replays == 0 then
   redis.call('HDEL', family_key, access_field_of(generation - 1), access_field_of(generation - 2))
   family.oldest = generation
 elseif is_idle or generation - first > 2 and (now_ms - previous_ms) * (generation - first + 1) >= 2 * keep_ms then
-  is_rewritten = open_spent_generations().forget(family_key, family, first, generation - 1, now_ms - keep_ms)
+  must_keep = forget(family_key, family, first, generation - 1, now_ms - keep_ms) or must_keep
+  if is_idle then family.replays = 0 end
 end
-changed[2] = format_state(family)
+local entry = format_entry(family, access_digest, spent_ms, generation)
+local changed = { 'h', format_state(family), access_field_of(generation), entry }
+if must_keep then changed[5], changed[6] = 'v', format_fixed(family) end
 redis.call('HSET', family_key, unpack(changed))
-if must_keep or is_rewritten then keep_family(family_key, family, family_digest, now_ms) end
+if must_keep then keep_family(family_key, family, family_digest, now_ms) end
 return { verdict, family.head, access_expires_ms - now_ms, scope, family.username, 0, 0 }

@@ -2,18 +2,19 @@
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index
 -- ARGV     family_digest access_digest revision subject client_id username scope secret_used
---          access_ttl_ms refresh_ttl_ms max_age_ms clock_offset_ms
+--          access_ttl_ms refresh_ttl_ms max_age_ms
 -- RETURNS  started lives_ms | changed
 -- CLAUSES  RFC 6749 §4.3.3, SPEC §4.2
+-- USES     records families
 local family_key, access_key, user_key = KEYS[1], KEYS[2], KEYS[3]
 local family_digest, access_digest, revision, subject = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local client_id, username, scope, secret_used = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
-local max_age_ms, clock_offset_ms = tonumber(ARGV[11]), tonumber(ARGV[12])
+local max_age_ms = tonumber(ARGV[11])
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
-local now_ms = read_clock(clock_offset_ms)
+local now_ms = read_clock()
 -- A family that starts in the millisecond of a revokeAll's mark must count as younger than the mark.
 local created_ms = math.max(now_ms, read_mark(subject) + 1)
 local family = {

@@ -52,9 +52,8 @@ class Statistics:
             mortal = [key for key in keys if get_kind(key) not in LASTING_KINDS]
             commands: list[Command] = [("PTTL", key) for key in mortal]
             for key, left_ms in zip(mortal, await self._redis.read_many(commands), strict=True):
-                examples = endless.setdefault(get_kind(key), []) if left_ms == -1 else []
-                if left_ms == -1 and len(examples) < _EXAMPLES:
-                    examples.append(key)
+                if left_ms == -1 and len(endless.setdefault(get_kind(key), [])) < _EXAMPLES:
+                    endless[get_kind(key)].append(key)
         return endless
 
     async def _scan(self, after_batch: Callable[[int], object]) -> AsyncIterator[list[str]]:

@@ -23,16 +23,14 @@ end
 
 -- Returns the text of the field v.
 local function format_fixed(family)
-  local created_ms = family.created_ms
-  return string.format('2 %d %d %s %s ', created_ms, family.kept_until_ms - created_ms, family.grant_type,
-    family.secret_used) .. family.subject
+  return string.format('2 %d %d %s %s %s', family.created_ms, family.kept_until_ms - family.created_ms,
+    family.grant_type, family.secret_used, family.subject)
 end
 
 -- Returns the text of the field h.
 local function format_state(family)
-  local created_ms = family.created_ms
-  return string.format('%d %d %d %d %d %d', family.head, family.expires_ms - created_ms,
-    family.access_until_ms - created_ms, family.oldest, family.replays, family.longest_s)
+  return string.format('%d %d %d %d %d %d', family.head, family.expires_ms - family.created_ms,
+    family.access_until_ms - family.created_ms, family.oldest, family.replays, family.longest_s)
 end
 
 -- Returns the family without its other fields, and the values of two of these.
@@ -58,7 +56,6 @@ local function access_key_of(entry) return key_of('access', string.sub(entry, 1,
 
 -- Writes an access token of the family. Returns the time (ms) when the token expires.
 local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms)
-  if #digest ~= DIGEST_WIDTH then error('the digest of an access token has another length') end
   local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
   local record = string.format('2\n%d\n%d\n', now_ms, expires_ms) .. family_digest .. '\n' .. family.client_id .. '\n'
     .. family.subject .. '\n' .. family.username .. '\n' .. scope
@@ -70,8 +67,7 @@ end
 
 -- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 is no limit.
 local function cap_lifetime(created_ms, expires_ms, max_age_ms)
-  if max_age_ms > 0 then return math.min(expires_ms, created_ms + max_age_ms) end
-  return expires_ms
+  return max_age_ms > 0 and math.min(expires_ms, created_ms + max_age_ms) or expires_ms
 end
 
 local MAX_LOOK_AHEAD_MS = 86400000
@@ -91,7 +87,7 @@ end
 
 local function keep_family(family_key, family, family_digest, now_ms)
   redis.call('PEXPIRE', family_key, string.format('%d', family.kept_until_ms - now_ms))
-  open_index().add(family.subject, 'family:' .. family_digest, family.kept_until_ms, now_ms)
+  add_member(family.subject, 'family:' .. family_digest, family.kept_until_ms, now_ms)
 end
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
@@ -118,41 +114,34 @@ local function covers(allowed, wanted)
   return true
 end
 
--- Opens the functions that read and end a family with all of its fields.
-local function open_families()
-  local TOMBSTONE_MS = '86400000'
-  local families = {}
+-- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
+local function read_whole_family(family_key)
+  local field = read_fields(family_key)
+  local family = parse_family(field.v, field.h, field.c, field.u, field.r)
+  if family then family.field = field end
+  return family
+end
 
-  -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
-  function families.read_whole(family_key)
-    local field = read_fields(family_key)
-    local family = parse_family(field.v, field.h, field.c, field.u, field.r)
-    if not family then return nil end
-    family.field = field
-    return family
+local TOMBSTONE_MS = '86400000'
+
+-- Ends a family that was read whole. A deletion comes first: a full Redis accepts it, refuses no write of a script after
+-- the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way, a
+-- repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many
+-- access tokens the record names.
+local function end_whole_family(family, family_digest, reason, now_ms, replay)
+  local keys = {}
+  for name, entry in pairs(family.field) do
+    if string.find(name, '^[ap]%d') then keys[#keys + 1] = access_key_of(entry) end
   end
-
-  -- Ends a family that was read whole. A deletion comes first: a full Redis accepts it, refuses no write of a script
-  -- after the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way,
-  -- a repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how
-  -- many access tokens the record names.
-  function families.end_whole(family, family_digest, reason, now_ms, replay)
-    local keys = {}
-    for name, entry in pairs(family.field) do
-      if string.find(name, '^[ap]%d') then keys[#keys + 1] = access_key_of(entry) end
-    end
-    if #keys > 0 then redis.call('DEL', unpack(keys)) end
-    forget_member(family.subject, 'family:' .. family_digest)
-    local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
-      .. string.format('\n%d\n', family.created_ms)
-      .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
-    -- The record outlives the session by the look-ahead. A session that has expired by itself has no other end.
-    if now_ms < math.max(family.expires_ms, family.access_until_ms) then
-      redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
-    end
-    redis.call('DEL', key_of('family', family_digest))
-    return #keys
+  if #keys > 0 then redis.call('DEL', unpack(keys)) end
+  forget_member(family.subject, 'family:' .. family_digest)
+  local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
+    .. string.format('\n%d\n', family.created_ms)
+    .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
+  -- The record outlives the session by the look-ahead. A session that has expired by itself has no other end.
+  if now_ms < math.max(family.expires_ms, family.access_until_ms) then
+    redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
   end
-
-  return families
+  redis.call('DEL', key_of('family', family_digest))
+  return #keys
 end

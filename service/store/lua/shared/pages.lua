@@ -1,28 +1,25 @@
 -- Defines how browser sessions and consents are read and written.
 
--- Returns the browser session, or nil if it is over or revoked.
-local function find_browser_session(browser_key, now_ms)
-  local text = redis.call('GET', browser_key)
-  if not text then return nil end
-  local line = read_lines(text, 'a browser session')
-  local session = {
-    created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4], login = line[7],
-  }
-  if now_ms >= session.expires_ms or session.created_ms <= read_mark(session.subject) then return nil end
-  return session
+-- Returns the lines of a record, or nil if it is expired or revoked.
+local function find_live(key, what, subject_position, now_ms)
+  local text = redis.call('GET', key)
+  local line = text and read_lines(text, what)
+  if not line or now_ms >= tonumber(line[3]) or tonumber(line[2]) <= read_mark(line[subject_position]) then return nil end
+  return line
 end
 
--- Returns the consent, even if it is answered, or nil if it is expired or revoked.
+local function find_browser_session(browser_key, now_ms)
+  local line = find_live(browser_key, 'a browser session', 4, now_ms)
+  return line and { expires_ms = tonumber(line[3]), subject = line[4], login = line[7] }
+end
+
+-- Returns the consent, even if it is answered.
 local function find_consent(consent_key, now_ms)
-  local text = redis.call('GET', consent_key)
-  if not text then return nil end
-  local line = read_lines(text, 'a consent')
-  local consent = {
+  local line = find_live(consent_key, 'a consent', 5, now_ms)
+  return line and {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), login = line[4], subject = line[5], answer = line[6],
     request = line[7],
   }
-  if now_ms >= consent.expires_ms or consent.created_ms <= read_mark(consent.subject) then return nil end
-  return consent
 end
 
 local function format_consent(consent)

@@ -1,10 +1,7 @@
--- Documents the records of a user's shard, and defines what scripts of all kinds need. scripts.py puts those definitions
--- of this folder that a script uses in front of it. A definition ends before an empty line that is followed by text
--- without indentation.
+-- Documents the records of a user's shard, and defines what scripts of all kinds need.
 --
 -- Redis converts the number arguments of `redis.call` slowly, and `%d` is faster than `%.0f`. So the scripts format their
--- numbers themselves. A time in ms is exact in both,
--- where a `long` of C has 64 bits.
+-- numbers themselves. A time in ms is exact in both, where a `long` of C has 64 bits.
 --
 -- Every record has version "2". A family is a hash, and all other records are lines. Python parses these records
 -- with the classes of records.py.
@@ -28,11 +25,11 @@
 --               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
 --               Generation n is in the field of n modulo 100. A generation without an entry, which Redis lost in a
 --               failover, has the time of the next higher generation that has one
---   o           "generation:ms generation:ms …", the latest first: the times (since the grant) that left a0 to a99 within
---               the grace. A time is that of its generation, and of those before it down to the next pair. In each 64th
---               of the grace there is one pair, the latest. Absent in a session of fewer refreshes
---   p0 to p99   access tokens issued to replays, like a0 to a99: replay n since the last time without a replay's token
---               is in the field of n modulo 100
+--   o           "ms:generation ms:generation …", the latest first: the times that left a0 to a99 within the grace. A time
+--               is that of its generation, and of those before it down to the next pair. In each 64th of the grace there
+--               is one pair, the latest. Absent in a session of fewer refreshes
+--   p0 to p99   access tokens issued to replays, like a0 to a99: replay n since all tokens and the grace were over is in
+--               the field of n modulo 100
 --   k           "generation:streak:times": the last replayed generation, how many generations in a row were replayed,
 --               and how often this one was (at most REPLAYS_COUNTED)
 -- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. No field is
@@ -56,9 +53,10 @@ local shard = string.match(KEYS[1] or '', '{(.-)}')
 
 local function key_of(kind, name) return kind .. ':{' .. shard .. '}:' .. name end
 
-local function read_clock(offset_ms)
+-- Returns the time of Redis in ms. RedisClient adds a last argument, by which tests move the clock.
+local function read_clock()
   local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000) + offset_ms
+  return time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[#ARGV]
 end
 
 local function split(text, separator)
@@ -92,25 +90,17 @@ end
 -- Returns the time (ms) of the mark that a revokeAll set, or 0. A record created at or before the mark is revoked.
 local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
 
--- Opens the functions for the index of a user. Redis creates every function of a script at each call, so functions that
--- few calls need are created when they are opened.
-local function open_index()
-  local index = {}
+-- Removes expired members of a user's index, and lets the index live as long as its longest-lived member.
+local function trim_index(index_key, now_ms)
+  redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
+  local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
+  if longest[2] then redis.call('PEXPIRE', index_key, string.format('%d', math.max(1, longest[2] - now_ms))) end
+end
 
-  -- Removes expired members, and lets the index live as long as its longest-lived member.
-  function index.trim(index_key, now_ms)
-    redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
-    local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
-    if longest[2] then redis.call('PEXPIRE', index_key, string.format('%d', math.max(1, longest[2] - now_ms))) end
-  end
-
-  function index.add(subject, member, expires_ms, now_ms)
-    local index_key = key_of('index', subject)
-    redis.call('ZADD', index_key, string.format('%d', expires_ms), member)
-    index.trim(index_key, now_ms)
-  end
-
-  return index
+local function add_member(subject, member, expires_ms, now_ms)
+  local index_key = key_of('index', subject)
+  redis.call('ZADD', index_key, string.format('%d', expires_ms), member)
+  trim_index(index_key, now_ms)
 end
 
 local function forget_member(subject, member)
