@@ -15,7 +15,7 @@ from .deadline import CallObserver, StoreUnavailable, within_deadline
 from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
-from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
+from .options import ConnectionOptions
 from .router import Router
 from .script import OWN_SCRIPTS, Run, Script
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
@@ -73,7 +73,6 @@ class RedisClient:
         clock_offset_ms: Callable[[], int] = lambda: 0,
         watch: CallObserver = lambda *_: None,
         on_moving_slot: Callable[[], None] = lambda: None,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         self.max_looks = MAX_LOOKS
         self.scan_retry_delay_seconds = SCAN_RETRY_DELAY_SECONDS
@@ -81,10 +80,7 @@ class RedisClient:
         self._durability = durability
         self._watch = watch
         self._on_moving_slot = on_moving_slot
-        self.router = Router(
-            ConnectionOptions(url, "reads", probe_keys=self.probe_keys, limits=limits),
-            on_moving_slot=on_moving_slot,
-        )
+        self.router = Router(ConnectionOptions(url, "reads", probe_keys=self.probe_keys), on_moving_slot=on_moving_slot)
         self._pool: ConfirmationPool | None = None
         self.clock_offset_ms = clock_offset_ms
 

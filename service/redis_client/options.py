@@ -1,11 +1,10 @@
-"""The options of a group of connections, and their limits."""
+"""The options of a group of connections."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from .tracked_cache import InvalidationListener
 from .url import RedisUrl
 
 STABLE_SECONDS: Final = 1.0
@@ -18,29 +17,22 @@ WATCH_SECONDS: Final = 1.0
 """The interval at which Sentinels or cluster nodes are asked where the masters are."""
 
 
-class ConnectionLimits(NamedTuple):
-    """The limits of each connection. Only tests change them.
-
-    A connection that ends within `stable_seconds` is followed by a pause.
-    """
-
-    drift_seconds: float = DRIFT_SECONDS
-    stable_seconds: float = STABLE_SECONDS
-    watch_seconds: float = WATCH_SECONDS
-
-
-DEFAULT_LIMITS: Final = ConnectionLimits()
+Invalidate = Callable[[Sequence[bytes] | None], None]
+"""A function of a cache that forgets keys that changed. None means that any key may have changed."""
 
 
 class ConnectionOptions(NamedTuple):
     """The options of a group of connections. `name` appears in the log and in CLIENT LIST.
 
-    If there is a `listener`, Redis tracks the keys that are read for it. Each heartbeat to a cluster node reads one of
-    `probe_keys` that lies there. The probe keys should spread over all slots, and none of them needs to exist.
+    If there is `invalidate`, Redis tracks the keys that are read for it. Each heartbeat to a cluster node reads one of
+    `probe_keys` that lies there. The probe keys should spread over all slots, and none of them needs to exist. Only
+    tests change the limits in seconds.
     """
 
     url: RedisUrl
     name: str
-    listener: InvalidationListener | None = None
+    invalidate: Invalidate | None = None
     probe_keys: Sequence[str] = ()
-    limits: ConnectionLimits = DEFAULT_LIMITS
+    drift_seconds: float = DRIFT_SECONDS
+    stable_seconds: float = STABLE_SECONDS
+    watch_seconds: float = WATCH_SECONDS

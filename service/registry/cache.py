@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,7 +24,6 @@ from service.protocol.user import User, UserIdentity
 from service.redis_client.deadline import read_clock, within_deadline
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.router import Router
-from service.redis_client.slots import get_slot
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
 from service.store.registry import ENABLED_CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
@@ -57,7 +56,7 @@ class RegistryCache(Generic[Name, Record]):
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
         self._entries: TrackedCache[str, Record] = TrackedCache(max_entries)
-        router.listen(kind.kind, self)
+        router.listen(kind.kind, self.invalidate)
 
     async def find(self, name: Name) -> Record:
         self._counts.count_lookup()
@@ -82,10 +81,6 @@ class RegistryCache(Generic[Name, Record]):
             return
         for key in keys:
             self._entries.discard(key.decode(errors="replace"))
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        """Forget the records whose keys lie in these hash slots of a cluster."""
-        self._entries.discard_if(lambda key, _: get_slot(key) in slots)
 
     def _start_reading(self, name: Name, *, is_tracked: bool) -> asyncio.Task[Record]:
         command = self._kind.command(name)

@@ -16,7 +16,7 @@ from service.admin.formatting import format_span, format_time, parse_time_ms
 from service.config.parsers import parse_duration_or_zero_ms
 from service.config.reading import BadSettings
 from service.config.settings import SETTINGS, load_settings
-from service.gateway.lookup import _parse_url
+from service.gateway.lookup import BearerLookup
 from service.redis_client.url import parse_redis_url, without_password
 from service.serving.arguments import BadArguments, parse_arguments
 from tests.fuzz.generators import bent_text, text, wild
@@ -74,12 +74,12 @@ def test_an_address_of_redis_is_read_or_a_value_error(url: str) -> None:
         found = parse_redis_url(url)
     except ValueError:
         with pytest.raises(ValueError, match="redis_url: "):
-            _parse_url(url)
+            BearerLookup(url)
         return
 
     assert bool(found.path) != bool(found.nodes)
     assert all(name and 1 <= port <= 65535 for name, port in found.nodes)
-    assert _parse_url(url) == found
+    assert BearerLookup(url)._router.options.url == found
 
 
 RAW = st.tuples(text.map(lambda some: re.sub("[0-9@]", "", some)), text).map(PASSWORD.join)
@@ -96,7 +96,7 @@ def test_no_password_is_shown_however_it_is_spelled(url: str, password: str) -> 
 
 def _assert_hidden(url: str) -> None:
     assert PASSWORD not in without_password(url), url
-    for parse in (parse_redis_url, _parse_url):
+    for parse in (parse_redis_url, BearerLookup):
         told = ""
         try:
             parse(url)
