@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 
 import click
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.admin.command import Parsed
@@ -18,7 +17,6 @@ from service.config.reading import BadSettings
 from service.config.settings import SETTINGS, load_settings
 from service.gateway.lookup import BearerLookup
 from service.redis_client.url import parse_redis_url, without_password
-from service.serving.arguments import BadArguments, parse_arguments
 from tests.fuzz.generators import bent_text, text, wild
 
 PASSWORD = "Tr0ub4dor"
@@ -107,20 +105,6 @@ def _assert_hidden(url: str) -> None:
 
 
 # Arguments, times, versions
-
-OPTIONS = (
-    "--host", "--port", "--workers", "--reload", "--uds", "--fd", "--header", "--ssl-keyfile", "--root-path",
-    "--http",
-)  # fmt: skip
-
-
-@given(st.lists(st.one_of(st.sampled_from(OPTIONS), st.sampled_from(GOOD), text), max_size=5))
-@example(["--ssl-keyfile", "\0"])
-@example(["--ssl-keyfile", "\ud800"])
-def test_arguments_are_read_or_told(arguments: list[str]) -> None:
-    assume(not {"--help", "--version"} & set(arguments))
-    with suppress(BadArguments):
-        parse_arguments(arguments, load_settings(ENOUGH))
 
 
 @given(st.one_of(bent_text("24h", "1.5d", "2026-11-21T08:30:00Z", "9999-12-31T23:59:59-23:59", "2026-W47-6"), wild))

@@ -115,13 +115,6 @@ async def comes_back(bearer: BearerLookup, token: str, held_time: LoopTime, *, l
     assert (asking.result() is not None) == live
 
 
-@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-one-deadline")
-def test_the_bounds_are_a_second_and_two() -> None:
-    """The tests here, and those of the registry's memory, move the time by these bounds."""
-    assert TRUSTED_SECONDS <= 1
-    assert DEADLINE_SECONDS < 2
-
-
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
     deployment: Deployment, direct_lookup: BearerLookup, tokens: list[str], held_time: LoopTime
@@ -231,21 +224,3 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
     held_time.advance(TRUSTED_SECONDS)
 
     assert [await direct_lookup.lookup(token) for token in tokens] == [None] * len(tokens)
-
-
-@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
-@pytest.mark.parametrize("rights", [[], ["+client|tracking"]], ids=["no tracking", "no caching"])
-async def test_redis_user_without_tracking_is_served_without_cache(
-    deployment: Deployment, tokens: list[str], rights: list[str]
-) -> None:
-    commands = ["+get", "+time", *rights]
-    deployment.store.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
-    reads = deployment.count_calls("get")
-
-    async with BearerLookup(deployment.redis.url.replace("//", "//reader:word@")) as bearer:
-        for _ in range(3):
-            assert await bearer.lookup(tokens[0]) is not None
-
-        assert deployment.count_calls("get") == reads + 3
-        deployment.store.delete(access_key_of(tokens[0]))
-        assert await bearer.lookup(tokens[0]) is None
