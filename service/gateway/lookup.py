@@ -10,7 +10,6 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 
 from __future__ import annotations
 
-import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,9 +19,8 @@ from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
-from ..redis_client.deadline import CallObserver, StoreUnavailable, read_clock
-from ..redis_client.managed_connection import ManagedConnection
-from ..redis_client.options import ConnectionOptions
+from ..redis_client.deadline import CallObserver, read_clock, watch_call
+from ..redis_client.managed_connection import ConnectionOptions, ManagedConnection
 from ..redis_client.router import Router
 from ..redis_client.tracked_cache import STALE, TrackedCache
 from ..redis_client.url import parse_redis_url, without_password
@@ -59,7 +57,7 @@ class BearerLookup:
         most_live: int = MAX_LIVE,
         most_unknown: int = MAX_UNKNOWN,
         watch: CallObserver = lambda *_: None,
-        clock_offset_ms: Callable[[], int] = lambda: 0,
+        clock_offset_ms: Callable[[], int] = int,
     ) -> None:
         self._is_shared = isinstance(redis_url, Router)
         self._router = redis_url if isinstance(redis_url, Router) else _make_router(redis_url)
@@ -123,14 +121,8 @@ class BearerLookup:
                 self._live.put(digest, grant, until, source.trust)
             return grant
 
-        started = time.perf_counter()
-        try:
-            grant = await self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
-        except StoreUnavailable:
-            self._watch("lookup", time.perf_counter() - started, True)
-            raise
-        self._watch("lookup", time.perf_counter() - started, False)
-        return grant
+        work = self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
+        return await watch_call(self._watch, "lookup", work)
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""
@@ -151,7 +143,7 @@ def _make_router(text: str) -> Router:
     try:
         url = parse_redis_url(text)
     except ValueError as expected:
-        raise ValueError(f"redis_url: {without_password(text)!r}: expected {expected}") from None
+        raise ValueError(f"redis_url: expected {expected}") from None
     if url.kind == "sentinel" and find_spec("redis") is None:
         raise ImportError(
             f"redis_url: {without_password(text)!r}: Sentinels need the package redis: "

@@ -23,12 +23,11 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from .connection import Command, Connection, open_connection
-from .deadline import StoreUnavailable, read_clock, remaining_seconds, within_deadline
+from .deadline import NotSent, ResponseError, StoreUnavailable, read_clock, remaining_seconds, within_deadline
 from .durability import Durability
-from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED
-from .router import send_until_answered
-from .topology import Master, Topology
+from .router import Router, send_until_answered
+from .topology import Master
 from .url import Node, RedisUrl
 
 RESERVE_SECONDS: Final = 0.3
@@ -72,10 +71,10 @@ class Lease(NamedTuple):
 
 
 class ConfirmationPool:
-    """The pool of connections for durable writes. Make it in the event loop that uses it."""
+    """The pool of connections for durable writes."""
 
-    def __init__(self, url: RedisUrl, topology: Topology, durability: Durability) -> None:
-        self.topology = topology
+    def __init__(self, url: RedisUrl, router: Router, durability: Durability) -> None:
+        self.router = router
         self.durability = durability
         self._url = url
         self._idle: list[Lease] = []
@@ -141,7 +140,7 @@ class DurableWork:
         connection, so that waits for one slot do not use up the connections for all others.
         """
         send = functools.partial(self._send, command)
-        work = send_until_answered(self._pool.topology, key, send, self._on_moving_slot, follows_ask=False)
+        work = send_until_answered(self._pool.router.topology, key, send, self._on_moving_slot, follows_ask=False)
         return await within_deadline(work)
 
     async def confirm(self) -> None:
@@ -152,7 +151,7 @@ class DurableWork:
             await self._check_disk(connection)
             return
         deadline = read_clock() + remaining_seconds() - RESERVE_SECONDS
-        promotable = await self._pool.topology.list_promotable(self._lease.node)
+        promotable = await self._pool.router.topology.list_promotable(self._lease.node)
         needed, written = max(durability.min_replicas, len(promotable)), 0
         if promotable:
             written = _read_offset(await connection.call("INFO", "replication"))

@@ -17,11 +17,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability, Backoff
 from .connection import Command, Connection, decode_raw, gather_answers, open_connection
-from .deadline import CONNECT_SECONDS, UNREAD_REPLY_SECONDS, end_task, finish_within, read_clock, translate
-from .errors import ResponseError
-from .options import ConnectionOptions
+from .deadline import (
+    CONNECT_SECONDS,
+    UNREAD_REPLY_SECONDS,
+    ResponseError,
+    end_task,
+    finish_within,
+    read_clock,
+    translate,
+)
 from .tracked_cache import Trust
-from .url import Node
+from .url import Node, RedisUrl
 
 HEARTBEAT_SECONDS: Final = 0.5
 
@@ -32,9 +38,39 @@ MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_
 
 CLOSED: Final = "the store is closed"
 
+STABLE_SECONDS: Final = 1.0
+"""A connection that lasted this long is followed by no pause. The pause after a shorter one ends within this time."""
+
+DRIFT_SECONDS: Final = 0.1
+"""If Redis's clock and ours drift apart by more than this, their difference is noted anew."""
+
+WATCH_SECONDS: Final = 1.0
+"""The interval at which Sentinels or cluster nodes are asked where the masters are."""
+
+
+Invalidate = Callable[[Sequence[bytes] | None], None]
+"""A function of a cache that forgets keys that changed. None means that any key may have changed."""
+
 Value = TypeVar("Value")
 
 log: Final = logging.getLogger(__package__)
+
+
+class ConnectionOptions(NamedTuple):
+    """The options of a group of connections. `name` appears in the log and in CLIENT LIST.
+
+    If there is `invalidate`, Redis tracks the keys that are read for it. Each heartbeat to a cluster node reads one of
+    `probe_keys` that lies there. The probe keys should spread over all slots, and none of them needs to exist. Only
+    tests change the limits in seconds.
+    """
+
+    url: RedisUrl
+    name: str
+    invalidate: Invalidate | None = None
+    probe_keys: Sequence[str] = ()
+    drift_seconds: float = DRIFT_SECONDS
+    stable_seconds: float = STABLE_SECONDS
+    watch_seconds: float = WATCH_SECONDS
 
 
 class Check(NamedTuple):
@@ -248,21 +284,19 @@ class ManagedConnection:
             await asyncio.wait({connection.lost}, timeout=HEARTBEAT_SECONDS)
             # A heartbeat is sent even if the last one is not answered yet. Otherwise a command could wait for two time
             # limits.
-            heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection))
+            heartbeat = asyncio.create_task(self._run_heartbeat(connection))
             heartbeats.add(heartbeat)
             heartbeat.add_done_callback(heartbeats.discard)
         return connection.lost.result()
 
-    async def _run_heartbeat_or_close(self, connection: Connection) -> None:
+    async def _run_heartbeat(self, connection: Connection) -> None:
+        """Send a heartbeat and wait for its answer. Closes the connection if the answer is bad or late."""
+        sent, heartbeat = read_clock(), self._send_heartbeat(connection)
         try:
-            work = self._run_heartbeat(connection)
-            await finish_within(asyncio.create_task(work), TRUSTED_SECONDS)
+            answers = await finish_within(asyncio.gather(*heartbeat, return_exceptions=True), TRUSTED_SECONDS)
+            self._handle_heartbeat(connection, sent, answers)
         except Exception as error:
             connection.close(_describe(error, TRUSTED_SECONDS))
-
-    async def _run_heartbeat(self, connection: Connection) -> None:
-        sent, heartbeat = read_clock(), self._send_heartbeat(connection)
-        self._handle_heartbeat(connection, sent, await asyncio.gather(*heartbeat, return_exceptions=True))
 
     def _send_heartbeat(self, connection: Connection) -> list[asyncio.Future[Any]]:
         """Send TIME and the command of the check in one round trip."""

@@ -22,10 +22,17 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from .connection import Command, gather_answers
-from .deadline import StoreUnavailable, charge, remaining_seconds, with_own_budget, within_deadline
-from .errors import ConnectionLost, NotSent, ResponseError
-from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
-from .options import ConnectionOptions, Invalidate
+from .deadline import (
+    ConnectionLost,
+    NotSent,
+    ResponseError,
+    StoreUnavailable,
+    charge,
+    remaining_seconds,
+    with_own_budget,
+    within_deadline,
+)
+from .managed_connection import MAX_SILENCE_SECONDS, ConnectionOptions, Invalidate, ManagedConnection
 from .slots import is_refused_for_now, pause_for_slot
 from .topology import TOPOLOGIES, Master, Topology, is_redirection
 

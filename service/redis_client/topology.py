@@ -25,10 +25,8 @@ from .connection import (
     get_first,
     open_connection,
 )
-from .deadline import DEADLINE_SECONDS, StoreUnavailable, end_task, read_clock
-from .errors import ResponseError
-from .managed_connection import CLOSED, Check, ManagedConnection
-from .options import ConnectionOptions
+from .deadline import DEADLINE_SECONDS, ResponseError, StoreUnavailable, end_task, read_clock
+from .managed_connection import CLOSED, Check, ConnectionOptions, ManagedConnection
 from .slots import SLOTS, get_slot
 from .url import Node
 
@@ -103,11 +101,15 @@ class Master:
             yield self._writes
 
 
-class _SingleMaster:
-    """A topology in which all keys lie on one server."""
+class SingleServerTopology:
+    """One server, as long as it is a master: a replica may answer with stale data.
 
-    def __init__(self, master: Master) -> None:
-        self._master = master
+    It is the server of the URL, unless `get_node` returns another address.
+    """
+
+    def __init__(self, options: ConnectionOptions, get_node: GetNode | None = None) -> None:
+        self._node = options.url.nodes[0] if options.url.path is None else None
+        self._master = Master(options, get_node or self._get_node, CHECK_IS_MASTER)
 
     def list_known(self) -> Collection[Master]:
         """Return the masters that are known now."""
@@ -139,19 +141,11 @@ class _SingleMaster:
     async def close(self) -> None:
         await self._master.close()
 
-
-class SingleServerTopology(_SingleMaster):
-    """The server of the URL, as long as it is a master: a replica may answer with stale data."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        self._node = options.url.nodes[0] if options.url.path is None else None
-        super().__init__(Master(options, self._get_node, CHECK_IS_MASTER))
-
     async def _get_node(self) -> Node | None:
         return self._node
 
 
-class SentinelTopology(_SingleMaster):
+class SentinelTopology(SingleServerTopology):
     """The master that the Sentinels name.
 
     The Sentinels are asked before each connection. They are also asked once a second, and twice a second without a
@@ -163,7 +157,7 @@ class SentinelTopology(_SingleMaster):
 
         self._sentinels = Sentinels(options.url)
         self._watch_seconds = options.watch_seconds
-        super().__init__(Master(options, self._sentinels.get_master, CHECK_IS_MASTER))
+        super().__init__(options, self._sentinels.get_master)
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def list_promotable(self, node: Node | None) -> frozenset[str]:

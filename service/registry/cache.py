@@ -136,7 +136,7 @@ class RegistryCaches:
     def __init__(
         self,
         router: Router,
-        clock_offset_ms: Callable[[], int] = lambda: 0,
+        clock_offset_ms: Callable[[], int] = int,
         *,
         max_entries: int = MAX_ENTRIES,
     ) -> None:

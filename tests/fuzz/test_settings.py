@@ -67,7 +67,6 @@ def test_any_environment_is_settings_or_mistakes(environment: dict[str, str]) ->
 
 @given(st.one_of(bent_text(*(url.format("u:p@") for url in URLS)), wild))
 def test_an_address_of_redis_is_read_or_a_value_error(url: str) -> None:
-    without_password(url)
     try:
         found = parse_redis_url(url)
     except ValueError:
@@ -93,11 +92,11 @@ def test_no_password_is_shown_however_it_is_spelled(url: str, password: str) -> 
 
 
 def _assert_hidden(url: str) -> None:
-    assert PASSWORD not in without_password(url), url
     for parse in (parse_redis_url, BearerLookup):
         told = ""
         try:
             parse(url)
+            assert PASSWORD not in without_password(url), url
         except ValueError as expected:
             told = str(expected)
         assert PASSWORD not in told

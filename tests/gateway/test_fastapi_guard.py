@@ -142,12 +142,3 @@ async def test_openapi_says_where_tokens_come_from(lookup_without_redis: BearerL
     assert "security" not in document["paths"]["/"]["get"]
     assert document["paths"]["/me"]["get"]["security"] == [{"token-service": []}]
     assert document["paths"]["/prices"]["get"]["security"] == [{"token-service": ["role:organisation"]}]
-
-
-async def test_malformed_url_is_a_mistake(lookup_without_redis: BearerLookup) -> None:
-    with pytest.raises(ValueError, match="base_url: ") as refusal:
-        BearerGuard(lookup_without_redis, "https://user:the-password@tokens.example")
-    with pytest.raises(ValueError, match="web_url: "):
-        BearerGuard(lookup_without_redis, BASE_URL, web_url="https://login.example/?a=b")
-
-    assert "the-password" not in str(refusal.value)

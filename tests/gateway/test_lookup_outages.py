@@ -11,8 +11,7 @@ from service.crypto.keyring import make_access_token
 from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
-from service.redis_client.options import STABLE_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, STABLE_SECONDS, TRUSTED_SECONDS
 from service.redis_client.tracked_cache import Trust
 from service.worker import Worker
 from tests.faults.deployment import Deployment, proxied_redis, start_sessions, worker_on

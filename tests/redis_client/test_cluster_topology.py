@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from service.redis_client.deadline import DEADLINE_SECONDS
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import WATCH_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.scripted_cluster import (
     NONE,

@@ -11,16 +11,16 @@ import pytest
 
 from service.redis_client.availability import FIRST_PAUSE_SECONDS
 from service.redis_client.connection import decode_raw
-from service.redis_client.deadline import UNREAD_REPLY_SECONDS
-from service.redis_client.errors import ConnectionLost
+from service.redis_client.deadline import UNREAD_REPLY_SECONDS, ConnectionLost
 from service.redis_client.managed_connection import (
     HEARTBEAT_SECONDS,
     MAX_SILENCE_SECONDS,
+    STABLE_SECONDS,
     TRUSTED_SECONDS,
     Check,
+    ConnectionOptions,
     ManagedConnection,
 )
-from service.redis_client.options import STABLE_SECONDS, ConnectionOptions
 from service.redis_client.topology import CHECK_IS_MASTER
 from service.redis_client.url import Node
 from tests.redis_client.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis

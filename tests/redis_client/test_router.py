@@ -10,8 +10,7 @@ import redis
 
 from service.gateway.access_record import PROBE_KEYS
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
 from tests.redis_client.moving_masters import name, say_master, sentinel_of, url_of
