@@ -80,7 +80,7 @@ class RedisClient:
         self._timed = functools.partial(watch_call, watch)
         self._on_moving_slot = on_moving_slot
         self.router = Router(ConnectionOptions(url, "reads", probe_keys=self.probe_keys), on_moving_slot=on_moving_slot)
-        self._pool = ConfirmationPool(url, self.router, durability)
+        self._pool = ConfirmationPool(url, durability)
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
@@ -117,7 +117,7 @@ class RedisClient:
             yield DurableScripts(self.run, _leave_nothing)
             return
         barrier_key = self.barrier_key(shard)
-        work = DurableWork(self._pool, self._on_moving_slot)
+        work = DurableWork(self._pool, self.router.topology, self._on_moving_slot)
 
         async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
             return await self._run(work.ask, script, keys, arguments)

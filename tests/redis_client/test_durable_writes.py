@@ -23,7 +23,7 @@ async def test_exhausted_master_delays_no_other_master() -> None:
     async with scripted_cluster(2) as cluster:
         url = parse_redis_url(cluster.url)
         router = Router(ConnectionOptions(url, "requests"))
-        pool = ConfirmationPool(url, router, REPLICA)
+        pool = ConfirmationPool(url, REPLICA)
         stuck, fine = [await router.topology.find(key_of(cluster.make_token(node)).decode()) for node in cluster.nodes]
         lease = await asyncio.gather(*(pool.acquire(stuck) for _ in range(MAX_LEASED)))
         waiting = [asyncio.ensure_future(pool.acquire(stuck)) for _ in range(MAX_LEASED)]
@@ -50,7 +50,7 @@ async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypa
         master = await router.topology.find("key")
         await master.reads.get_connection()
         resolve(monkeypatch, "redis.example", "127.0.0.2")
-        pool = ConfirmationPool(url, router, REPLICA)
+        pool = ConfirmationPool(url, REPLICA)
 
         lease = await pool.acquire(master)
 
