@@ -60,7 +60,7 @@ class Worker:
     `clock_offset_ms` moves the clock and is for tests only.
     """
 
-    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = int) -> None:
         self.settings = settings
         self.redis = StoreClient(
             make_redis_url(settings),

@@ -43,7 +43,7 @@ class AdminContext:
     `on_wait` is called if a change waits for another one.
     """
 
-    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = int) -> None:
         self.settings = settings
         self.redis = StoreClient(
             make_redis_url(settings), durability=choose_durability(settings), clock_offset_ms=clock_offset_ms

@@ -5,13 +5,10 @@ Clauses: RFC 6749 §7, SPEC §4.5
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
-from collections.abc import Collection
 from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..redis_client.deadline import StoreUnavailable
-from ..redis_client.slots import get_slot
 
 VERSION: Final = "2"
 """The version of each family record, and of each record that consists of lines."""
@@ -47,18 +44,6 @@ def parse_grant(record: bytes) -> AccessGrant:
         )
     except ValueError:
         raise StoreUnavailable(f"an access token's record does not have the form of version {VERSION}") from None
-
-
-def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
-    """Return the first two characters of the subjects of all users whose keys lie in these hash slots.
-
-    These characters are the 12 bits of the shard, in base64url.
-    """
-    return frozenset(
-        urlsafe_b64encode(bytes((shard >> 4, (shard & 15) << 4))).decode()[:2]
-        for shard in range(SHARDS)
-        if get_slot(f"{{{shard:03x}}}") in slots
-    )
 
 
 ACCESS_KIND: Final = "access"

@@ -18,7 +18,6 @@ from ..protocol.bearer import AccessGrant
 from ..protocol.errors import AUTHENTICATION_REALM, BearerMissing, ErrorResponse, OAuthError, render_refusal
 from ..protocol.metadata import make_metadata
 from ..protocol.scope import REALMS
-from ..protocol.uri import find_uri_mistake
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 
@@ -44,15 +43,13 @@ class BearerGuard(SecurityBase):
     """A security dependency of FastAPI. The value is the AccessGrant of the request's or websocket's token.
 
     `base_url` is the public address of the token service, TOKEN_SERVICE_BASE_URL, and `web_url` that of its pages, if
-    it differs. They are used only in the OpenAPI document. Raises ValueError if one of them is no http or https URL.
+    it differs. They are used only in the OpenAPI document.
     """
 
     def __init__(self, lookup: BearerLookup, base_url: str, *, web_url: str = "") -> None:
         self.lookup = lookup
         self.scheme_name = AUTHENTICATION_REALM
         web_url = web_url or base_url
-        _check_address("base_url", base_url)
-        _check_address("web_url", web_url)
         self.model = _describe_scheme(base_url.rstrip("/"), web_url.rstrip("/"))
 
     def requires(self, scope: str = "") -> Any:
@@ -71,16 +68,6 @@ class BearerGuard(SecurityBase):
             return await require_grant(self.lookup, connection.headers.getlist("authorization"), scopes.scope_str)
         except (BearerMissing, OAuthError) as error:
             raise TokenRefused(render_refusal(error)) from error
-
-
-def _check_address(name: str, text: str) -> None:
-    """Raise ValueError unless the text is an http or https URL without query and fragment."""
-    mistake = find_uri_mistake(text)
-    if mistake is None and (not text.startswith(("http://", "https://")) or "?" in text):
-        mistake = "expected an http or https URL without a query"
-    if mistake is not None:
-        # A user and a password in front of the host are not shown.
-        raise ValueError(f"{name}: {text.rpartition('@')[2]!r}: {mistake}")
 
 
 def _describe_scheme(base_url: str, web_url: str) -> OAuth2:

@@ -10,9 +10,8 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 
 from __future__ import annotations
 
-import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -20,13 +19,12 @@ from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
-from ..redis_client.deadline import CallObserver, StoreUnavailable, read_clock
-from ..redis_client.managed_connection import ManagedConnection
-from ..redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
+from ..redis_client.deadline import CallObserver, read_clock, watch_call
+from ..redis_client.managed_connection import ConnectionOptions, ManagedConnection
 from ..redis_client.router import Router
 from ..redis_client.tracked_cache import STALE, TrackedCache
-from ..redis_client.url import RedisUrl, parse_redis_url, without_password
-from .access_record import ACCESS_KIND, PROBE_KEYS, access_key, list_subject_starts, parse_grant
+from ..redis_client.url import parse_redis_url, without_password
+from .access_record import ACCESS_KIND, PROBE_KEYS, access_key, parse_grant
 
 MAX_LIVE: Final = 100_000
 MAX_UNKNOWN: Final = 10_000
@@ -47,30 +45,29 @@ class BearerLookup:
     gives its router instead. The connections of that router stay open when the lookup is closed.
 
     Without `memory` every lookup asks Redis. `most_live` and `most_unknown` bound the cache; the tokens that were not
-    used for longest are dropped first. `watch` is called after each lookup that asked Redis. `clock_offset_ms`, which
-    moves the clock, and `limits` are for tests only.
+    used for longest are dropped first. `watch` is called after each lookup that asked Redis. `clock_offset_ms` moves
+    the clock and is for tests only.
     """
 
     def __init__(
         self,
-        redis_url: str | RedisUrl | Router,
+        redis_url: str | Router,
         *,
         memory: bool = True,
         most_live: int = MAX_LIVE,
         most_unknown: int = MAX_UNKNOWN,
         watch: CallObserver = lambda *_: None,
-        clock_offset_ms: Callable[[], int] = lambda: 0,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
+        clock_offset_ms: Callable[[], int] = int,
     ) -> None:
         self._is_shared = isinstance(redis_url, Router)
-        self._router = redis_url if isinstance(redis_url, Router) else _make_router(redis_url, limits)
+        self._router = redis_url if isinstance(redis_url, Router) else _make_router(redis_url)
         self._memory = memory
         self._watch = watch
         self._clock_offset_ms = clock_offset_ms
         self._live: TrackedCache[bytes, AccessGrant] = TrackedCache(most_live)
         self._unknown: TrackedCache[bytes, bool] = TrackedCache(most_unknown)
         if memory:
-            self._router.listen(ACCESS_KIND, self)
+            self._router.listen(ACCESS_KIND, self.invalidate)
 
     async def __aenter__(self) -> BearerLookup:
         return self
@@ -124,14 +121,8 @@ class BearerLookup:
                 self._live.put(digest, grant, until, source.trust)
             return grant
 
-        started = time.perf_counter()
-        try:
-            grant = await self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
-        except StoreUnavailable:
-            self._watch("lookup", time.perf_counter() - started, True)
-            raise
-        self._watch("lookup", time.perf_counter() - started, False)
-        return grant
+        work = self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
+        return await watch_call(self._watch, "lookup", work)
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""
@@ -143,30 +134,19 @@ class BearerLookup:
             with suppress(ValueError):  # the key is not that of an access token
                 self._live.discard(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="))
 
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        """Forget the tokens whose keys lie in these hash slots of a cluster."""
-        starts = list_subject_starts(slots)
-        self._live.discard_if(lambda _, grant: grant.subject[:2] in starts)
-        self._unknown.clear()
 
-
-def _make_router(redis_url: str | RedisUrl, limits: ConnectionLimits) -> Router:
-    url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
-    return Router(ConnectionOptions(url, "lookups", probe_keys=PROBE_KEYS, limits=limits))
-
-
-def _parse_url(text: str) -> RedisUrl:
-    """Return the parsed URL.
+def _make_router(text: str) -> Router:
+    """Return a router for the masters behind a URL.
 
     Raises ValueError for a malformed URL, and ImportError for a URL of Sentinels if redis-py is not installed.
     """
     try:
         url = parse_redis_url(text)
     except ValueError as expected:
-        raise ValueError(f"redis_url: {without_password(text)!r}: expected {expected}") from None
+        raise ValueError(f"redis_url: expected {expected}") from None
     if url.kind == "sentinel" and find_spec("redis") is None:
         raise ImportError(
             f"redis_url: {without_password(text)!r}: Sentinels need the package redis: "
             "install token-service-gateway[sentinel]"
         )
-    return url
+    return Router(ConnectionOptions(url, "lookups", probe_keys=PROBE_KEYS))

@@ -6,8 +6,7 @@ import asyncio
 import random
 from typing import Final, Generic, TypeVar
 
-from .deadline import StoreUnavailable
-from .errors import NotSent
+from .deadline import NotSent, StoreUnavailable
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 2.0

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
-from .deadline import CallObserver, StoreUnavailable, within_deadline
+from .deadline import CallObserver, NoScriptError, StoreUnavailable, watch_call, within_deadline
 from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
-from .errors import NoScriptError
-from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
+from .managed_connection import ConnectionOptions
 from .router import Router
 from .script import OWN_SCRIPTS, Run, Script
-from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
+from .slots import NodeSlots, get_slot, list_unsettled, parse_own_slots
 from .topology import Master
 from .url import RedisUrl
 
@@ -70,22 +69,18 @@ class RedisClient:
         url: RedisUrl,
         *,
         durability: Durability = MEMORY,
-        clock_offset_ms: Callable[[], int] = lambda: 0,
+        clock_offset_ms: Callable[[], int] = int,
         watch: CallObserver = lambda *_: None,
         on_moving_slot: Callable[[], None] = lambda: None,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         self.max_looks = MAX_LOOKS
         self.scan_retry_delay_seconds = SCAN_RETRY_DELAY_SECONDS
         self._url = url
         self._durability = durability
-        self._watch = watch
+        self._timed = functools.partial(watch_call, watch)
         self._on_moving_slot = on_moving_slot
-        self.router = Router(
-            ConnectionOptions(url, "reads", probe_keys=self.probe_keys, limits=limits),
-            on_moving_slot=on_moving_slot,
-        )
-        self._pool: ConfirmationPool | None = None
+        self.router = Router(ConnectionOptions(url, "reads", probe_keys=self.probe_keys), on_moving_slot=on_moving_slot)
+        self._pool = ConfirmationPool(url, durability)
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
@@ -121,10 +116,8 @@ class RedisClient:
         if self._durability == MEMORY:
             yield DurableScripts(self.run, _leave_nothing)
             return
-        if self._pool is None:
-            self._pool = ConfirmationPool(self._url, self.router.topology, self._durability)
         barrier_key = self.barrier_key(shard)
-        work = DurableWork(self._pool, self._on_moving_slot)
+        work = DurableWork(self._pool, self.router.topology, self._on_moving_slot)
 
         async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
             return await self._run(work.ask, script, keys, arguments)
@@ -142,7 +135,8 @@ class RedisClient:
         """Send read-only commands at once, each to the master of its key, or all to `master`. Returns the answers."""
         if master is None:
             return await self._timed("read_many", self.router.ask_many(commands, is_read=True))
-        return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
+        work = gather_answers([master.reads.send(command, decode_raw, is_tracked=False) for command in commands])
+        return await self._timed("read_many", within_deadline(work))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         """Send changing commands at once, each to the master of its key, not as a transaction. Returns the answers."""
@@ -210,9 +204,7 @@ class RedisClient:
         """Return the maxmemory-policy of each master. The set is empty if this Redis user may not read it."""
         sections = await self.read_info("memory")
         if not sections:
-            log.warning(
-                "this Redis user may not read maxmemory-policy (INFO), so it is not checked that it is noeviction"
-            )
+            log.warning("this Redis user may not run INFO, so it is not checked that nothing is evicted")
         return {section["maxmemory_policy"] for section in sections}
 
     async def read_info(self, section: str) -> list[dict[str, Any]]:
@@ -230,9 +222,7 @@ class RedisClient:
 
     async def close(self) -> None:
         """Close the connections, also those of the caches that share them."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
+        self._pool.close()
         await self.router.close()
 
     async def _ask_master(self, master: Master, *command: str) -> Any:
@@ -241,45 +231,32 @@ class RedisClient:
     async def _run(
         self, ask: Callable[..., Awaitable[Any]], script: Script, keys: Sequence[str], arguments: Sequence[str | int]
     ) -> list[str | int]:
-        """Run a script and report its duration.
-
-        `_timed` is not used, because the cost of its coroutine is noticeable here.
-
-        A script that derives keys gets the guard key after its own keys.
-        """
-        all_keys = (*keys, guard_key(keys[0])) if script.derives_keys else keys
+        """Run a script. A script that derives keys gets the guard key after its own keys."""
+        all_keys = (*keys, _guard_key(keys[0])) if script.derives_keys else keys
         parts, follows_ask = (len(all_keys), *all_keys, *arguments, self.clock_offset_ms()), not script.derives_keys
-        started = time.perf_counter()
-        try:
+
+        async def evaluate() -> Any:
             try:
-                verdict = await ask(keys[0], ("EVALSHA", script.sha1, *parts), follows_ask=follows_ask)
+                return await ask(keys[0], ("EVALSHA", script.sha1, *parts), follows_ask=follows_ask)
             except NoScriptError:
                 # Nothing ran, because the server does not have the script (any more). Its text is sent instead.
-                verdict = await ask(keys[0], ("EVAL", script.text, *parts), follows_ask=follows_ask)
-        except StoreUnavailable:
-            self._watch(script.name, time.perf_counter() - started, True)
-            raise
-        self._watch(script.name, time.perf_counter() - started, False)
+                return await ask(keys[0], ("EVAL", script.text, *parts), follows_ask=follows_ask)
+
+        verdict = await self._timed(script.name, evaluate())
         return [part.decode() if isinstance(part, bytes) else part for part in verdict]
 
-    async def _timed(self, call: str, work: Awaitable[Result]) -> Result:
-        started = time.perf_counter()
-        try:
-            answer = await work
-        except StoreUnavailable:
-            self._watch(call, time.perf_counter() - started, True)
-            raise
-        self._watch(call, time.perf_counter() - started, False)
-        return answer
+
+def _guard_key(key: str) -> str:
+    """Return the name of a key that never exists, in the slot of the given key.
+
+    A script that derives names of keys declares the guard key. In a slot that is moving Redis then refuses to run the
+    script, instead of running it while some of the derived keys are missing.
+    """
+    return f"guard:{key[key.index('{') : key.index('}') + 1]}"
 
 
 async def _leave_nothing() -> None:
     pass
-
-
-async def _ask_all(master: Master, commands: Sequence[Command]) -> list[Any]:
-    connection = await master.reads.get_connection()
-    return await gather_answers([connection.send(command, decode_raw) for command in commands])
 
 
 def _parse_info(text: bytes) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 import hiredis
 
-from .errors import ConnectionLost, NoScriptError, NotSent, RedisError, ResponseError
+from .deadline import ConnectionLost, NoScriptError, NotSent, RedisError, ResponseError
 from .url import Node, RedisUrl
 
 ADDRESS_PAUSE_SECONDS: Final = 0.25
@@ -71,9 +71,10 @@ class Connection(asyncio.Protocol):
 
         `decode` is called at the moment at which the answer stands first in the stream.
         """
-        if self.lost.done() or self._transport is None:
-            return make_failed(NotSent("the connection is lost already"))
         future = self._loop.create_future()
+        if self.lost.done() or self._transport is None:
+            future.set_exception(NotSent("the connection is lost already"))
+            return future
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
         self.pending.append((future, decode))
         if self._unsent is None:
@@ -159,13 +160,6 @@ class Connection(asyncio.Protocol):
 
 def _make_error(text: str) -> ResponseError:
     return NoScriptError(text) if text.startswith("NOSCRIPT ") else ResponseError(text)
-
-
-def make_failed(error: Exception) -> asyncio.Future[Any]:
-    """Return the answer to a command that is not sent."""
-    failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    failed.set_exception(error)
-    return failed
 
 
 async def gather_answers(answers: Sequence[Awaitable[Any]]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Clocks and time limits for the work on Redis, and one error for every kind of outage."""
+"""Clocks and time limits for the work on Redis, its errors, and one error for every kind of outage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
-
-from .errors import NoScriptError, RedisError
 
 DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5
@@ -46,8 +44,40 @@ CallObserver = Callable[[str, float, bool], None]
 """A function called after each call with its kind or script name, its duration in seconds, and True if it failed."""
 
 
+class RedisError(Exception):
+    """Base of everything that a server or its connection may raise."""
+
+
+class ResponseError(RedisError):
+    """An error that the server answered. Its text begins with the server's word for it, such as WRONGTYPE."""
+
+
+class NoScriptError(ResponseError):
+    """The server does not know the script, so nothing ran."""
+
+
+class ConnectionLost(RedisError):
+    """The connection ended before the answer came. That answer will never be read."""
+
+
+class NotSent(ConnectionLost):
+    """The connection had ended before the command was sent, so the command may be sent elsewhere."""
+
+
 class StoreUnavailable(Exception):
     """Redis did not answer in time, or answered that it cannot serve. It is unknown whether the command ran."""
+
+
+async def watch_call(watch: CallObserver, call: str, work: Awaitable[Result]) -> Result:
+    """Do the work and report it to `watch`."""
+    started = time.perf_counter()
+    try:
+        answer = await work
+    except StoreUnavailable:
+        watch(call, time.perf_counter() - started, True)
+        raise
+    watch(call, time.perf_counter() - started, False)
+    return answer
 
 
 class Budget:
@@ -130,7 +160,7 @@ def translate(error: Exception) -> Exception:
     return StoreUnavailable(f"{type(error).__name__}: {text}")
 
 
-async def finish_within(task: asyncio.Task[Result], limit_seconds: float) -> Result:
+async def finish_within(task: asyncio.Future[Result], limit_seconds: float) -> Result:
     """Return the result of the task. Raises TimeoutError if it does not end in time.
 
     An answer that had arrived in time but was unread still counts. On return the task has ended, also after a
@@ -146,7 +176,7 @@ async def finish_within(task: asyncio.Task[Result], limit_seconds: float) -> Res
     raise TimeoutError
 
 
-async def end_task(task: asyncio.Task[Any]) -> None:
+async def end_task(task: asyncio.Future[Any]) -> None:
     """Cancel the task and wait for its end. Its own exception is ignored; a cancellation of the caller propagates."""
     task.cancel()
     await asyncio.wait({task})

@@ -23,9 +23,8 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from .connection import Command, Connection, open_connection
-from .deadline import StoreUnavailable, read_clock, remaining_seconds, within_deadline
+from .deadline import NotSent, ResponseError, StoreUnavailable, read_clock, remaining_seconds, within_deadline
 from .durability import Durability
-from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED
 from .router import send_until_answered
 from .topology import Master, Topology
@@ -72,10 +71,9 @@ class Lease(NamedTuple):
 
 
 class ConfirmationPool:
-    """The pool of connections for durable writes. Make it in the event loop that uses it."""
+    """The pool of connections for durable writes."""
 
-    def __init__(self, url: RedisUrl, topology: Topology, durability: Durability) -> None:
-        self.topology = topology
+    def __init__(self, url: RedisUrl, durability: Durability) -> None:
         self.durability = durability
         self._url = url
         self._idle: list[Lease] = []
@@ -129,7 +127,8 @@ class ConfirmationPool:
 class DurableWork:
     """The scripts of one shard on one connection, and their confirmation. Always call `end` afterwards."""
 
-    def __init__(self, pool: ConfirmationPool, on_moving_slot: Callable[[], None]) -> None:
+    def __init__(self, pool: ConfirmationPool, topology: Topology, on_moving_slot: Callable[[], None]) -> None:
+        self._topology = topology
         self._pool = pool
         self._lease: Lease | None = None
         self._on_moving_slot = on_moving_slot
@@ -141,7 +140,7 @@ class DurableWork:
         connection, so that waits for one slot do not use up the connections for all others.
         """
         send = functools.partial(self._send, command)
-        work = send_until_answered(self._pool.topology, key, send, self._on_moving_slot, follows_ask=False)
+        work = send_until_answered(self._topology, key, send, self._on_moving_slot, follows_ask=False)
         return await within_deadline(work)
 
     async def confirm(self) -> None:
@@ -152,7 +151,7 @@ class DurableWork:
             await self._check_disk(connection)
             return
         deadline = read_clock() + remaining_seconds() - RESERVE_SECONDS
-        promotable = await self._pool.topology.list_promotable(self._lease.node)
+        promotable = await self._topology.list_promotable(self._lease.node)
         needed, written = max(durability.min_replicas, len(promotable)), 0
         if promotable:
             written = _read_offset(await connection.call("INFO", "replication"))

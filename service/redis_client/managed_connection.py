@@ -1,11 +1,10 @@
 """A connection to one server that reconnects, and limits how long answers that were read on it may be cached.
 
-A heartbeat runs twice a second on the connection for reads, which invalidations use, too. It runs once a second on the
-connection for writes, and four times a second while commands wait for answers. It asks for the time, and whether the
-server is still a master. Answers and invalidations keep their order,
-so an answered heartbeat proves that all earlier changes have arrived here. Answers may be used from a cache for
-`TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or a blocked event loop
-cannot extend that. Answers to other commands do not extend it either, because a demoted master still answers commands.
+A heartbeat runs twice a second. It asks for the time, and whether the server is still a master. Answers and
+invalidations keep their order, so an answered heartbeat proves that all earlier changes have arrived here. Answers may
+be used from a cache for `TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or
+a blocked event loop cannot extend that. Answers to other commands do not extend it either, because a demoted master
+still answers commands.
 """
 
 from __future__ import annotations
@@ -18,31 +17,60 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability, Backoff
 from .connection import Command, Connection, decode_raw, gather_answers, open_connection
-from .deadline import CONNECT_SECONDS, UNREAD_REPLY_SECONDS, end_task, finish_within, read_clock, translate
-from .errors import ResponseError
-from .options import ConnectionOptions
+from .deadline import (
+    CONNECT_SECONDS,
+    UNREAD_REPLY_SECONDS,
+    ResponseError,
+    end_task,
+    finish_within,
+    read_clock,
+    translate,
+)
 from .tracked_cache import Trust
-from .url import Node
+from .url import Node, RedisUrl
 
-TURN_SECONDS: Final = 0.25
-"""The interval of heartbeats while commands wait for answers, which bounds how long a silent server is waited for."""
-
-HEARTBEAT_SECONDS: Final = 2 * TURN_SECONDS
-"""The interval of heartbeats at rest."""
+HEARTBEAT_SECONDS: Final = 0.5
 
 TRUSTED_SECONDS: Final = 1.0
 
-EARLY_SECONDS: Final = TURN_SECONDS / 2
-"""A heartbeat may be this early. Turns last a little longer than TURN_SECONDS, or shorter by a rounding error."""
-
-MAX_SILENCE_SECONDS: Final = TURN_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
+MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
 """The connection to a silent server is closed within this time, and its pending calls fail."""
 
 CLOSED: Final = "the store is closed"
 
+STABLE_SECONDS: Final = 1.0
+"""A connection that lasted this long is followed by no pause. The pause after a shorter one ends within this time."""
+
+DRIFT_SECONDS: Final = 0.1
+"""If Redis's clock and ours drift apart by more than this, their difference is noted anew."""
+
+WATCH_SECONDS: Final = 1.0
+"""The interval at which Sentinels or cluster nodes are asked where the masters are."""
+
+
+Invalidate = Callable[[Sequence[bytes] | None], None]
+"""A function of a cache that forgets keys that changed. None means that any key may have changed."""
+
 Value = TypeVar("Value")
 
 log: Final = logging.getLogger(__package__)
+
+
+class ConnectionOptions(NamedTuple):
+    """The options of a group of connections. `name` appears in the log and in CLIENT LIST.
+
+    If there is `invalidate`, Redis tracks the keys that are read for it. Each heartbeat to a cluster node reads one of
+    `probe_keys` that lies there. The probe keys should spread over all slots, and none of them needs to exist. Only
+    tests change the limits in seconds.
+    """
+
+    url: RedisUrl
+    name: str
+    invalidate: Invalidate | None = None
+    probe_keys: Sequence[str] = ()
+    drift_seconds: float = DRIFT_SECONDS
+    stable_seconds: float = STABLE_SECONDS
+    watch_seconds: float = WATCH_SECONDS
 
 
 class Check(NamedTuple):
@@ -56,9 +84,6 @@ class Check(NamedTuple):
     judge: Callable[[Any], None]
 
 
-NO_CHECK: Final = Check(lambda: None, lambda _: None)
-
-
 _TIME: Final = ("TIME",)
 _TRACK: Final = ("CLIENT", "TRACKING", "ON", "OPTIN")
 _TRACK_NEXT: Final = ("CLIENT", "CACHING", "YES")
@@ -69,17 +94,14 @@ class ManagedConnection:
     """A connection to one server that reconnects and sends heartbeats.
 
     `get_node` is called before each attempt and returns the server's address. None means the unix socket of the URL.
-    `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted. Without
-    `is_for_reads` there are half as many heartbeats.
+    `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted.
     """
 
     def __init__(
         self,
         options: ConnectionOptions,
         get_node: Callable[[], Awaitable[Node | None]],
-        check: Check = NO_CHECK,
-        *,
-        is_for_reads: bool = True,
+        check: Check,
     ) -> None:
         self.trust = Trust()
         self.node: Node | None = None
@@ -87,9 +109,8 @@ class ManagedConnection:
         self._options = options
         self._get_node = get_node
         self._check = check
-        self._heartbeat_seconds = HEARTBEAT_SECONDS if is_for_reads else 2 * HEARTBEAT_SECONDS
         self._is_tracked = False
-        self._backoff = Backoff(stable_seconds=options.limits.stable_seconds)
+        self._backoff = Backoff(stable_seconds=options.stable_seconds)
         self._was_lost = False
         self._connection: Availability[Connection] = Availability()
         # An empty context, so that the task does not inherit the budget of the request that created it.
@@ -156,11 +177,6 @@ class ManagedConnection:
         """Close the connection, if there is one. The next attempt looks up again where the server is."""
         if self._connection.value is not None:
             self._connection.value.close(why)
-
-    async def drain(self) -> None:
-        """Wait until all commands sent before are answered. Raises ConnectionLost if the connection ends first."""
-        if self._connection.value is not None:
-            await self._connection.value.call(*_TIME)
 
     async def close(self, why: str = CLOSED) -> None:
         try:
@@ -239,7 +255,7 @@ class ManagedConnection:
 
     async def _begin(self, connection: Connection) -> None:
         """Send the additional commands of the handshake and the first heartbeat together, and judge the answers."""
-        is_wanted = self._options.listener is not None
+        is_wanted = self._options.invalidate is not None
         tracking = [connection.send(command, decode_raw) for command in (_TRACK, _TRACK_NEXT)] if is_wanted else []
         sent, heartbeat = read_clock(), self._send_heartbeat(connection)
         answers = await asyncio.gather(*tracking, *heartbeat, return_exceptions=True)
@@ -264,29 +280,23 @@ class ManagedConnection:
         if not connection.lost.done():
             self._connection.set(connection)
         heartbeats: set[asyncio.Task[None]] = set()
-        heartbeat_due = read_clock() + self._heartbeat_seconds - EARLY_SECONDS
         while not connection.lost.done():
-            await asyncio.wait({connection.lost}, timeout=TURN_SECONDS)
-            now = read_clock()
-            # While commands are pending, also if only the last heartbeat is, another one is sent at each turn.
-            # Otherwise a command could wait for two time limits.
-            if connection.pending or now >= heartbeat_due:
-                heartbeat_due = now + self._heartbeat_seconds - EARLY_SECONDS
-                heartbeat = asyncio.create_task(self._run_heartbeat_or_close(connection))
-                heartbeats.add(heartbeat)
-                heartbeat.add_done_callback(heartbeats.discard)
+            await asyncio.wait({connection.lost}, timeout=HEARTBEAT_SECONDS)
+            # A heartbeat is sent even if the last one is not answered yet. Otherwise a command could wait for two time
+            # limits.
+            heartbeat = asyncio.create_task(self._run_heartbeat(connection))
+            heartbeats.add(heartbeat)
+            heartbeat.add_done_callback(heartbeats.discard)
         return connection.lost.result()
 
-    async def _run_heartbeat_or_close(self, connection: Connection) -> None:
+    async def _run_heartbeat(self, connection: Connection) -> None:
+        """Send a heartbeat and wait for its answer. Closes the connection if the answer is bad or late."""
+        sent, heartbeat = read_clock(), self._send_heartbeat(connection)
         try:
-            work = self._run_heartbeat(connection)
-            await finish_within(asyncio.create_task(work), TRUSTED_SECONDS)
+            answers = await finish_within(asyncio.gather(*heartbeat, return_exceptions=True), TRUSTED_SECONDS)
+            self._handle_heartbeat(connection, sent, answers)
         except Exception as error:
             connection.close(_describe(error, TRUSTED_SECONDS))
-
-    async def _run_heartbeat(self, connection: Connection) -> None:
-        sent, heartbeat = read_clock(), self._send_heartbeat(connection)
-        self._handle_heartbeat(connection, sent, await asyncio.gather(*heartbeat, return_exceptions=True))
 
     def _send_heartbeat(self, connection: Connection) -> list[asyncio.Future[Any]]:
         """Send TIME and the command of the check in one round trip."""
@@ -310,7 +320,7 @@ class ManagedConnection:
         The greatest possible lead is noted, which makes deadlines early, not late. If the real lead has grown by more
         than the limit of drift, deadlines computed before would be late, so earlier answers are distrusted.
         """
-        drift_seconds = self._options.limits.drift_seconds
+        drift_seconds = self._options.drift_seconds
         least, most = redis_time - read_clock(), redis_time - sent
         if self._clock_lead is None:
             self._clock_lead = most
@@ -321,8 +331,8 @@ class ManagedConnection:
             self._clock_lead = most
 
     def _handle_push(self, push: Sequence[Any]) -> None:
-        if push[0] == b"invalidate" and self._options.listener is not None:
-            self._options.listener.invalidate(push[1])
+        if push[0] == b"invalidate" and self._options.invalidate is not None:
+            self._options.invalidate(push[1])
 
     def _handle_loss(self) -> None:
         self.distrust()

@@ -17,20 +17,24 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 from .connection import Command, gather_answers
-from .deadline import StoreUnavailable, charge, remaining_seconds, within_deadline
-from .errors import ConnectionLost, NotSent, ResponseError
-from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
-from .options import ConnectionOptions
+from .deadline import (
+    ConnectionLost,
+    NotSent,
+    ResponseError,
+    StoreUnavailable,
+    charge,
+    remaining_seconds,
+    with_own_budget,
+    within_deadline,
+)
+from .managed_connection import MAX_SILENCE_SECONDS, ConnectionOptions, Invalidate, ManagedConnection
 from .slots import is_refused_for_now, pause_for_slot
 from .topology import TOPOLOGIES, Master, Topology, is_redirection
-from .tracked_cache import InvalidationListener, ListenersByKind
 
 MAX_ATTEMPTS: Final = 5
 
@@ -43,29 +47,29 @@ def decode_raw_from(master: ManagedConnection | None, answer: Any) -> Any:
     return answer
 
 
-_routers: Final[WeakSet[Router]] = WeakSet()
-
-
 class Router:
     """The router that several users share: requests, lookups and the registry. It connects at its first use.
 
     It serves one event loop at a time. The next event loop may use it once the one before has ended. The connections of
-    an event loop that has ended ended with it. `options` count from the next first use on. Its `listener` is set here:
-    a connection tracks keys if there was a listener before the first use.
+    an event loop that has ended ended with it. `options` count from the next first use on. Their `invalidate` is set
+    here: a connection tracks keys if there was a cache before the first use.
     """
 
     def __init__(self, options: ConnectionOptions, *, on_moving_slot: Callable[[], None] = lambda: None) -> None:
         self.options = options
         self._on_moving_slot = on_moving_slot
-        self._listeners = ListenersByKind()
+        self._caches: dict[bytes, Invalidate] = {}
         self._topology: Topology | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        _routers.add(self)
+        self._process_id = 0
 
-    def listen(self, kind: str, listener: InvalidationListener) -> None:
-        """Let a cache get the invalidations of one kind of key. Call this before the first use."""
-        self._listeners.add(kind, listener)
+    def listen(self, kind: str, invalidate: Invalidate) -> None:
+        """Let a cache get the invalidations of one kind of key, the part before the first colon.
+
+        Call this before the first use. Each kind may have one cache.
+        """
+        assert kind.encode() not in self._caches, kind
+        self._caches[kind.encode()] = invalidate
 
     @property
     def topology(self) -> Topology:
@@ -73,10 +77,9 @@ class Router:
 
         Raises RuntimeError in a thread while the event loop of another thread uses this.
         """
-        # This is read for every command, and `asyncio.get_running_loop` would make a system call.
-        thread = threading.get_ident()
-        if self._topology is None or self._loop is None or self._thread != thread or not self._loop.is_running():
-            self._topology = self._make_topology(thread)
+        loop = asyncio.get_running_loop()
+        if self._topology is None or self._loop is not loop:
+            self._topology = self._make_topology(loop)
         return self._topology
 
     async def ask(
@@ -125,15 +128,8 @@ class Router:
 
     async def ask_many(self, commands: Sequence[Command], *, is_read: bool) -> list[Any]:
         """Send commands at once. The second word of each is its key. Returns their answers."""
-        work = [
-            send_until_answered(
-                self.topology,
-                str(command[1]),
-                functools.partial(_send, command, decode_raw_from, is_read, False),
-                self._on_moving_slot,
-                is_read=is_read,
-            )
-            for command in commands
+        work: list[Awaitable[Any]] = [
+            with_own_budget(self.ask(str(command[1]), command, is_read=is_read)) for command in commands
         ]
         return await within_deadline(gather_answers(work))
 
@@ -152,34 +148,32 @@ class Router:
                 return now_ms
         raise StoreUnavailable("the time of Redis is not known yet")
 
-    def forget_loop(self) -> None:
-        """Make new connections at the next use."""
-        self._loop = None
-
     async def close(self) -> None:
         """Close the connections of this event loop. A later use would open new ones."""
         if self._topology is not None and self._loop is asyncio.get_running_loop():
             topology, self._topology = self._topology, None
             await topology.close()
 
-    def _make_topology(self, thread: int) -> Topology:
-        loop = asyncio.get_running_loop()
-        if self._topology is not None and self._loop is not None and self._loop is not loop and self._loop.is_running():
+    def _make_topology(self, loop: asyncio.AbstractEventLoop) -> Topology:
+        # In a forked child the event loop of the parent seems to run.
+        is_forked = self._process_id != os.getpid()
+        if self._topology and self._loop and self._loop is not loop and self._loop.is_running() and not is_forked:
             raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
-        self._listeners.invalidate(None)
-        self._loop, self._thread = loop, thread
-        options = self.options._replace(listener=self._listeners if self._listeners else None)
+        self._invalidate(None)
+        self._loop, self._process_id = loop, os.getpid()
+        options = self.options._replace(invalidate=self._invalidate if self._caches else None)
         return TOPOLOGIES[options.url.kind](options)
 
-
-def _forget_loops() -> None:
-    """Keep a forked child from sending its commands on the connections of its parent."""
-    for router in _routers:
-        router.forget_loop()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_loops)
+    def _invalidate(self, keys: Sequence[bytes] | None) -> None:
+        """Pass each key on to the cache of its kind, or None to every cache."""
+        if keys is None:
+            for invalidate in self._caches.values():
+                invalidate(None)
+            return
+        for key in keys:
+            invalidate_kind = self._caches.get(key.partition(b":")[0])
+            if invalidate_kind is not None:
+                invalidate_kind((key,))
 
 
 async def send_until_answered(

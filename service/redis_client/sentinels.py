@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from .connection import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
-from .deadline import StoreUnavailable, read_clock
+from .deadline import StoreUnavailable, end_task, read_clock
 from .url import Node, RedisUrl
 
 _DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")
@@ -55,8 +55,7 @@ class _Survey(NamedTuple):
 class Sentinels:
     """The Sentinels of a URL. Each has one client of redis-py and at most two queries at a time.
 
-    redis-py closes a connection if a wait for its answer is cancelled. So a query runs in a task of its own. A caller
-    that gives up leaves it running, and a later caller waits for the same query.
+    redis-py closes a connection if a wait for its answer is cancelled. The next query then connects again.
     """
 
     def __init__(self, url: RedisUrl) -> None:
@@ -64,7 +63,6 @@ class Sentinels:
         self._nodes = list(url.nodes)
         self._clients = {node: _make_client(url, node) for node in url.nodes}
         self._demanding: set[Node] = set()
-        self._queries: dict[tuple[Node, bool], asyncio.Task[_Report]] = {}
         self._asking = asyncio.Lock()
         self._seen: _Survey | None = None
         self._surveying: asyncio.Task[_Survey] | None = None
@@ -107,12 +105,14 @@ class Sentinels:
         started = read_clock()
         asked = [asyncio.create_task(self._ask(node, with_replicas=True)) for node in self._clients]
         reports: list[_Report] = []
-        for seconds in (SURVEY_PAUSE_SECONDS, ASK_SECONDS):
-            if 2 * len(reports) <= len(asked):
-                done, _ = await asyncio.wait(asked, timeout=seconds)
-                reports = [each.result()[1] for each in done if not each.exception()]
-        for each in asked:
-            each.cancel()
+        try:
+            for seconds in (SURVEY_PAUSE_SECONDS, ASK_SECONDS):
+                if 2 * len(reports) <= len(asked):
+                    done, _ = await asyncio.wait(asked, timeout=seconds)
+                    reports = [each.result()[1] for each in done if not each.exception()]
+        finally:
+            for each in asked:
+                each.cancel()
         if 2 * len(reports) <= len(asked):
             errors = sorted({str(each.exception()) for each in done if each.exception()})
             reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels report on the replicas", *errors])
@@ -124,26 +124,16 @@ class Sentinels:
         return self._seen
 
     async def close(self) -> None:
-        """Cancel the queries that are running, and close all connections. A later query connects again."""
-        running: list[asyncio.Task[Any]] = [*self._queries.values(), *filter(None, [self._surveying])]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        """Close all connections. A later query connects again."""
+        if self._surveying is not None:
+            await end_task(self._surveying)
         for client in self._clients.values():
             await client.aclose()
 
     async def _ask(self, node: Node, *, with_replicas: bool = False) -> tuple[Node, _Report]:
         """Return the address of the Sentinel and its report."""
-        query = self._queries.get((node, with_replicas))
-        if query is None or query.done():
-            query = asyncio.create_task(self._query(node, with_replicas), context=Context())
-            query.add_done_callback(_read_error)
-            self._queries[node, with_replicas] = query
-        return node, await asyncio.shield(query)
-
-    async def _query(self, node: Node, with_replicas: bool) -> _Report:
         try:
-            return await self._read_report(node, with_replicas)
+            return node, await self._read_report(node, with_replicas)
         except (AuthenticationError, NoPermissionError):
             if self._url.password is None or node in self._demanding:
                 raise
@@ -152,7 +142,7 @@ class Sentinels:
             self._clients[node] = _make_client(
                 self._url, node, username=self._url.username, password=self._url.password
             )
-            return await self._read_report(node, with_replicas)
+            return node, await self._read_report(node, with_replicas)
 
     async def _read_report(self, node: Node, with_replicas: bool) -> _Report:
         """Raises ValueError if the Sentinel knows no master of this name that is up."""
@@ -200,7 +190,7 @@ def _make_client(url: RedisUrl, node: Node, *, username: str | None = None, pass
     )
 
 
-def _read_error(query: asyncio.Task[Any]) -> None:
-    """Read the error of a query for which nobody waits any longer, so that asyncio does not warn of it."""
-    if not query.cancelled():
-        query.exception()
+def _read_error(survey: asyncio.Task[_Survey]) -> None:
+    """Read the error of a survey for which nobody waits any longer, so that asyncio does not warn of it."""
+    if not survey.cancelled():
+        survey.exception()

@@ -105,12 +105,3 @@ def get_slot(key: str) -> int:
     if begin >= 0 and end > begin + 1:
         data = data[begin + 1 : end]
     return crc_hqx(data, 0) % SLOTS
-
-
-def guard_key(key: str) -> str:
-    """Return the name of a key that never exists, in the slot of the given key.
-
-    A script that derives names of keys declares the guard key. In a slot that is moving Redis then refuses to run the
-    script, instead of running it while some of the derived keys are missing.
-    """
-    return f"guard:{key[key.index('{') : key.index('}') + 1]}"

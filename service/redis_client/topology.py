@@ -10,7 +10,6 @@ import functools
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple
 
@@ -26,10 +25,8 @@ from .connection import (
     get_first,
     open_connection,
 )
-from .deadline import StoreUnavailable, end_task, read_clock
-from .errors import RedisError, ResponseError
-from .managed_connection import CLOSED, Check, ManagedConnection
-from .options import ConnectionOptions
+from .deadline import DEADLINE_SECONDS, ResponseError, StoreUnavailable, end_task, read_clock
+from .managed_connection import CLOSED, Check, ConnectionOptions, ManagedConnection
 from .slots import SLOTS, get_slot
 from .url import Node
 
@@ -65,7 +62,7 @@ class Master:
 
     def __init__(self, options: ConnectionOptions, get_node: GetNode, check: Check) -> None:
         self.reads = ManagedConnection(options, get_node, check)
-        self._write_options = options._replace(name="writes", listener=None)
+        self._write_options = options._replace(name="writes", invalidate=None)
         self._get_node = get_node
         self._check = check
         self._writes: ManagedConnection | None = None
@@ -81,7 +78,7 @@ class Master:
         if self._writes is None:
             if self._is_closed:
                 return self.reads  # which tells the caller that it is closed
-            self._writes = ManagedConnection(self._write_options, self._get_node, self._check, is_for_reads=False)
+            self._writes = ManagedConnection(self._write_options, self._get_node, self._check)
             self._writes.node = self.node
         return self._writes
 
@@ -94,10 +91,6 @@ class Master:
             if connection.node != node:
                 connection.disconnect("the Sentinels name another master")
 
-    async def drain(self) -> None:
-        """Wait until all commands sent before are answered. Raises ConnectionLost if a connection ends first."""
-        await asyncio.gather(*(connection.drain() for connection in self._list_connections()))
-
     async def close(self, why: str = CLOSED) -> None:
         self._is_closed = True
         await asyncio.gather(*(connection.close(why) for connection in self._list_connections()))
@@ -108,11 +101,15 @@ class Master:
             yield self._writes
 
 
-class _SingleMaster:
-    """A topology in which all keys lie on one server."""
+class SingleServerTopology:
+    """One server, as long as it is a master: a replica may answer with stale data.
 
-    def __init__(self, master: Master) -> None:
-        self._master = master
+    It is the server of the URL, unless `get_node` returns another address.
+    """
+
+    def __init__(self, options: ConnectionOptions, get_node: GetNode | None = None) -> None:
+        self._node = options.url.nodes[0] if options.url.path is None else None
+        self._master = Master(options, get_node or self._get_node, CHECK_IS_MASTER)
 
     def list_known(self) -> Collection[Master]:
         """Return the masters that are known now."""
@@ -144,19 +141,11 @@ class _SingleMaster:
     async def close(self) -> None:
         await self._master.close()
 
-
-class SingleServerTopology(_SingleMaster):
-    """The server of the URL, as long as it is a master: a replica may answer with stale data."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        self._node = options.url.nodes[0] if options.url.path is None else None
-        super().__init__(Master(options, self._get_node, CHECK_IS_MASTER))
-
     async def _get_node(self) -> Node | None:
         return self._node
 
 
-class SentinelTopology(_SingleMaster):
+class SentinelTopology(SingleServerTopology):
     """The master that the Sentinels name.
 
     The Sentinels are asked before each connection. They are also asked once a second, and twice a second without a
@@ -167,8 +156,8 @@ class SentinelTopology(_SingleMaster):
         from .sentinels import Sentinels  # imports redis-py
 
         self._sentinels = Sentinels(options.url)
-        self._watch_seconds = options.limits.watch_seconds
-        super().__init__(Master(options, self._sentinels.get_master, CHECK_IS_MASTER))
+        self._watch_seconds = options.watch_seconds
+        super().__init__(options, self._sentinels.get_master)
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def list_promotable(self, node: Node | None) -> frozenset[str]:
@@ -296,7 +285,7 @@ class ClusterTopology:
             await asyncio.gather(*retiring, *(master.close() for master in self._masters.values()))
 
     async def _run(self) -> None:
-        watch_seconds = self._options.limits.watch_seconds
+        watch_seconds = self._options.watch_seconds
         while True:
             self._turn += 1
             nodes = list(dict.fromkeys((*self._masters, *self._options.url.nodes)))
@@ -355,11 +344,10 @@ class ClusterTopology:
         return found[0]
 
     def _apply(self, ranges: tuple[_Range, ...]) -> None:
-        """Use the map. Cached keys of slots with a new owner are forgotten, because that owner does not track them."""
+        """Use the map. The caches are emptied, because a new owner of a slot does not track what they contain."""
         if ranges == self._ranges:
             return
         self._ranges = ranges
-        before = self._by_slot.value
         by_slot: list[Master | None] = [None] * SLOTS
         for first, last, node in ranges:
             by_slot[first : last + 1] = [self._masters.get(node) or self._make_master(node)] * (last + 1 - first)
@@ -367,10 +355,8 @@ class ClusterTopology:
             master.node: key for key in self._options.probe_keys if (master := by_slot[get_slot(key)]) and master.node
         }
         self._by_slot.set(by_slot)
-        if before is not None and self._options.listener is not None:
-            self._options.listener.invalidate_slots(
-                {slot for slot in range(SLOTS) if by_slot[slot] is not before[slot]}
-            )
+        if self._options.invalidate is not None:
+            self._options.invalidate(None)
         masters = {node for _, _, node in ranges}
         for node in self._masters.keys() - masters:
             retiring = asyncio.create_task(_retire(self._masters.pop(node)), context=Context())
@@ -403,10 +389,12 @@ class ClusterTopology:
 
 
 async def _retire(master: Master) -> None:
-    """Close the connections to a node that no longer serves slots, after their pending commands are answered."""
+    """Close the connections to a node that no longer serves slots, once no command can be pending on them.
+
+    Without a connection there are only commands that wait for one, and these are sent to another node at once.
+    """
     try:
-        with suppress(RedisError):
-            await master.drain()
+        await asyncio.sleep(DEADLINE_SECONDS if master.reads.is_up else 0)
     finally:
         await master.close("this node serves no slots any more")
 

@@ -1,14 +1,10 @@
-"""A bounded cache of answers that Redis invalidates, and the invalidations that each cache gets.
-
-The gateway's lookups and the registry have a cache each, and share the connections of one router.
-"""
+"""A bounded cache of answers that Redis invalidates. The gateway's lookups and the registry have such caches."""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from .deadline import read_clock
 
@@ -70,50 +66,5 @@ class TrackedCache(Generic[Key, Value]):
     def discard(self, key: Key) -> None:
         self._entries.pop(key, None)
 
-    def discard_if(self, is_outdated: Callable[[Key, Value], bool]) -> None:
-        """Remove every entry for whose key and value the function returns True."""
-        for key in [key for key, (_, _, value) in self._entries.items() if is_outdated(key, value)]:
-            del self._entries[key]
-
     def clear(self) -> None:
         self._entries.clear()
-
-
-class InvalidationListener(Protocol):
-    """A cache of answers that gets the invalidations."""
-
-    def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Forget keys that changed. None means that any key may have changed."""
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        """Forget the keys of hash slots whose owner changed."""
-
-
-class ListenersByKind:
-    """The listeners, each for one kind of key. The kind is the part of a key before its first colon."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[bytes, InvalidationListener] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._listeners)
-
-    def add(self, kind: str, listener: InvalidationListener) -> None:
-        """Let the listener get the invalidations of this kind of key. Each kind may have one listener."""
-        assert kind.encode() not in self._listeners, kind
-        self._listeners[kind.encode()] = listener
-
-    def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Pass each key on to the listener of its kind, or None to every listener."""
-        if keys is None:
-            for listener in self._listeners.values():
-                listener.invalidate(None)
-            return
-        for key in keys:
-            listener_of_kind = self._listeners.get(key.partition(b":")[0])
-            if listener_of_kind is not None:
-                listener_of_kind.invalidate((key,))
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        for listener in self._listeners.values():
-            listener.invalidate_slots(slots)

@@ -24,8 +24,6 @@ ADDRESS = re.compile(
 
 _WHITE_SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
-_IPV6_OR_NO_PORT = re.compile(r"(?P<address>\[[0-9A-Fa-f:.%]+\])|:(?![0-9]+(?:[,/]|$)).*", re.DOTALL)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUrl:
@@ -61,16 +59,10 @@ def parse_redis_url(text: str) -> RedisUrl:
 
 
 def without_password(text: str) -> str:
-    """Return the URL as it may be shown, without its password. The URL may be malformed."""
-    match = re.match(r"[A-Za-z+]+://", text)
-    scheme = match[0] if match else ""
-    _, at_sign, location = text.removeprefix(scheme).rpartition("@")
-    location, question_mark, _ = location.partition("?")
-    # If "@host" was forgotten, the password stands in place of the port. It may contain commas and slashes.
-    location = _IPV6_OR_NO_PORT.sub(lambda match: match["address"] or ":…", location)
-    shown, *hidden = _WHITE_SPACE_OR_CONTROL.split(location, maxsplit=1)
-    location = shown + "…" if hidden else shown
-    return scheme + at_sign.replace("@", "…@") + location + question_mark.replace("?", "?…")
+    """Return a well-formed URL as it may be shown: without user, password and options."""
+    scheme, _, rest = text.partition("://")
+    _, at_sign, location = rest.rpartition("@")
+    return f"{scheme}://{at_sign.replace('@', '…@')}{location.partition('?')[0]}"
 
 
 def _parse_unix(location: str, path: str, query: str) -> RedisUrl:

@@ -12,7 +12,7 @@ realm are not in the registry, and a user who is added takes effect at once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from service.observability.metrics import CacheCounts, count_redis_call
@@ -22,7 +22,6 @@ from service.protocol.user import User, UserIdentity
 from service.redis_client.deadline import read_clock
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.router import Router
-from service.redis_client.slots import get_slot
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
 from service.store.registry import ENABLED_CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
@@ -54,7 +53,7 @@ class RegistryCache(Generic[Name, Record]):
         self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._entries: TrackedCache[str, Record] = TrackedCache(max_entries)
-        router.listen(kind.kind, self)
+        router.listen(kind.kind, self.invalidate)
 
     async def find(self, name: Name) -> Record:
         self._counts.count_lookup()
@@ -76,10 +75,6 @@ class RegistryCache(Generic[Name, Record]):
             return
         for key in keys:
             self._entries.discard(key.decode(errors="replace"))
-
-    def invalidate_slots(self, slots: Collection[int]) -> None:
-        """Forget the records whose keys lie in these hash slots of a cluster."""
-        self._entries.discard_if(lambda key, _: get_slot(key) in slots)
 
     async def _read(self, command: KeyCommand, *, is_tracked: bool) -> Record:
         started = read_clock()
@@ -122,7 +117,7 @@ class RegistryCaches:
     def __init__(
         self,
         router: Router,
-        clock_offset_ms: Callable[[], int] = lambda: 0,
+        clock_offset_ms: Callable[[], int] = int,
         *,
         max_entries: int = MAX_ENTRIES,
     ) -> None:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from uvicorn.main import main as uvicorn_command
 
 from service.config.settings import Settings, default_base_url
-from service.serving.uvicorn_protocol import HttpConnection
+from service.serving.connections import HttpConnection
 
 APPLICATION = "service.app:create_app"
 GRACEFUL_SHUTDOWN_SECONDS = 10

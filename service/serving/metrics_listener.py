@@ -14,8 +14,7 @@ from typing import Final
 import uvicorn
 
 from service.observability import metrics
-from service.serving.connections import Connections
-from service.serving.uvicorn_protocol import HttpConnection
+from service.serving.connections import Connections, HttpConnection
 from service.web.api.metrics import build_metrics_app
 
 REQUEST_SECONDS: Final = 5.0

@@ -117,8 +117,8 @@ def _embedded_store(settings: Settings) -> Iterator[None]:
         store.start()
         yield
     finally:
-        # A second Ctrl-C must not interrupt the stop of the store.
-        _on_signals(_ignore)
+        # A second Ctrl-C must not interrupt the stop of the store. Child processes would inherit SIG_IGN.
+        _on_signals(lambda _number, _frame: None)
         store.stop()
 
 
@@ -170,10 +170,6 @@ def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     sys.exit(DONE)
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    pass  # not SIG_IGN, which child processes would inherit
 
 
 def _tell(status: int, *lines: str) -> int:

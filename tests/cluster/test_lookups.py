@@ -10,7 +10,6 @@ import redis
 from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import ConnectionLimits
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
@@ -80,9 +79,9 @@ async def test_memory_follows_every_node_of_a_cluster(
 async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path, held_time: LoopTime) -> None:
     """It lives, it is a master, and it tells the time; elsewhere its successor may have revoked what it still has."""
     # There is no pause before the next connection, and the clock of Redis goes on while ours is held.
-    limits = ConnectionLimits(stable_seconds=0.0, drift_seconds=3_600.0)
+    limits = {"stable_seconds": 0.0, "drift_seconds": 3_600.0}
     with running_cluster(tmp_path) as cluster:
-        async with worker_at(cluster.url) as worker, lookup_at(cluster.url, limits=limits) as bearer:
+        async with worker_at(cluster.url) as worker, lookup_at(cluster.url, **limits) as bearer:
             tokens = [token for token in await start_many(worker) if cluster.node_of(access_key_of(token)) == 0]
             assert all([await bearer.lookup(token) for token in tokens * 2])
 

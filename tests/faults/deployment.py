@@ -14,7 +14,6 @@ import redis
 from service.config.settings import load_settings
 from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.protocol.user import User
-from service.redis_client.options import ConnectionLimits
 from service.store import scripts
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
@@ -142,11 +141,6 @@ def proxied_redis(folder: Path) -> Iterator[Deployment]:
             yield deployment
     finally:
         deployment.close()
-
-
-def limit_connections(worker: Worker, limits: ConnectionLimits) -> None:
-    """Change the limits of the connections that the worker will open."""
-    worker.redis.router.options = worker.redis.router.options._replace(limits=limits)
 
 
 @asynccontextmanager

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from service.config.settings import load_settings
-from service.redis_client.options import ConnectionLimits
 from service.worker import Worker
 from tests.conftest import Clock, serving_worker
-from tests.faults.deployment import LATEST_SECONDS, Deployment, call_of, limit_connections
+from tests.faults.deployment import LATEST_SECONDS, Deployment, call_of
 from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
@@ -39,7 +38,8 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deploymen
     settings = load_settings(deployment.environment(REDIS_URL=deployment.proxy.url, **limits))
     clock = Clock(deployment.store)
     worker = Worker(settings, lambda: clock.offset_ms)
-    limit_connections(worker, ConnectionLimits(stable_seconds=0.0))  # no pause before each new connection
+    # no pause before each new connection
+    worker.redis.router.options = worker.redis.router.options._replace(stable_seconds=0.0)
     async with serving_worker(worker) as http:
         for _ in range(ALLOWED):
             deployment.proxy.cut_after = lost

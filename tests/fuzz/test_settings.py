@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 
 import click
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.admin.command import parsed_by
@@ -16,9 +15,8 @@ from service.admin.formatting import format_span, format_time, parse_time_ms
 from service.config.parsers import parse_duration_or_zero_ms
 from service.config.reading import BadSettings
 from service.config.settings import SETTINGS, load_settings
-from service.gateway.lookup import _parse_url
+from service.gateway.lookup import BearerLookup
 from service.redis_client.url import parse_redis_url, without_password
-from service.serving.arguments import BadArguments, parse_arguments
 from tests.fuzz.generators import bent_text, text, wild
 
 PASSWORD = "Tr0ub4dor"
@@ -69,17 +67,16 @@ def test_any_environment_is_settings_or_mistakes(environment: dict[str, str]) ->
 
 @given(st.one_of(bent_text(*(url.format("u:p@") for url in URLS)), wild))
 def test_an_address_of_redis_is_read_or_a_value_error(url: str) -> None:
-    without_password(url)
     try:
         found = parse_redis_url(url)
     except ValueError:
         with pytest.raises(ValueError, match="redis_url: "):
-            _parse_url(url)
+            BearerLookup(url)
         return
 
     assert bool(found.path) != bool(found.nodes)
     assert all(name and 1 <= port <= 65535 for name, port in found.nodes)
-    assert _parse_url(url) == found
+    assert BearerLookup(url)._router.options.url == found
 
 
 RAW = st.tuples(text.map(lambda some: re.sub("[0-9@]", "", some)), text).map(PASSWORD.join)
@@ -95,11 +92,11 @@ def test_no_password_is_shown_however_it_is_spelled(url: str, password: str) -> 
 
 
 def _assert_hidden(url: str) -> None:
-    assert PASSWORD not in without_password(url), url
-    for parse in (parse_redis_url, _parse_url):
+    for parse in (parse_redis_url, BearerLookup):
         told = ""
         try:
             parse(url)
+            assert PASSWORD not in without_password(url), url
         except ValueError as expected:
             told = str(expected)
         assert PASSWORD not in told
@@ -107,20 +104,6 @@ def _assert_hidden(url: str) -> None:
 
 
 # Arguments, times, versions
-
-OPTIONS = (
-    "--host", "--port", "--workers", "--reload", "--uds", "--fd", "--header", "--ssl-keyfile", "--root-path",
-    "--http",
-)  # fmt: skip
-
-
-@given(st.lists(st.one_of(st.sampled_from(OPTIONS), st.sampled_from(GOOD), text), max_size=5))
-@example(["--ssl-keyfile", "\0"])
-@example(["--ssl-keyfile", "\ud800"])
-def test_arguments_are_read_or_told(arguments: list[str]) -> None:
-    assume(not {"--help", "--version"} & set(arguments))
-    with suppress(BadArguments):
-        parse_arguments(arguments, load_settings(ENOUGH))
 
 
 @given(st.one_of(bent_text("24h", "1.5d", "2026-11-21T08:30:00Z", "9999-12-31T23:59:59-23:59", "2026-W47-6"), wild))

@@ -115,15 +115,6 @@ async def test_a_bad_bearer_is_refused_even_where_the_anonymous_are_welcome(
         assert response.headers["www-authenticate"].startswith(f'{BARE_CHALLENGE}, error="invalid_token"')
 
 
-@pytest.mark.clause("decided-api-during-outage")
-async def test_while_redis_is_away_a_bearer_is_503_and_the_anonymous_go_on(lookup_without_redis: BearerLookup) -> None:
-    response = await get(lookup_without_redis, "/who", bearer("tsat1_" + "0" * 47))
-
-    assert_error(response, 503, "temporarily_unavailable")
-    assert response.headers["retry-after"] == "1"
-    assert (await get(lookup_without_redis, "/who")).status_code == 200
-
-
 @pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials")
 @pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute", "6750-5.2-scope-restricted")
 @pytest.mark.parametrize("path", ["/function", "/thread", "/endpoint"])

@@ -13,8 +13,7 @@ import pytest
 import redis
 
 from service.redis_client.connection import Command
-from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.errors import NoScriptError
+from service.redis_client.deadline import NoScriptError, StoreUnavailable
 from service.redis_client.script import Script
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient

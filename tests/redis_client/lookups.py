@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from service.gateway import BearerLookup
-from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits
 
 
 @asynccontextmanager
-async def lookup_at(url: str, *, limits: ConnectionLimits = DEFAULT_LIMITS) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url, limits=limits)
+async def lookup_at(url: str, **limits: float) -> AsyncIterator[BearerLookup]:
+    """`limits` are those of ConnectionOptions."""
+    bearer = BearerLookup(url)
+    bearer._router.options = bearer._router.options._replace(**limits)  # type: ignore[arg-type]
     yield bearer
     await bearer.close()
 

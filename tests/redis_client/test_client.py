@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.errors import ResponseError
+from service.redis_client.deadline import ResponseError, StoreUnavailable
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.scripts import load_script

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from service.redis_client.deadline import DEADLINE_SECONDS
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionLimits
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.scripted_cluster import (
     NONE,
@@ -191,8 +190,7 @@ async def test_node_without_slots_leaves_the_map_unchanged(
 async def test_lookup_moves_to_the_new_node_of_the_map(
     settled_time: SettledTime,
 ) -> None:
-    limits = ConnectionLimits(watch_seconds=0.2)
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url, limits=limits) as bearer:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url, watch_seconds=0.2) as bearer:
         first, silent = cluster.nodes
         silent.mute()
         token = cluster.make_token(silent)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from service.redis_client.connection import Connection, open_connection
-from service.redis_client.errors import ConnectionLost, ResponseError
+from service.redis_client.deadline import ConnectionLost, ResponseError
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
 from tests.support.waiting import until
 

@@ -9,8 +9,8 @@ import pytest
 
 from service.redis_client.durability import REPLICA
 from service.redis_client.durable_writes import MAX_LEASED, ConfirmationPool
-from service.redis_client.options import ConnectionOptions
-from service.redis_client.topology import ClusterTopology, SingleServerTopology
+from service.redis_client.managed_connection import ConnectionOptions
+from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
 from tests.redis_client.host_names import resolve
 from tests.redis_client.scripted_cluster import key_of, scripted_cluster
@@ -22,9 +22,9 @@ from tests.support.waiting import until
 async def test_exhausted_master_delays_no_other_master() -> None:
     async with scripted_cluster(2) as cluster:
         url = parse_redis_url(cluster.url)
-        topology = ClusterTopology(ConnectionOptions(url, "requests"))
-        pool = ConfirmationPool(url, topology, REPLICA)
-        stuck, fine = [await topology.find(key_of(cluster.make_token(node)).decode()) for node in cluster.nodes]
+        router = Router(ConnectionOptions(url, "requests"))
+        pool = ConfirmationPool(url, REPLICA)
+        stuck, fine = [await router.topology.find(key_of(cluster.make_token(node)).decode()) for node in cluster.nodes]
         lease = await asyncio.gather(*(pool.acquire(stuck) for _ in range(MAX_LEASED)))
         waiting = [asyncio.ensure_future(pool.acquire(stuck)) for _ in range(MAX_LEASED)]
         lending = asyncio.gather(*(pool.acquire(fine) for _ in range(MAX_LEASED)))
@@ -37,7 +37,7 @@ async def test_exhausted_master_delays_no_other_master() -> None:
         for each in (*others, *await asyncio.gather(*waiting)):
             pool.release(each)
         pool.close()
-        await topology.close()
+        await router.close()
         await until(lambda: not any(node.connected for node in cluster.nodes))
 
 
@@ -46,15 +46,15 @@ async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypa
     async with scripted_redis() as scripted:
         url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
         resolve(monkeypatch, "redis.example", "127.0.0.1")
-        topology = SingleServerTopology(ConnectionOptions(url, "requests"))
-        master = await topology.find("key")
+        router = Router(ConnectionOptions(url, "requests"))
+        master = await router.topology.find("key")
         await master.reads.get_connection()
         resolve(monkeypatch, "redis.example", "127.0.0.2")
-        pool = ConfirmationPool(url, topology, REPLICA)
+        pool = ConfirmationPool(url, REPLICA)
 
         lease = await pool.acquire(master)
 
         assert lease.connection.get_address() == "127.0.0.1"
         pool.release(lease)
         pool.close()
-        await topology.close()
+        await router.close()

@@ -11,29 +11,24 @@ import pytest
 
 from service.redis_client.availability import FIRST_PAUSE_SECONDS
 from service.redis_client.connection import decode_raw
-from service.redis_client.deadline import UNREAD_REPLY_SECONDS
-from service.redis_client.errors import ConnectionLost
+from service.redis_client.deadline import UNREAD_REPLY_SECONDS, ConnectionLost
 from service.redis_client.managed_connection import (
     HEARTBEAT_SECONDS,
     MAX_SILENCE_SECONDS,
-    NO_CHECK,
+    STABLE_SECONDS,
     TRUSTED_SECONDS,
     Check,
-    ManagedConnection,
-)
-from service.redis_client.options import (
-    DEFAULT_LIMITS,
-    STABLE_SECONDS,
-    ConnectionLimits,
     ConnectionOptions,
+    ManagedConnection,
 )
 from service.redis_client.topology import CHECK_IS_MASTER
 from service.redis_client.url import Node
-from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis
 from tests.redis_client.settled_time import SettledTime
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.waiting import until
+
+NO_CHECK = Check(lambda: None, lambda _: None)
 
 EXACTLY = 1e-5
 """The rounding error of sums of seconds since 1970."""
@@ -43,21 +38,14 @@ async def get_node(scripted: ScriptedRedis) -> Node:
     return scripted.url.nodes[0]
 
 
-def make_link(
-    scripted: ScriptedRedis,
-    memory: Memory | None = None,
-    check: Check = NO_CHECK,
-    limits: ConnectionLimits = DEFAULT_LIMITS,
-) -> ManagedConnection:
-    options = ConnectionOptions(scripted.url, "lookups", memory or Memory(), limits=limits)
+def make_link(scripted: ScriptedRedis, check: Check = NO_CHECK) -> ManagedConnection:
+    options = ConnectionOptions(scripted.url, "lookups", lambda _: None)
     return ManagedConnection(options, lambda: get_node(scripted), check)
 
 
 @asynccontextmanager
-async def link_to(
-    scripted: ScriptedRedis, memory: Memory | None = None, *, limits: ConnectionLimits = DEFAULT_LIMITS
-) -> AsyncIterator[ManagedConnection]:
-    master = make_link(scripted, memory, limits=limits)
+async def link_to(scripted: ScriptedRedis) -> AsyncIterator[ManagedConnection]:
+    master = make_link(scripted)
     await until(lambda: master.is_up)
     try:
         yield master
@@ -144,7 +132,7 @@ async def test_call_does_not_wait_for_heartbeats(
         await settled_time.let_pass_until(lambda: scripted.count("TIME") == 2, HEARTBEAT_SECONDS)
         asked = settled_time.read()
         call = asyncio.create_task(master.send(("PING",), decode_raw, is_tracked=False))
-        await settled_time.let_pass(TRUSTED_SECONDS - 2 * HEARTBEAT_SECONDS)
+        await settled_time.let_pass(TRUSTED_SECONDS - HEARTBEAT_SECONDS / 2)
         scripted.waits_for = lambda _: never
         slow.set()
         await settled_time.let_pass(asked + MAX_SILENCE_SECONDS - UNREAD_REPLY_SECONDS - settled_time.read())

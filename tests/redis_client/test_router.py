@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 import redis
 
 from service.gateway.access_record import PROBE_KEYS
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, STABLE_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
-from tests.redis_client.listener import Memory
 from tests.redis_client.moving_masters import name, say_master, sentinel_of, url_of
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, scripted_redis
 from tests.redis_client.settled_time import SettledTime
@@ -39,12 +38,14 @@ async def ask(router: Router, key: str, *, is_tracked: bool = False) -> object:
 @pytest.mark.clause("decided-memory-follows-redis")
 async def test_each_cache_gets_the_invalidations_of_its_kind_of_key() -> None:
     async with scripted_redis() as scripted:
-        router, tokens, clients = make_router(url_of_server(scripted)), Memory(), Memory()
-        router.listen("access", tokens)
-        router.listen("client", clients)
+        router = make_router(url_of_server(scripted))
+        tokens: list[Sequence[bytes] | None] = []
+        clients: list[Sequence[bytes] | None] = []
+        router.listen("access", tokens.append)
+        router.listen("client", clients.append)
         await ask(router, "access:one")
-        for memory in (tokens, clients):
-            memory.told.clear()
+        tokens.clear()
+        clients.clear()
 
         scripted.say(
             b">2\r\n$10\r\ninvalidate\r\n*3\r\n$10\r\naccess:one\r\n$10\r\nclient:two\r\n$10\r\naccess:sun\r\n"
@@ -53,8 +54,8 @@ async def test_each_cache_gets_the_invalidations_of_its_kind_of_key() -> None:
         scripted.say(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
         await ask(router, "access:one")  # this answer comes after all invalidations
 
-        assert tokens.told == [(b"access:one",), (b"access:sun",), None]
-        assert clients.told == [(b"client:two",), None]
+        assert tokens == [(b"access:one",), (b"access:sun",), None]
+        assert clients == [(b"client:two",), None]
         await router.close()
 
 
@@ -62,7 +63,7 @@ async def test_each_cache_gets_the_invalidations_of_its_kind_of_key() -> None:
 async def test_only_reads_that_ask_for_it_are_tracked(redis_server: RedisServer, store: redis.Redis) -> None:
     """Many commands are under way at once, and scripts that read the same kind of keys are among them."""
     router = make_router(redis_server.url)
-    router.listen("access", Memory())
+    router.listen("access", lambda _: None)
     script = "return redis.call('GET', KEYS[1])"
 
     async def run_script(number: int) -> object:
@@ -91,7 +92,7 @@ async def test_only_reads_that_ask_for_it_are_tracked(redis_server: RedisServer,
 async def test_a_pause_of_writes_stops_no_read(redis_server: RedisServer, store: redis.Redis) -> None:
     """Redis reads no more commands of a connection on which a write waits."""
     router = make_router(redis_server.url)
-    router.listen("access", Memory())
+    router.listen("access", lambda _: None)
     write = ("EVAL", "return redis.call('SET', KEYS[1], '1', 'PX', 60000)", 1, "access:written")
     await router.ask("access:written", write)
     store.client_pause(round(MAX_WAIT_SECONDS * 1000), all=False)

@@ -6,14 +6,10 @@ import pytest
 
 from service.gateway import StoreUnavailable
 from service.redis_client.connection import ASK_PAUSE_SECONDS
-from service.redis_client.deadline import DEADLINE_SECONDS, remaining_seconds, start_budget
-from service.redis_client.url import parse_redis_url
-from service.store.client import StoreClient
-from service.store.reports.readiness import find_obstacle
+from service.redis_client.deadline import DEADLINE_SECONDS
 from tests.redis_client.lookups import lookup_at
 from tests.redis_client.moving_masters import put_token, sentinel_of, url_of
-from tests.redis_client.scripted_cluster import array, moved, render_map, scripted_cluster
-from tests.redis_client.scripted_redis import bulk
+from tests.redis_client.scripted_cluster import moved, render_map, scripted_cluster
 from tests.redis_client.settled_time import SettledTime
 from tests.support.servers import RedisServer
 
@@ -67,25 +63,3 @@ async def test_node_without_its_preferred_host_name_is_reported() -> None:
         async with lookup_at(cluster.url) as other:
             with pytest.raises(StoreUnavailable, match="cluster-announce-hostname"):
                 await other.lookup(token)
-
-
-@pytest.mark.clause("decided-readyz", "decided-redis-cluster", "decided-i8-one-deadline")
-async def test_the_questions_of_a_health_check_share_the_time_and_not_the_budget(settled_time: SettledTime) -> None:
-    async with scripted_cluster(3) as cluster:
-        say = {node: node.answer for node in cluster.nodes}
-        for node in cluster.nodes:
-            node.answer = lambda command, node=node: (
-                {  # type: ignore[misc]
-                    b"EVALSHA": array(bulk(b"serves")),
-                    b"INFO": bulk(b"maxmemory_policy:noeviction\r\n"),
-                }.get(command[0])
-                or say[node](command)
-            )
-            node.delay = lambda command: LATE_SECONDS if command[0] in (b"EVALSHA", b"INFO") else 0
-        connection = StoreClient(parse_redis_url(cluster.url))
-        await connection.list_masters()
-        start_budget()
-
-        assert await settled_time.run(find_obstacle(connection), 2 * LATE_SECONDS) is None
-        assert remaining_seconds() == DEADLINE_SECONDS
-        await connection.close()

@@ -6,8 +6,7 @@ import pytest
 
 from service.gateway import BearerLookup, StoreUnavailable
 from service.gateway.access_record import PROBE_KEYS
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.options import WATCH_SECONDS, ConnectionOptions
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, WATCH_SECONDS, ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.sentinels import Sentinels
 from service.redis_client.url import parse_redis_url

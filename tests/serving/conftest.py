@@ -15,9 +15,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.serving.connections import Connections
+from service.serving.connections import Connections, HttpConnection
 from service.serving.draining_server import DrainingServer
-from service.serving.uvicorn_protocol import HttpConnection
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.serving.connections import REFUSED_REPORT_SECONDS
-from service.serving.uvicorn_protocol import (
+from service.serving.connections import (
     MAX_BODY_BYTES,
     MAX_CHUNKS,
     MAX_HEADERS,
     MAX_OTHER_BYTES,
     MAX_PATH_BYTES,
+    REFUSED_REPORT_SECONDS,
 )
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, RunningServer, running_server
 from tests.serving.refusals import assert_refused

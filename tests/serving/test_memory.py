@@ -1,7 +1,4 @@
-"""The memory that an unauthenticated connection can occupy in a worker: 4 MiB, and less for an incomplete request.
-
-A worker also has one malloc arena, since glibc never returns the free end of another one.
-"""
+"""The memory that an unauthenticated connection can occupy in a worker: 4 MiB, and less for an incomplete request."""
 
 from __future__ import annotations
 
@@ -22,9 +19,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 CONNECTIONS = 20
 HALF_MOST_KIB = 512
 """A connection took about 20 KiB when measured, and 2.8 MiB before the number of headers was limited."""
-
-ARENA_BYTES = 64 << 20
-"""glibc reserves so much address space for the arena of a thread, at a multiple of that size."""
 
 HALVES = {
     "half a head of tiny headers": get("/", *["a:b"] * 26_000)[:-2],
@@ -74,22 +68,3 @@ def test_half_a_request_takes_half_a_mebibyte_at_most(service: ServiceProcess) -
             peer.close()
 
     assert {name: kib for name, kib in grown.items() if kib > HALF_MOST_KIB} == {}
-
-
-def list_thread_arenas(maps: str) -> list[str]:
-    """Return the addresses of malloc arenas of threads: a writable range and a reserved one make up their size."""
-    ranges = re.findall(r"^(\w+)-(\w+) rw-p 00000000 00:00 0 *\n\2-(\w+) ---p", maps, re.MULTILINE)
-    return [start for start, _, end in ranges if int(end, 16) - int(start, 16) == ARENA_BYTES]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_no_thread_has_a_malloc_arena(tmp_path: Path, own_redis: RedisServer, workers: int) -> None:
-    """The first hash took an arena of an earlier thread, and its 19 MiB stayed there for good."""
-    variables = make_variables() | {"WEB_CONCURRENCY": str(workers)}
-    with running_service(tmp_path, environment_of(own_redis, **variables)) as service:
-        supervisor = service.process.pid
-        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-        arenas = {pid: list_thread_arenas(Path(f"/proc/{pid}/maps").read_text()) for pid in (supervisor, *children)}
-
-    assert len(arenas) >= workers
-    assert not any(arenas.values())

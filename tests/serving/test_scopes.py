@@ -49,12 +49,6 @@ def test_a_body_is_called_whole_only_where_it_is(reporting_server: RunningServer
     assert read_report(peer, sent) == expected
 
 
-def test_one_that_comes_later_says_nothing_of_the_next(reporting_server: RunningServer) -> None:
-    peer = reporting_server.connect()
-    for sent, expected in ((POST + b"12345", b"whole"), (POST + b"1", b"not whole")):
-        assert read_report(peer, sent) == expected
-
-
 @pytest.mark.parametrize("trailer_is_late", [False, True])
 def test_trailer_is_not_a_header(trailer_is_late: bool) -> None:
     """Credentials in a trailer are not credentials (RFC 9110 §6.5.1)."""

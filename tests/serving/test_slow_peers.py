@@ -8,8 +8,7 @@ from contextlib import suppress
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.serving.connections import HEAD_SECONDS, UNREAD_SECONDS
-from service.serving.uvicorn_protocol import MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES
+from service.serving.connections import HEAD_SECONDS, MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES, UNREAD_SECONDS
 from tests.serving.conftest import ANSWER, GET, SLOW, Peer, RunningServer, running_server
 from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime

@@ -157,11 +157,6 @@ def test_a_guilty_history_is_found(rule: str, calls: list[Call]) -> None:
     assert [violation.rule for violation in verdict.violations] == [rule], verdict.violations
 
 
-@pytest.mark.parametrize("name", ["a slow answer", "503 while nothing was wrong"])
-def test_how_long_it_took_is_judged_only_where_it_was_promised(name: str) -> None:
-    assert check(*GUILTY[name][1], faults=[KILLED]).violations == []
-
-
 def test_a_request_that_hangs_or_is_refused_to_the_end_is_found() -> None:
     hanging, refused_ever = verify(1, took=60, status=0, trouble="ReadTimeout"), verify(20, status=503)
 
