@@ -1,7 +1,8 @@
 """The map of the token service.
 
 Most requests are four steps: load facts, judge them with a pure function, commit with one Lua script, render the
-response. A refresh has no first two steps, since its script judges as well. A lookup of a token only reads.
+response. A refresh loads only the client, and its script judges all that
+can change with the session. A lookup of a token only reads.
 
 The packages. Each imports only those above it.
 tests/house/test_import_law.py holds the order, and which package may import which library.

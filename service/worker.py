@@ -126,8 +126,8 @@ class Worker:
     async def apply_seed(self) -> None:
         """Try once to apply the seed file. If that fails the worker is not ready, and `keep_seed_applied` tries again.
 
-        A mistake in the file ends the start of the service, but not that of a worker that replaces another. So an edit
-        of the file while the service runs cannot bring the service down.
+        A mistake in the file is logged. At the start of the service the supervisor has found it before. So an edit of
+        the file while the service runs cannot bring the service down.
         """
         if self.settings.seed_file is None:
             return
@@ -154,8 +154,7 @@ class Worker:
             log.info("the seed file %s is being applied: %d of %d entries", self.settings.seed_file, done, of)
 
     def _report_seed(self, outcome: Outcome) -> None:
-        # A terminal is spared the weak secrets of the example, which its user did not choose, and a success without
-        # trouble before it.
+        # On a terminal these lines are details: warnings about the example seed, and a success at the first try.
         is_example = self.settings.embedded and self.settings.seed_file == EXAMPLE_SEED
         for warning in outcome.warnings:
             log.warning("the seed file %s: %s", self.settings.seed_file, warning, extra={IS_DETAIL: is_example})
@@ -179,7 +178,7 @@ class Worker:
             await asyncio.sleep(SEED_RETRY_SECONDS)
 
     async def is_seed_in_force(self) -> bool:
-        """Return True if this worker has seen its seed applied and the store still has its digest.
+        """Return True if this worker has seen its seed applied and the store has not been emptied since.
 
         During an outage the last result is returned.
         """
@@ -222,7 +221,7 @@ class Worker:
     async def running(self) -> AsyncIterator[None]:
         """Apply the seed and keep the background loops running; close everything at the end.
 
-        Requests are answered after SEED_START_SECONDS, even if a large seed takes longer.
+        Requests are answered after SEED_START_SECONDS at the latest, even if a large seed takes longer.
         """
         use_audit_stream(self.audit_stream)
         self.audit_stream.start()

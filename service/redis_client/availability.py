@@ -42,7 +42,7 @@ class Availability(Generic[Value]):
         return is_first_failure
 
     def lose(self) -> None:
-        """Mark the value as lost; `get` waits for the next attempt."""
+        """Mark the value as lost. `get` waits for the next attempt; after a failed one it raises at once."""
         self.value, self._failure = None, None
         self._changed.clear()
 

@@ -53,7 +53,7 @@ class RedisClient:
 
     Caches that Redis invalidates may share `router`, and with it the connections.
 
-    A subclass sets the names of keys. `barrier_key` returns the name of the key of a shard that `leave_fence` writes.
+    A subclass sets the names of keys. `fence_key` returns the name of the key of a shard that `leave_fence` writes.
     `probe_keys` are for the heartbeats to cluster nodes.
 
     `watch` is called after each call. `on_moving_slot` is called each time a command must be sent again because its
@@ -61,7 +61,7 @@ class RedisClient:
     script, which has it as a last argument, and is for tests only.
     """
 
-    barrier_key: ClassVar[staticmethod[[str], str]]
+    fence_key: ClassVar[staticmethod[[str], str]]
     probe_keys: ClassVar[Sequence[str]]
 
     def __init__(
@@ -116,14 +116,14 @@ class RedisClient:
         if self._durability == MEMORY:
             yield DurableScripts(self.run, _leave_nothing)
             return
-        barrier_key = self.barrier_key(shard)
+        fence_key = self.fence_key(shard)
         work = DurableWork(self._pool, self.router.topology, self._on_moving_slot)
 
         async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
             return await self._run(work.ask, script, keys, arguments)
 
         async def leave_fence() -> None:
-            await run(_LEAVE_FENCE, [barrier_key], [FENCE_LIFETIME_MS])
+            await run(_LEAVE_FENCE, [fence_key], [FENCE_LIFETIME_MS])
 
         try:
             yield DurableScripts(run, leave_fence)

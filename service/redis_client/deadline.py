@@ -65,7 +65,7 @@ class NotSent(ConnectionLost):
 
 
 class StoreUnavailable(Exception):
-    """Redis did not answer in time, or answered that it cannot serve. It is unknown whether the command ran."""
+    """Redis did not answer in time, or answered that it cannot serve. The command may have run."""
 
 
 async def watch_call(watch: CallObserver, call: str, work: Awaitable[Result]) -> Result:
@@ -93,7 +93,10 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def start_budget() -> None:
-    """Let all later calls in this task share one deadline. Without a budget each call has a deadline of its own."""
+    """Let all later calls in this task share DEADLINE_SECONDS of waiting for Redis.
+
+    Other time is not counted. Without a budget each call has a deadline of its own.
+    """
     _budget.set(Budget())
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -112,6 +113,7 @@ class ManagedConnection:
         self._is_tracked = False
         self._backoff = Backoff(stable_seconds=options.stable_seconds)
         self._was_lost = False
+        self._hurried = asyncio.Event()
         self._connection: Availability[Connection] = Availability()
         # An empty context, so that the task does not inherit the budget of the request that created it.
         self._task = asyncio.create_task(self._run(), context=Context())
@@ -174,7 +176,8 @@ class ManagedConnection:
         self.trust = Trust()
 
     def disconnect(self, why: str) -> None:
-        """Close the connection, if there is one. The next attempt looks up again where the server is."""
+        """Close the connection, or end the pause before the next attempt. It looks up again where the server is."""
+        self._hurried.set()
         if self._connection.value is not None:
             self._connection.value.close(why)
 
@@ -207,7 +210,9 @@ class ManagedConnection:
                 log.exception("the connection for %s to %s ended by a mistake", self._options.name, self._address)
                 pause = self._backoff.fail(0)
                 self._connection.fail(_describe(error, CONNECT_SECONDS))
-            await asyncio.sleep(pause)
+            self._hurried.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), pause)
 
     async def _run_once(self) -> float:
         """Connect, and wait for the end of the connection. Returns the seconds to wait before the next attempt.

@@ -26,7 +26,7 @@ _DOWN: Final = ("is_sdown", "is_odown", "is_disconnected")
 SURVEY_SECONDS: Final = 0.1
 """The time for which the Sentinels' reports about replicas are used.
 
-Sentinel reports for longer than this that it begins a failover, before it promotes a replica.
+Before it promotes a replica, a Sentinel reports a failover for longer than this. So a younger report cannot miss it.
 """
 
 SURVEY_PAUSE_SECONDS: Final = 0.1
@@ -105,17 +105,21 @@ class Sentinels:
         started = read_clock()
         asked = [asyncio.create_task(self._ask(node, with_replicas=True)) for node in self._clients]
         reports: list[_Report] = []
+        errors: set[str] = set()
+        waiting = set(asked)
         try:
-            for seconds in (SURVEY_PAUSE_SECONDS, ASK_SECONDS):
-                if 2 * len(reports) <= len(asked):
-                    done, _ = await asyncio.wait(asked, timeout=seconds)
-                    reports = [each.result()[1] for each in done if not each.exception()]
+            while waiting:
+                seconds = SURVEY_PAUSE_SECONDS if 2 * len(reports) > len(asked) else ASK_SECONDS
+                done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    break
+                reports += [each.result()[1] for each in done if not each.exception()]
+                errors |= {str(each.exception()) for each in done if each.exception()}
         finally:
             for each in asked:
                 each.cancel()
         if 2 * len(reports) <= len(asked):
-            errors = sorted({str(each.exception()) for each in done if each.exception()})
-            reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels report on the replicas", *errors])
+            reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels report on the replicas", *sorted(errors)])
             raise StoreUnavailable(reason)
         if len({report.master for report in reports}) > 1 or any(report.is_failing_over for report in reports):
             raise StoreUnavailable("the Sentinels are changing the master")

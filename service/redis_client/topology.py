@@ -70,7 +70,7 @@ class Master:
 
     @property
     def node(self) -> Node | None:
-        """The address of the server. None means the unix socket of the URL, or that there was no connection yet."""
+        """The address of the server. None means the unix socket of the URL, or that none was tried yet."""
         return self.reads.node
 
     @property

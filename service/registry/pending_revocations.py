@@ -77,8 +77,8 @@ class PendingRevocations:
         if not await self._registry.has_pending():
             return
         async with self._registry.make_scan_lock(on_wait) as lock:
-            clients = await self._registry.list_pending_scans("pending_sweeps")
-            realms = await self._registry.list_pending_scans("pending_realm_sweeps")
+            clients = await self._registry.list_pending_scans("pending_scans")
+            realms = await self._registry.list_pending_scans("pending_realm_scans")
             if not (clients or realms):
                 return
             ended = await self._end_client_sessions(clients, lock)
@@ -90,8 +90,8 @@ class PendingRevocations:
             if realms:
                 await self._end_realm_sessions(realms, lock)
             async with self._registry.make_lock():
-                await self._registry.clear_pending_scans("pending_sweeps", clients)
-                await self._registry.clear_pending_scans("pending_realm_sweeps", realms)
+                await self._registry.clear_pending_scans("pending_scans", clients)
+                await self._registry.clear_pending_scans("pending_realm_scans", realms)
 
     async def _end_client_sessions(self, pending: Mapping[str, str], lock: RedisLock) -> int:
         """End the sessions that the changed clients no longer allow. Returns their number."""

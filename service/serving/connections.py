@@ -1,8 +1,8 @@
 """The HTTP connections of uvicorn, with limits of time and size that uvicorn leaves to a proxy.
 
 A peer has ten seconds to send the head of a request, and ten seconds to read a response. If too many connections are
-open, the connection that has waited longest for the rest of a request is closed. A response that is sent before its
-request has arrived whole is the last of its connection.
+open, the connection that has waited longest for its peer is closed, also one that is idle between two requests. A
+response that is sent before its request has arrived whole is the last of its connection.
 """
 
 from __future__ import annotations

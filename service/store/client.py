@@ -1,4 +1,4 @@
-"""The Redis client of the store, set up with the store's barrier keys and probe keys."""
+"""The Redis client of the store, set up with the store's fence key and probe keys."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from service.store.keys import fence_key
 class StoreClient(RedisClient):
     """The Redis client for all commands and scripts of the store. RedisClient documents the parameters."""
 
-    barrier_key = staticmethod(fence_key)
+    fence_key = staticmethod(fence_key)
     probe_keys = PROBE_KEYS

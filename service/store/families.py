@@ -1,4 +1,6 @@
-"""Families of refresh tokens: start, rotation and end. A family has one live refresh token, even when requests race.
+"""Families of refresh tokens: start, rotation and end. People read "session" where the code says "family".
+
+A family has one live refresh token, even when requests race.
 
 Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
 """

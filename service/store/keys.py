@@ -21,9 +21,9 @@
 | client:{registry}:<client_id>   | string | for good                             | put_client, delete_client         |
 | realm:{registry}:<realm>        | string | for good                             | put_realm                         |
 | origin:{registry}:<origin>      | set    | while a redirect URI has this origin | put_client, delete_client         |
-| seed:{registry}                 | hash   | for good                             | registry, put, delete_client      |
-| pending_sweeps:{registry}       | hash   | while a client's scan is pending     | put_client, delete_client         |
-| pending_realm_sweeps:{registry} | hash   | while a realm's scan is pending      | put_realm                         |
+| seed:{registry}                 | hash   | for good                             | registry, put_client, put_realm … |
+| pending_scans:{registry}        | hash   | while a client's scan is pending     | put_client, delete_client         |
+| pending_realm_scans:{registry}  | hash   | while a realm's scan is pending      | put_realm                         |
 | pending_revocations:{registry}  | set    | while a user's revocation is pending | registry                          |
 | lock:{registry}                 | string | ten seconds, renewed                 | registry                          |
 | lock:{registry}:seed            | string | ten seconds, renewed                 | registry                          |
@@ -62,8 +62,8 @@ LASTING_KINDS: Final = frozenset(
         "client",
         "realm",
         "origin",
-        "pending_sweeps",
-        "pending_realm_sweeps",
+        "pending_scans",
+        "pending_realm_scans",
         "pending_revocations",
     }
 )

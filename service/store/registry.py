@@ -56,7 +56,7 @@ def _make_revision() -> str:
     return secrets.token_hex(8)
 
 
-PendingScan = Literal["pending_sweeps", "pending_realm_sweeps"]
+PendingScan = Literal["pending_scans", "pending_realm_scans"]
 
 
 def _list_origins(client: Client) -> str:
@@ -64,7 +64,7 @@ def _list_origins(client: Client) -> str:
 
 
 def _get_client_keys(client: Client) -> list[str]:
-    return [registry_key("client", client.client_id), registry_key("pending_sweeps"), registry_key("seed")]
+    return [registry_key("client", client.client_id), registry_key("pending_scans"), registry_key("seed")]
 
 
 SeedName = str | UserIdentity
@@ -163,7 +163,7 @@ class RegistryStore:
 
         If `ends_sessions`, the same script records that the sessions of the realm's users must be scanned.
         """
-        keys = [registry_key("realm", realm), registry_key("pending_realm_sweeps"), registry_key("seed")]
+        keys = [registry_key("realm", realm), registry_key("pending_realm_scans"), registry_key("seed")]
         record = "" if provider is None else msgspec.json.encode(provider).decode()
         await self._redis.run(_PUT_REALM, keys, [realm, record, _make_revision() if ends_sessions else "", applied])
 
@@ -245,7 +245,7 @@ class RegistryStore:
 
     async def has_pending(self) -> bool:
         """Return True if sessions of users, clients or realms must still end, whichever process made the change."""
-        keys = (registry_key(f"pending_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
+        keys = (registry_key(f"pending_{what}") for what in ("revocations", "scans", "realm_scans"))
         return bool(await self._redis.read("EXISTS", *keys))
 
     async def find_seed(self, name: SeedName) -> str | None:

@@ -172,3 +172,22 @@ async def test_a_server_that_ends_every_connection_sees_few(
             await settled_time.let_pass(0.001)
         await until(lambda: scripted.accepted == len(pauses) + 1)
         await master.close()
+
+
+@pytest.mark.clause("decided-redis-sentinel")
+async def test_master_named_by_sentinels_ends_the_pause(
+    settled_time: SettledTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`disconnect` is called if the Sentinels name another master. The pause could last two seconds more."""
+    monkeypatch.setattr(random, "uniform", lambda _, most: most)
+    async with scripted_redis() as scripted:
+        scripted.hello = b"-LOADING not yet\r\n"
+        master = make_link(scripted)
+        await settled_time.settle()
+        assert scripted.accepted == 1
+
+        master.disconnect("the Sentinels name another master")
+
+        await settled_time.settle()
+        assert scripted.accepted == 2
+        await master.close()

@@ -10,7 +10,7 @@ import pytest
 
 from service.redis_client.connection import ASK_SECONDS
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.sentinels import Sentinels
+from service.redis_client.sentinels import SURVEY_PAUSE_SECONDS, Sentinels
 from service.redis_client.url import parse_redis_url
 from tests.redis_client.scripted_cluster import array
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
@@ -128,3 +128,14 @@ async def test_more_than_half_of_the_sentinels_must_report(
     report(scripted[1], master="master,s_down")
     with pytest.raises(StoreUnavailable, match="1 of 3 Sentinels"):
         await count(settled_time, scripted)
+
+
+async def test_silent_sentinel_does_not_delay_the_others(
+    settled_time: SettledTime, scripted: list[ScriptedRedis]
+) -> None:
+    """The others answer later than the pause that follows a majority, and far earlier than a query may take."""
+    scripted[0].mute()
+    for sentinel in scripted[1:]:
+        sentinel.delay = lambda command: 1.5 * SURVEY_PAUSE_SECONDS if command[1:2] == [b"MASTERS"] else 0
+
+    assert await count(settled_time, scripted, 2 * SURVEY_PAUSE_SECONDS) == 2

@@ -86,7 +86,7 @@ async def test_only_users_with_a_lost_role_are_ended(
     await seeding.apply(after)
 
     assert started.ended == ended
-    assert await sessions.worker.registry.list_pending_scans("pending_realm_sweeps") == {}
+    assert await sessions.worker.registry.list_pending_scans("pending_realm_scans") == {}
 
 
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "6819-5.1.4.1.3-realm-secret-encrypted")

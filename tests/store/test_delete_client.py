@@ -21,4 +21,4 @@ async def test_record_and_origins_go_and_all_sessions_are_to_end(worker: Worker,
         assert await worker.registry.find_client("other") == OTHER
         assert await is_origin(worker, "https://a.deleted")
         assert not await is_origin(worker, "https://b.deleted")
-        assert (await worker.registry.list_pending_scans("pending_sweeps"))["app"].startswith("refresh:")
+        assert (await worker.registry.list_pending_scans("pending_scans"))["app"].startswith("refresh:")

@@ -21,7 +21,7 @@ def make(*origins: str, client_id: str = "app") -> Client:
 
 async def list_pending(worker: Worker) -> dict[str, str]:
     """Return what each client lost whose sessions must be scanned."""
-    marks = await worker.registry.list_pending_scans("pending_sweeps")
+    marks = await worker.registry.list_pending_scans("pending_scans")
     return {name: mark.split(":")[0] for name, mark in marks.items()}
 
 
@@ -46,14 +46,14 @@ async def test_an_origin_stays_while_a_client_has_it(worker: Worker) -> None:
 
 async def test_a_scan_is_pending_until_it_is_cleared(worker: Worker, store: redis.Redis) -> None:
     await worker.registry.put_client(LESS_SCOPE, FULL)
-    marks = await worker.registry.list_pending_scans("pending_sweeps")
+    marks = await worker.registry.list_pending_scans("pending_scans")
     await worker.registry.put_client(Client(client_id="app"), LESS_SCOPE)
-    await worker.registry.clear_pending_scans("pending_sweeps", marks)
+    await worker.registry.clear_pending_scans("pending_scans", marks)
     assert await list_pending(worker) == {"app": "refresh"}, "changed since it was listed"
 
-    marks = await worker.registry.list_pending_scans("pending_sweeps")
-    await worker.registry.clear_pending_scans("pending_sweeps", marks)
-    assert not store.exists("pending_sweeps:{registry}")
+    marks = await worker.registry.list_pending_scans("pending_scans")
+    await worker.registry.clear_pending_scans("pending_scans", marks)
+    assert not store.exists("pending_scans:{registry}")
 
 
 @pytest.mark.parametrize(

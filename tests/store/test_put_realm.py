@@ -14,8 +14,8 @@ async def test_a_realm_its_entry_and_its_scan_are_written_together(worker: Worke
 
     assert await worker.registry.find_realm("cep") == CEP
     assert await worker.registry.find_seed("realm:cep") == "{}"
-    assert await worker.registry.list_pending_scans("pending_realm_sweeps") == {}
+    assert await worker.registry.list_pending_scans("pending_realm_scans") == {}
     await worker.registry.put_realm("cep", None, ends_sessions=True)
     assert await worker.registry.find_realm("cep") is None
     assert await worker.registry.find_seed("realm:cep") is None
-    assert list(await worker.registry.list_pending_scans("pending_realm_sweeps")) == ["cep"]
+    assert list(await worker.registry.list_pending_scans("pending_realm_scans")) == ["cep"]

@@ -1,9 +1,12 @@
-"""The application of a seed to Redis: new entries are added and changed entries updated; all others are left alone.
+"""The application of a seed to Redis: new entries are added and changed entries updated.
+
+Entries that the seed lacks are left alone, unless it prunes.
 
 One process applies a seed while the others wait. Entries are planned batch by batch, and secrets are hashed then. The
-lock of the registry is held only while a batch is planned once more and written, so changes of the console come in
-between. One script writes a record together with its entry as last applied: an entry is written whole or not at all.
-Users whose sessions must end are recorded before that, as pending revocations. A dry run plans and writes nothing.
+lock of the registry is held only while a batch is planned once more and written, and the sessions of its users are
+ended. So changes of the console come in between. One script writes a record together with its entry as last applied: an
+entry is written whole or not at all. Users whose sessions must end are recorded before that, as pending revocations. A
+dry run plans, and writes nothing.
 
 Clauses: SPEC §2.3, §3
 """
@@ -79,7 +82,7 @@ class Seeding:
     ) -> Outcome:
         """Apply the seed file.
 
-        A file that is in force unchanged is not parsed again, since it had no mistakes when applied.
+        A file that is in force unchanged is not parsed by a worker, since it had no mistakes when applied.
         """
         if await self._is_in_force(await asyncio.to_thread(make_fingerprint, path)):
             await self._pending_revocations.run_all()
@@ -111,7 +114,7 @@ class Seeding:
     async def _apply(self, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str) -> Outcome:
         outcome = await self._make_outcome(seed, force)
         if force or prune or not await self._is_in_force(seed.fingerprint):
-            # Until the end, no file is in force, neither this one nor the one before.
+            # Until the end, no file is in force, neither this one nor the one before. `is_key_known` reads the key id.
             await self._registry.put_seed("file", f"{self._keyring.key_id} is being applied")
             done = 0
             on_progress(done, seed.size)
@@ -135,7 +138,7 @@ class Seeding:
         """Plan and write all batches. Yields the number of entries of each batch, and its changes.
 
         After a batch that was written it pauses, so that a change of the console gets the lock. The plan that is
-        written is made under the lock, when all hashes are made.
+        written is made under the lock, when all expected hashes are made.
         """
         items = list(_list_items(seed))
         pause = 0.0

@@ -1,16 +1,16 @@
 -- Deletes a client's record, removes the client from its web origins, and records that its sessions must be ended.
 -- The seed entry that the record came from stays, unless it is to be forgotten.
--- KEYS     client_key owed_key seed_key
+-- KEYS     client_key scans_key seed_key
 -- DERIVED  origins
 -- ARGV     client_id origins (a JSON list) mark is_forgotten ("0" or "1")
 -- RETURNS  deleted
 -- CLAUSES  RFC 6749 §2, SPEC §3
 -- USES     records
-local client_key, owed_key, seed_key = KEYS[1], KEYS[2], KEYS[3]
+local client_key, scans_key, seed_key = KEYS[1], KEYS[2], KEYS[3]
 local client_id, origins, mark, is_forgotten = ARGV[1], cjson.decode(ARGV[2]), ARGV[3], ARGV[4]
 
 redis.call('DEL', client_key)
 for _, origin in ipairs(origins) do redis.call('SREM', key_of('origin', origin), client_id) end
-redis.call('HSET', owed_key, client_id, mark)
+redis.call('HSET', scans_key, client_id, mark)
 if is_forgotten == '1' then redis.call('HDEL', seed_key, 'client:' .. client_id) end
 return { 'deleted' }

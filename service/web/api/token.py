@@ -250,7 +250,7 @@ class RefreshTokenGrant:
     required: ClassVar[tuple[str, ...]] = ("refresh_token",)
 
     async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
-        """Spend the refresh token and issue the next one. Every outcome takes one script call.
+        """Spend the refresh token and issue the next one. Both are one call of one script.
 
         Clauses: RFC 6749 §6, §10.4, SPEC §3, §4.2 (refresh_token)
         """

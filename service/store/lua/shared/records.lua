@@ -1,4 +1,4 @@
--- Documents the records of a user's shard, and defines what scripts of all kinds need.
+-- Documents the records of sessions, and defines what scripts of all kinds need.
 --
 -- Redis converts the number arguments of `redis.call` slowly, and `%d` is faster than `%.0f`. So the scripts format their
 -- numbers themselves. A time in ms is exact in both, where a `long` of C has 64 bits.
