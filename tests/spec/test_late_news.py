@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from service.crypto.password_hashing import hash_password
-from service.registry.cache import RegistryCache
 from service.worker import Worker
 from tests.support.browser import (
     Browser,
@@ -28,9 +27,10 @@ CHANGED_ALICE = replace(ALICE, password="another password")
 
 
 @pytest.fixture
-def no_invalidations(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_invalidations(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Discard all invalidations, while the connection stays healthy."""
-    monkeypatch.setattr(RegistryCache, "invalidate", lambda *_: None)
+    for kind in worker.redis.router._caches:
+        monkeypatch.setitem(worker.redis.router._caches, kind, lambda _: None)
 
 
 async def fill_cache(http: httpx2.AsyncClient) -> None:
