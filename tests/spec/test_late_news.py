@@ -27,10 +27,10 @@ CHANGED_ALICE = replace(ALICE, password="another password")
 
 
 @pytest.fixture
-def no_invalidations(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_invalidations(http_worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Discard all invalidations, while the connection stays healthy."""
-    for kind in worker.redis.router._caches:
-        monkeypatch.setitem(worker.redis.router._caches, kind, lambda _: None)
+    for kind in http_worker.redis.router._caches:
+        monkeypatch.setitem(http_worker.redis.router._caches, kind, lambda _: None)
 
 
 async def fill_cache(http: httpx2.AsyncClient) -> None:
