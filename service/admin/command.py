@@ -91,6 +91,8 @@ def explain(problem: Exception) -> click.ClickException:
             return WrongInput("\n".join(problem.mistakes))
         case BadSeed():
             return WrongInput("\n".join((f"mistakes in {problem.file}:", *problem.mistakes)))
+        case UnicodeEncodeError():
+            return WrongInput("expected arguments in UTF-8")
         case ChangeRefused():
             return CommandRefused(str(problem))
         case StoreUnavailable():

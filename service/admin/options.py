@@ -46,7 +46,7 @@ def change_record(old: Record, options: Mapping[str, Any]) -> Record:
                 value.split() if is_text else value, " ".join(added).split(), " ".join(removed).split()
             )
             value = " ".join(items) if is_text else items
-        fields[name] = value
+        fields[name] = tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
     return msgspec.structs.replace(old, **fields)
 
 

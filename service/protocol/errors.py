@@ -120,6 +120,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "provider_busy": _PROVIDER_AWAY,
     "provider_spared": "The identity provider refused too many logins of this address or user; try again later.",
     "seed_not_in_force": "Clients and users are being loaded at the moment; try again in a moment.",
+    "record_changed": "The record was changed at the same moment; try again.",
     "registry_locked": "Clients and users are being changed at the moment; try again in a moment.",
     "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service met an unexpected condition.",

@@ -78,7 +78,7 @@ class Router:
         Raises RuntimeError in a thread while the event loop of another thread uses this.
         """
         loop = asyncio.get_running_loop()
-        if self._topology is None or self._loop is not loop:
+        if self._topology is None or self._loop is not loop or self._process_id != os.getpid():
             self._topology = self._make_topology(loop)
         return self._topology
 

@@ -85,6 +85,10 @@ class Master:
     def choose(self, *, is_read: bool) -> ManagedConnection:
         return self.reads if is_read else self.writes
 
+    @property
+    def is_up(self) -> bool:
+        return any(connection.is_up for connection in self._list_connections())
+
     def follow(self, node: Node) -> None:
         """Close each connection to another server than this one."""
         for connection in self._list_connections():
@@ -394,7 +398,7 @@ async def _retire(master: Master) -> None:
     Without a connection there are only commands that wait for one, and these are sent to another node at once.
     """
     try:
-        await asyncio.sleep(DEADLINE_SECONDS if master.reads.is_up else 0)
+        await asyncio.sleep(DEADLINE_SECONDS if master.is_up else 0)
     finally:
         await master.close("this node serves no slots any more")
 

@@ -104,7 +104,8 @@ class RegistryEditor:
         keep_sessions: bool = False,
         or_unlisted: bool = False,
     ) -> None:
-        """Replace a user's record by the one that `change` returns. The user's sessions end if it takes rights away.
+        """Replace a user's record by the one that `change` returns. The user's sessions end if it takes rights away
+        or leaves the user disabled.
 
         A new password takes rights away unless `keep_sessions`. With `or_unlisted` a user of an external realm who has
         no record gets one.
@@ -112,7 +113,7 @@ class RegistryEditor:
         async with self._changing():
             old = await self._get_user(identity, or_unlisted=or_unlisted)
             new = change(old)
-            await self._put_user(new, ends_sessions=is_narrowed(old, new) and not keep_sessions)
+            await self._put_user(new, ends_sessions=not keep_sessions and (new.disabled or is_narrowed(old, new)))
             self._record(old, new)
 
     async def delete_user(self, identity: UserIdentity) -> None:

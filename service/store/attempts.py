@@ -123,6 +123,8 @@ class Attempts:
                 undo.pop_all()
                 await self.settle(*groups, passed=False)
                 raise
+            undo.pop_all()
+            await asyncio.gather(*map(self._give_back, groups))
 
     async def count(self, counters: Sequence[Counter]) -> None:
         """Count one event that is limited regardless of its outcome. Raises Exhausted if a limit is reached."""

@@ -147,6 +147,20 @@ async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_session
     assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).json()["error"] == "invalid_grant"
 
 
+async def test_repeated_disabling_ends_what_an_outage_had_brought_back(
+    admin: Admin, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
+) -> None:
+    """A failover or a restored backup can lose the revocation and keep the record."""
+    tokens = (await PHONE_APP.log_in(http, ALICE)).json()
+    user = await worker.registry.find_user(identify_user("main", ALICE.username))
+    assert user is not None
+    await worker.registry.put_user(msgspec.structs.replace(user, disabled=True))
+
+    assert (await admin("user", "disable", ALICE.username, "--yes")).status == 0
+
+    assert not is_live(store, tokens["access_token"])
+
+
 async def test_unlock_lets_a_throttled_user_try_again(
     admin: Admin, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:

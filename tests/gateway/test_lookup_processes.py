@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,22 @@ def test_a_forked_child_gets_its_own_answers_and_leaves_those_of_its_parent(redi
     ran = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
     assert ran.stdout.splitlines() == ["b'of the parent'", "b'of the child'"], ran.stderr
+
+
+@ONE_SERVER
+@pytest.mark.clause("decided-one-connection-many-answers")
+async def test_forked_child_never_uses_its_parents_connections(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child may go on with the event loop of its parent."""
+    async with BearerLookup(redis_server.url) as lookup:
+        await lookup.lookup(make_access_token("0a3").text)
+        of_parent = lookup._router.topology
+
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+
+        assert lookup._router.topology is not of_parent
+        await of_parent.close()
 
 
 @ONE_SERVER

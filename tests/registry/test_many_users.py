@@ -13,6 +13,7 @@ from service.protocol.user import identify_user
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.read import parse_seed
+from service.store.registry import RegistryStore
 from service.worker import Worker
 
 USER = """\
@@ -69,3 +70,21 @@ async def test_a_file_that_is_in_force_is_not_read_again(seeding: Seeding, tmp_p
     file.write_text(file.read_text() + "# edited\n")
     with pytest.raises(BadSeed):
         await seeding.apply_file(file, 13)
+
+
+async def test_file_that_changes_while_a_worker_waits_is_read_then(
+    worker: Worker, seeding: Seeding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, make_seed_lock = asyncio.Event(), RegistryStore.make_seed_lock
+    monkeypatch.setattr(RegistryStore, "make_seed_lock", lambda registry: make_seed_lock(registry, waiting.set))
+    file = tmp_path / "seed.yaml"
+    file.write_text("users:\n- {username: alice, name: Old, password: twelve chars}\n")
+    async with worker.registry.make_seed_lock():
+        applying = asyncio.create_task(seeding.apply_file(file, 8))
+        await waiting.wait()
+        file.write_text(file.read_text().replace("Old", "New"))
+    await applying
+
+    user = await worker.registry.find_user(identify_user("main", "alice"))
+    assert user is not None
+    assert user.name == "New"

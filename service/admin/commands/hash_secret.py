@@ -13,6 +13,7 @@ from service.crypto.password_hashing import hash_password
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
+from service.system.scheduling import count_usable_cores
 
 
 @command(console, "hash-secret", needs_store=False, examples=("hash-secret", "hash-secret --file secrets.txt"))
@@ -31,6 +32,6 @@ async def hash_secret(output: Output, file: str | None) -> None:
     if short := sum(map(is_short_secret, secrets)):
         shown = f"{short} of {len(secrets)} have fewer than {MIN_SECRET_CHARACTERS} characters"
         output.warn([f"{shown}, too few for the secret of a client"])
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor(count_usable_cores()) as threads:
         for hashed in threads.map(hash_password, secrets):
             output.show({"hash": hashed}, [(hashed, "")])

@@ -9,10 +9,11 @@ import click
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time
-from service.admin.output import CommandRefused, Output
+from service.admin.output import CommandRefused, Output, WrongInput
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity
 
+ID_CHARACTERS: Final = 22
 MAX_SESSIONS: Final = 500
 SESSION_COLUMNS: Final = ("id", "client_id", "scope", "since", "last_used")
 
@@ -63,6 +64,8 @@ async def end_session(context: AdminContext, output: Output, session_id: str) ->
 
     The ID is shown by `session list` and `user show`, and stands as `family` in security events.
     """
+    if len(session_id) != ID_CHARACTERS:
+        raise WrongInput(f"{session_id}: expected the {ID_CHARACTERS} characters that `session list` shows as ID")
     found = await context.families.find_shard(session_id)
     if found is None:
         raise CommandRefused(f"there is no session {session_id}: it has ended, or never began")

@@ -82,14 +82,18 @@ class Seeding:
     ) -> Outcome:
         """Apply the seed file.
 
-        A file that is in force unchanged is not parsed by a worker, since it had no mistakes when applied.
+        A file that is in force unchanged is not parsed by a worker, since it had no mistakes when applied. Of
+        several workers that wait for the lock, one parses the file.
         """
-        if await self._is_in_force(await asyncio.to_thread(make_fingerprint, path)):
+        fingerprint = await asyncio.to_thread(make_fingerprint, path)
+        if await self._is_in_force(fingerprint):
             await self._pending_revocations.run_all()
             return Outcome(Seed())
-        return await self.apply(
-            await asyncio.to_thread(load_seed, path, min_password_characters), on_progress=on_progress
-        )
+        async with self._registry.make_seed_lock() as turn:
+            if await self._is_in_force(fingerprint):
+                return Outcome(Seed())
+            seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
+            return await _renewing(turn, self._apply(seed, False, False, on_progress, "service"))
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""

@@ -217,7 +217,7 @@ class SessionsPages(PageSteps):
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
         changed = await self.password_change.make(user, password_hash, address=get_peer(request.scope))
         if changed is None:
-            raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1)
+            raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         return changed
 
     async def _refuse_password(self, request: Request, error: OAuthError) -> Response:
