@@ -11,7 +11,7 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -84,7 +84,9 @@ class BearerLookup:
             return None
         digest = sha256(token.encode(errors="replace")).digest()[:DIGEST_BYTES]
         grant = self._live.get(digest, None)
-        return grant if grant is not None else await self._find(token, digest)
+        if grant is not None or not is_access_token(token) or self._unknown.get(digest, False):
+            return grant
+        return await watch_call(self._watch, "lookup", self._ask(token, digest))
 
     def now_ms(self) -> int:
         """Return Redis time in ms since 1970, for comparison with the times of a grant.
@@ -98,13 +100,11 @@ class BearerLookup:
         if not self._is_shared:
             await self._router.close()
 
-    async def _find(self, token: str, digest: bytes) -> AccessGrant | None:
+    def _ask(self, token: str, digest: bytes) -> Awaitable[AccessGrant | None]:
         """Look the token up in Redis.
 
         A live token is cached from its second use on, so tokens that are used once, and garbage, cost Redis no memory.
         """
-        if not is_access_token(token) or self._unknown.get(digest, False):
-            return None
         is_tracked = self._memory and self._live.find_last(digest) is not None
         key = access_key(token[SHARD], encode(digest))
 
@@ -121,8 +121,7 @@ class BearerLookup:
                 self._live.put(digest, grant, until, source.trust)
             return grant
 
-        work = self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
-        return await watch_call(self._watch, "lookup", work)
+        return self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""

@@ -47,6 +47,18 @@ def decode_raw_from(master: ManagedConnection | None, answer: Any) -> Any:
     return answer
 
 
+_forks = 0
+"""The number of forks between the first process and this one. `os.getpid` for each command would be a system call."""
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 class Router:
     """The router that several users share: requests, lookups and the registry. It connects at its first use.
 
@@ -61,7 +73,7 @@ class Router:
         self._caches: dict[bytes, Invalidate] = {}
         self._topology: Topology | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process_id = 0
+        self._forks = 0
 
     def listen(self, kind: str, invalidate: Invalidate) -> None:
         """Let a cache get the invalidations of one kind of key, the part before the first colon.
@@ -78,7 +90,7 @@ class Router:
         Raises RuntimeError in a thread while the event loop of another thread uses this.
         """
         loop = asyncio.get_running_loop()
-        if self._topology is None or self._loop is not loop or self._process_id != os.getpid():
+        if self._topology is None or self._loop is not loop or self._forks != _forks:
             self._topology = self._make_topology(loop)
         return self._topology
 
@@ -156,11 +168,11 @@ class Router:
 
     def _make_topology(self, loop: asyncio.AbstractEventLoop) -> Topology:
         # In a forked child the event loop of the parent seems to run.
-        is_forked = self._process_id != os.getpid()
+        is_forked = self._forks != _forks
         if self._topology and self._loop and self._loop is not loop and self._loop.is_running() and not is_forked:
             raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
         self._invalidate(None)
-        self._loop, self._process_id = loop, os.getpid()
+        self._loop, self._forks = loop, _forks
         options = self.options._replace(invalidate=self._invalidate if self._caches else None)
         return TOPOLOGIES[options.url.kind](options)
 

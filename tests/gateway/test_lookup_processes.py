@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ import redis
 
 from service.crypto.keyring import make_access_token
 from service.gateway.lookup import BearerLookup
+from service.redis_client import router
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import CHECKOUT, RedisServer
 
@@ -70,7 +70,7 @@ async def test_forked_child_never_uses_its_parents_connections(
         await lookup.lookup(make_access_token("0a3").text)
         of_parent = lookup._router.topology
 
-        monkeypatch.setattr(os, "getpid", lambda: -1)
+        monkeypatch.setattr(router, "_forks", router._forks + 1)
 
         assert lookup._router.topology is not of_parent
         await of_parent.close()
