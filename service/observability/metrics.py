@@ -150,6 +150,7 @@ class Metrics:
         self.lookups = counter("cache_lookups", "Lookups in a worker's caches.", ("cache",))
         self.misses = counter("cache_misses", "Cache lookups that Redis answered.", ("cache",))
         self.lookup_tally = CounterBuffer(self.lookups)
+        self.miss_tally = CounterBuffer(self.misses)
         for cache in CACHES:
             self.lookups.labels(cache)
             self.misses.labels(cache)
@@ -160,6 +161,7 @@ class Metrics:
             self.redis_spans,
             self.refresh_tally,
             self.lookup_tally,
+            self.miss_tally,
         )
 
 
@@ -222,13 +224,13 @@ class CacheCounts:
         metrics = get_metrics()
         self._cache = cache
         self._lookups = metrics.lookup_tally
-        self._misses = metrics.misses.labels(cache)
+        self._misses = metrics.miss_tally
 
     def count_lookup(self) -> None:
         self._lookups.count(self._cache)
 
     def count_miss(self) -> None:
-        self._misses.inc()
+        self._misses.count(self._cache)
 
     def count_bearer_read(self, call: str, seconds: float, failed: bool) -> None:
         """Count a bearer lookup that read Redis, as a cache miss and as a Redis call. BearerLookup calls this."""
