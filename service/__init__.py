@@ -7,7 +7,7 @@ can change with the session. A lookup of a token only reads.
 The packages. Each imports only those above it.
 tests/house/test_import_law.py holds the order, and which package may import which library.
 
-    system/         calls of the operating system: parent death, private files, malloc, scheduling, a packet filter; and
+    system/         calls of the operating system: parent death, private files, malloc, scheduling; and
                     where the program's own files are
     protocol/       the rules as plain values and functions: no await, clock, randomness, Redis or HTTP
     redis_client/   a Redis client: connections, Sentinel and Cluster, durable writes, a lock; knows no key of ours

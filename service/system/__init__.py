@@ -1,1 +1,1 @@
-"""Calls of the operating system: malloc, scheduling, the death of a parent process, private files, a packet filter."""
+"""Calls of the operating system: malloc, scheduling, the death of a parent process, private files."""
