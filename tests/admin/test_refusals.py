@@ -42,7 +42,10 @@ REFUSED = [
     (("user", "set-password", "x", "--realm", "cep"), 1, "the realm cep checks passwords itself"),
     *((("user", verb, "nobody"), 1, "there is no user nobody") for verb in ("show", "update", "disable", "delete")),
     *((("user", verb, "nobody"), 1, "there is no user nobody") for verb in ("enable", "unlock", "set-password")),
-    (("user", "delete", BOB.username), 1, "no answer to the question; nothing was changed"),
+    *(
+        (("user", verb, BOB.username), 1, "no answer to the question; nothing was changed")
+        for verb in ("disable", "delete")
+    ),
     (("user", "list", "--realm", "nowhere"), 1, "there is no realm nowhere"),
     (("session", "list", "--user", "nobody"), 1, "there is no user nobody in realm main"),
     (("session", "end", "-" + "A" * 21), 1, "there is no session -AAAAAAAAAAAAAAAAAAAAA: it has ended, or never"),

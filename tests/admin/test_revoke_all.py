@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+import redis
 
+from service.store.keys import family_key
+from service.worker import Worker
 from tests.admin.conftest import Admin, is_live
 from tests.conftest import Clock
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP
@@ -36,13 +39,26 @@ async def test_only_named_sessions_end(
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
-async def test_revocation_by_time_keeps_later_sessions(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+def begin_at_whole_second(worker: Worker, store: redis.Redis, refresh_token: str) -> None:
+    """Move the beginning of a session to the second that commands print."""
+    token = worker.keyring.parse_refresh_token(refresh_token)
+    assert token is not None
+    key = family_key(token.shard, token.family_digest)
+    version, created_ms, *others = str(store.hget(key, "v")).split(" ")
+    store.hset(key, "v", " ".join([version, f"{created_ms[:-3]}000", *others]))
+
+
+async def test_revocation_by_time_keeps_later_sessions(
+    admin: Admin, http: httpx2.AsyncClient, clock: Clock, worker: Worker, store: redis.Redis
+) -> None:
+    """A session that began at the very time is a later one."""
     old = (await PHONE_APP.log_in(http, ALICE)).json()
     clock.advance(60)
     new = (await PHONE_APP.log_in(http, ALICE)).json()
-    issued = (await admin("token", "inspect", new["access_token"], "--json")).json["issued"]
+    begin_at_whole_second(worker, store, new["refresh_token"])
+    since = (await admin("token", "inspect", new["access_token"], "--json")).json["family_since"]
 
-    done = await admin("revoke-all", "--issued-before", issued, "--yes")
+    done = await admin("revoke-all", "--issued-before", since, "--yes")
 
     assert done.status == 0
     assert not await is_live(http, old["access_token"])

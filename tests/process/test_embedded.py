@@ -89,6 +89,17 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         store.stop()
 
 
+def test_durability_disk_writes_each_change_to_the_disk(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path, syncs_always=True)
+    try:
+        store.claim()
+        store.start()
+        with connect(store) as client:
+            assert client.config_get("appendfsync") == {"appendfsync": "always"}
+    finally:
+        store.stop()
+
+
 def test_unreadable_data_ends_the_start_with_its_remedy(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "appendonlydir"
     start(tmp_path).stop()

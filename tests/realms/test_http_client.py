@@ -132,6 +132,16 @@ async def test_a_connection_is_used_again(http_client: HttpClient) -> None:
     assert connections.accepted == 1
 
 
+async def test_every_answer_of_a_connection_has_the_same_limit(http_client: HttpClient) -> None:
+    body = b"x" * (MAX_ANSWER_BYTES // 2)
+    connections = Connections(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    async with serving_connections(connections) as port:
+        for _ in range(3):
+            assert (await http_client.get(f"http://127.0.0.1:{port}/", {})).body == body
+
+    assert connections.accepted == 1
+
+
 async def test_connection_ended_by_provider_fails_no_login(http_client: HttpClient) -> None:
     connections = Connections(hangs_up=True)
     async with serving_connections(connections) as port:
@@ -200,5 +210,5 @@ async def test_every_address_of_a_name_is_tried(http_client: HttpClient, monkeyp
 @pytest.mark.clause("decided-external-realm-down")
 async def test_host_that_is_an_address_text_is_refused(http_client: HttpClient) -> None:
     """Metadata of a provider may contain any text as a host."""
-    with pytest.raises(InvalidProviderResponse, match="it cannot be reached"):
-        await http_client.get("https://a..example/", {})
+    with pytest.raises(InvalidProviderResponse, match=r"it cannot be reached.* at https://a\.\.example/$"):
+        await http_client.get("https://a..example/?of=the-log", {})

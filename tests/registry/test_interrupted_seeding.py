@@ -125,6 +125,22 @@ async def test_the_next_start_finishes_an_interrupted_load(
     assert calls > 15
 
 
+@pytest.mark.clause("decided-seed-interrupted")
+async def test_the_former_file_undoes_an_interrupted_load(
+    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    await begin(sessions, seeding)
+    before = await registry_of(sessions.worker)
+    calls = 0
+    while await registry_of(sessions.worker) == before:
+        assert await LOADS["edited"].break_off(make_settings, calls)
+        calls += 1
+
+    await seeding.apply(FIRST)
+
+    assert await registry_of(sessions.worker) == before
+
+
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions", "decided-user-change-ends-tokens")
 @pytest.mark.clause("decided-seed-strange-key")
 async def test_sessions_of_changed_entries_end_under_any_next_file(
