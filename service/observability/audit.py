@@ -22,9 +22,12 @@ Fields = dict[str, Any]
 
 docs/operations/monitoring.md lists the fields of each event, and tests compare the log with it. `reason` is a fixed
 word. `issued_before` is a time by ISO 8601. `actor` is the person at the console, or the program that acted instead.
-`count` is the number of objects concerned. In an entry of the stream without other fields, `count` is the number of
-further events of that name. `trace_id` is added to any event that a request with a trace causes.
+`count` is the number of objects concerned. In an entry of a stream, `repeats` is the number of events that the entry
+stands for. `trace_id` is added to any event that a request with a trace causes.
 """
+
+GROUPS: Final = ("users", "operators", "strangers")
+"""Who can cause an event: users of this service, operators and their programs, or anybody. Each has its own stream."""
 
 
 _LOG_ONLY: Final = frozenset(
@@ -39,7 +42,22 @@ _LOG_ONLY: Final = frozenset(
         "events_lost",
     }
 )
-"""Events that do not go to the stream, which adds `events_lost` by itself."""
+"""Events that do not go to a stream. `events_lost` is added there by the audit stream itself."""
+
+VITAL: Final = frozenset(
+    {
+        "code_replayed",
+        "password_changed",
+        "refresh_token_replayed",
+        "replay_pattern",
+        "revoke_all",
+        "revoke_all_by_console",
+        "user_deleted",
+        "user_disabled",
+        "user_password_set",
+    }
+)
+"""Events that tell of a theft, or that a user's rights have ended. However many users have one, each user is named."""
 
 _WARNINGS: Final = frozenset(
     {
@@ -50,6 +68,7 @@ _WARNINGS: Final = frozenset(
         "code_misused",
         "login_failed",
         "login_throttled",
+        "callers_hidden",
         "pages_throttled",
         "client_authentication_failed",
         "client_throttled",

@@ -1,9 +1,10 @@
-"""The path of security events to their stream in Redis: buffered at once, sent in batches, always bounded.
+"""The path of security events to their streams in Redis: buffered at once, sent in batches, always bounded.
 
-No request waits for the stream or fails with it. A worker sends a limited number of events of each name one by one in a
-minute, and the first event of each user or client. The others are sent as a count. Events that cannot be written are
-counted, and their number is recorded as soon as possible. Events that name a known user or an actor are kept apart from
-events that strangers can cause: each group has its own limits, buffer and stream.
+No request waits for a stream or fails with it. Events of operators, of users and of strangers have separate streams,
+each with its own limits and buffer, so that nobody displaces the events of a more trusted group. Of one event name and
+one user or client, a worker writes a few events a minute as they come. Of further ones it writes the newest at the end
+of the minute, with their number. Events that cannot be written are counted, and their number is recorded as soon as
+possible.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """
@@ -13,33 +14,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from service.observability.audit import Fields, make_event, record_event
+from service.observability.audit import GROUPS, VITAL, Fields, make_event, record_event
 
 RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
-MAX_A_MINUTE: Final = 10
-"""The events of one name that go to one stream in a minute, before only the first of each user or client does."""
+MAX_A_MINUTE: Final = 5
+"""The events of one name about one user or client that are written as they come. Those about nobody share this limit.
+
+If there were more, the next minute writes none of them as they come, but only the newest at its end.
+"""
 MAX_WAITING: Final = 1_000
 """The most events that wait for one stream."""
 MAX_NAMED: Final = 600
-"""The number of users or clients, for each stream and minute, whose first event of a name is always taken."""
+"""The most users or clients, for each event name, stream and minute, that are told apart."""
+VITAL_FACTOR: Final = 10
+"""The factor of MAX_WAITING and MAX_NAMED for vital events, which must be known of each user."""
 LAST_SECONDS: Final = 2.0
 """The time that the end of a worker waits for the last batch."""
 
 
 class AuditStream:
-    """A buffer of events that are written with `append`, in one round trip for each batch.
+    """A buffer of events that are written with `append`, which gets the batches of all groups at once.
 
     `on_lost` is called with the number of events that cannot be written.
     """
 
     def __init__(
         self,
-        append: Callable[[Sequence[bytes], Sequence[bytes]], Awaitable[None]],
+        append: Callable[..., Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
         *,
         on_lost: Callable[[int], object] = lambda count: None,
@@ -47,8 +53,7 @@ class AuditStream:
         self._append = append
         self._on_lost = on_lost
         self._clock = clock
-        self._of_users = _StreamBuffer(self._note_lost)
-        self._of_strangers = _StreamBuffer(self._note_lost)
+        self._buffers = [_StreamBuffer(self._note_lost) for _ in GROUPS]
         self._minute_ends = 0.0
         self._lost = 0
         self._lost_untold = 0
@@ -56,11 +61,11 @@ class AuditStream:
         self._sending: asyncio.Task[None] | None = None
 
     def take(self, event: str, fields: Fields) -> None:
-        """Queue the event, or only count it once the limit of this minute is reached."""
+        """Queue the event, or keep it for the end of the minute once its limit is reached."""
         if self._clock() >= self._minute_ends:
             self._end_minute()
-        buffer = self._of_users if "username" in fields or "actor" in fields else self._of_strangers
-        buffer.take(event, fields)
+        group = "operators" if "actor" in fields else "users" if "username" in fields else "strangers"
+        self._buffers[GROUPS.index(group)].take(event, fields)
 
     def start(self) -> None:
         self._sending = asyncio.create_task(self._send_until_closed())
@@ -71,7 +76,7 @@ class AuditStream:
         if self._sending is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._sending, LAST_SECONDS)
-        self._note_lost(len(self._of_users.drain()) + len(self._of_strangers.drain()))
+        self._note_lost(sum(len(buffer.drain()) for buffer in self._buffers))
         self._tell_lost("the worker ended")
 
     async def flush(self) -> None:
@@ -81,20 +86,20 @@ class AuditStream:
         """
         if self._closing.is_set() or self._clock() >= self._minute_ends:
             self._end_minute()
-        batch, of_strangers = self._of_users.drain(), self._of_strangers.drain()
-        lost = self._lost
-        if not (batch or of_strangers or lost):
+        batches, lost = [buffer.drain() for buffer in self._buffers], self._lost
+        if lost:
+            batches[0].append(make_event("events_lost", count=lost))
+        if not any(batches):
             return
         reason, is_written = "the worker ended", False
         try:
-            lost_events = [make_event("events_lost", count=lost)] if lost else []
-            await self._append([*batch, *lost_events], of_strangers)
+            await self._append(*batches)
             reason, is_written = "too many at once", True
         except Exception as error:  # no error may end the sending task
             reason = str(error)
         finally:
             self._lost -= lost if is_written else 0
-            self._note_lost(0 if is_written else len(batch) + len(of_strangers))
+            self._note_lost(0 if is_written else sum(map(len, batches)) - bool(lost))
             self._tell_lost(reason)
 
     async def _send_until_closed(self) -> None:
@@ -106,8 +111,8 @@ class AuditStream:
             await self.flush()
 
     def _end_minute(self) -> None:
-        self._of_users.end_minute()
-        self._of_strangers.end_minute()
+        for buffer in self._buffers:
+            buffer.end_minute()
         self._minute_ends = self._clock() + MINUTE_SECONDS
 
     def _note_lost(self, count: int) -> None:
@@ -122,45 +127,43 @@ class AuditStream:
 
 
 class _StreamBuffer:
-    """The entries that wait for one stream, and the number of events of each name in this minute."""
+    """The entries that wait for one stream, and what this minute had by event name, user or client, and realm."""
 
     def __init__(self, note_lost: Callable[[int], None]) -> None:
         self._note_lost = note_lost
         self._waiting: list[bytes] = []
-        self._written: Counter[str] = Counter()
-        self._left_out: Counter[str] = Counter()
-        self._named: set[tuple[str, str, str]] = set()
+        self._written: Counter[tuple[str, str, str]] = Counter()
+        self._kept_back: dict[tuple[str, str, str], tuple[int, Fields]] = {}
 
     def take(self, event: str, fields: Fields) -> None:
-        is_first = self._note_name(event, fields)
-        if is_first or self._written[event] < MAX_A_MINUTE:
-            self._written[event] += 1
-            self._add(make_event(event, **fields))
+        # User names that differ only by case are one user.
+        key = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")
+        if key not in self._written and len(self._written) >= MAX_NAMED * _get_factor(event):
+            key, fields = (event, "", ""), {}
+        if fields and self._written[key] < MAX_A_MINUTE:
+            self._written[key] += 1
+            self._add(event, fields)
         else:
-            self._left_out[event] += 1
+            earlier, _ = self._kept_back.get(key, (0, {}))
+            self._kept_back[key] = earlier + 1, fields
 
     def end_minute(self) -> None:
-        """Add an entry with the count of each event name that exceeded its limit, and start a new minute."""
-        for event, count in self._left_out.items():
-            self._add(make_event(event, count=count))
-        for noted in (self._written, self._left_out, self._named):
-            noted.clear()
+        """Add the newest of the events that were kept back, and start a new minute."""
+        for (event, _, _), (count, newest) in self._kept_back.items():
+            self._add(event, newest | {"repeats": count})
+        self._written = Counter(dict.fromkeys(self._kept_back, MAX_A_MINUTE))
+        self._kept_back = {}
 
     def drain(self) -> list[bytes]:
         entries, self._waiting = self._waiting, []
         return entries
 
-    def _note_name(self, event: str, fields: Fields) -> bool:
-        """Return True if this is the minute's first event of this name about the user or client."""
-        # User names that differ only by case are one user.
-        name = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")
-        if not name[1] or name in self._named or len(self._named) >= MAX_NAMED:
-            return False
-        self._named.add(name)
-        return True
-
-    def _add(self, entry: bytes) -> None:
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting.append(entry)
+    def _add(self, event: str, fields: Fields) -> None:
+        if len(self._waiting) < MAX_WAITING * _get_factor(event):
+            self._waiting.append(make_event(event, **fields))
         else:
             self._note_lost(1)
+
+
+def _get_factor(event: str) -> int:
+    return VITAL_FACTOR if event in VITAL else 1

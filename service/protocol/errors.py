@@ -132,6 +132,7 @@ class OAuthError(Exception):
     """A refusal with an OAuth error code.
 
     `status` is the HTTP status of its response: that of its class, unless HTTP has a more exact one for the reason.
+    `username` is the name in the record of the user whose login is refused. It is for security events and never sent.
     """
 
     error: ClassVar[str]
@@ -140,10 +141,17 @@ class OAuthError(Exception):
     """The value of the WWW-Authenticate header that must be sent with this error."""
 
     def __init__(
-        self, reason: str, *, name: str = "", status: int | None = None, retry_after_seconds: int | None = None
+        self,
+        reason: str,
+        *,
+        name: str = "",
+        username: str = "",
+        status: int = 0,
+        retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.username = username
         self.status = status or self.status
         self.description = DESCRIPTIONS[reason].format(name=name)
         self.retry_after_seconds = retry_after_seconds

@@ -92,7 +92,7 @@ class ExternalRealm:
             raise InvalidGrant("provider_doubts_email")
         user = await self._admit(identity)
         if user is None:
-            raise InvalidGrant("user_disabled")
+            raise InvalidGrant("user_disabled", username=identity.username)
         return user
 
     async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
@@ -147,7 +147,7 @@ class ExternalRealm:
             raise AccessDenied("email_not_verified")
         user = await self._admit(identity)
         if user is None:
-            raise AccessDenied("user_not_admitted")
+            raise AccessDenied("user_not_admitted", username=identity.username)
         return user, identity.name
 
     async def find_user(self, username: str) -> User | None:

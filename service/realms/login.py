@@ -13,6 +13,7 @@ from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
+from service.protocol.token_form import digest_token
 from service.protocol.user import User, identify_for_throttle
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
@@ -64,12 +65,14 @@ class Logins:
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
             async with checking, self.limiting_refusals(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
-        except InvalidGrant:
+        except InvalidGrant as refusal:
             if await self._is_seed_in_force():
                 raise
-            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1) from None
+            name = refusal.username
+            raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
         except Exhausted as error:
-            raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
+            name = await self._main.find_registered_name(username) if realm == MAIN_REALM else ""
+            raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
     async def limiting_refusals(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:
@@ -84,7 +87,7 @@ class Logins:
             return
         of_address = make_address_counters("refused", prefixes, self._settings.login_attempts_per_address, realm)
         identity = identify_for_throttle(realm, username)
-        of_user = [Counter(login_key(identity, "refused"), *self._settings.login_attempts_per_user)]
+        of_user = [Counter(login_key(identity, "provider"), *self._settings.login_attempts_per_user)]
         try:
             async with AsyncExitStack() as checking:
                 if username:
@@ -112,7 +115,8 @@ class Logins:
         most, window_ms = self._settings.login_attempts
         places, everywhere = prefixes, ""
         if device:
-            places, everywhere = (Prefix(f"device {device}", 1),), f"device {device} long"
+            browser = f"browser {digest_token(device)}"
+            places, everywhere = (Prefix(browser, 1),), f"{browser} in the long run"
         here = [Counter(login_key(identity, place), factor * most, window_ms) for place, factor in places]
         return (
             [*here, Counter(login_key(identity, everywhere), *self._settings.login_attempts_per_user)],

@@ -44,6 +44,20 @@ class Counter(NamedTuple):
     window_ms: int
 
 
+class FailedLogins(NamedTuple):
+    """The failed logins under a user name from one origin, with their limit and what is left of the counter's life."""
+
+    origin: str
+    failed: int
+    limit: int
+    left_ms: int
+
+    @property
+    def wait_seconds(self) -> int:
+        """The whole seconds until the next check, rounded up; 0 if the limit is not reached."""
+        return -(-self.left_ms // 1000) if self.failed >= self.limit else 0
+
+
 class Prefix(NamedTuple):
     """A network that counts an address, and the factor that multiplies the limit per address for this network."""
 
@@ -131,14 +145,21 @@ class Attempts:
         await self.reserve(counters)
         await self.settle(counters, passed=False)
 
+    async def list_of_user(self, identity: UserIdentity) -> list[FailedLogins]:
+        """Return the counters of a user name: those of single origins, and then that of all, whose name is empty."""
+        limits = await self._redis.read("HGETALL", login_key(identity, "origins"))
+        answers = await self._redis.read_many([(verb, key.decode()) for key in limits for verb in ("GET", "PTTL")])
+        counters = zip(limits.items(), answers[::2], answers[1::2], strict=True)
+        start = len(login_key(identity)) + 1
+        found = [FailedLogins(key.decode()[start:], int(n), int(most), left) for (key, most), n, left in counters if n]
+        return sorted(found, reverse=True)
+
     async def clear_user(self, identity: UserIdentity) -> int:
-        """Delete the counters of a user name, of all origins. Returns their number. All keys are scanned."""
-        cleared = 0
-        key = login_key(identity)
-        async for keys in self._redis.scan(f"{key}*"):
-            await self._redis.write_many([("DEL", each) for each in keys])
-            cleared += len(keys)
-        return cleared
+        """Delete the counters of a user name, of all origins. Returns their number."""
+        found = await self.list_of_user(identity)
+        origins = ["origins", *(each.origin for each in found)]
+        await self._redis.write_many([("DEL", login_key(identity, origin)) for origin in origins])
+        return len(found)
 
     async def _give_back(self, counters: Sequence[Counter]) -> None:
         with suppress(StoreUnavailable):

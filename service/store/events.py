@@ -1,8 +1,8 @@
-"""The two streams of security events: appended to in batches, capped, and deleted a month after the last event.
+"""The three streams of security events: appended to in batches, capped, and deleted a month after the last event.
 
-Events that name no known user and no actor have their own stream, because any caller can cause them. However many
-there are, they displace none of the other events. An entry is one JSON text without a line end. The id of an entry
-begins with the Redis time in milliseconds.
+Events of operators, of users and of strangers have a stream each. However many events one group causes, they displace
+none of another group. An entry is one JSON text without a line end. The id of an entry begins with the Redis time in
+milliseconds.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """
@@ -12,27 +12,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from service.observability.audit import GROUPS
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
 from service.store.keys import registry_key
 from service.store.scripts import load_script
 
 MAX_EVENTS: Final = 10_000
-"""The approximate number of entries that each of the two streams keeps."""
+"""The approximate number of entries that each stream keeps."""
 
 LIFETIME_MS: Final = 30 * 24 * 3600 * 1000
 
 _APPEND: Final = load_script("append_events")
-_KEYS: Final = (registry_key("events"), registry_key("events", "strangers"))
+_KEYS: Final = tuple(registry_key("events", group) for group in GROUPS)
 
-Position = tuple[str, str]
+Position = tuple[str, ...]
 """The ids of the last entries that were read, one for each stream."""
 
-BEGINNING: Final[Position] = ("0", "0")
+BEGINNING: Final[Position] = ("0",) * len(GROUPS)
 
 
 class StoredEvent(NamedTuple):
-    """An event. `stream` is 1 for an event that strangers can cause, else 0. Ids are unique within a stream."""
+    """An event. `stream` is the place of its group in GROUPS. Ids are unique within a stream."""
 
     id: str
     text: bytes
@@ -48,35 +49,35 @@ class EventStream:
     def __init__(self, redis: StoreClient) -> None:
         self._redis = redis
 
-    async def append(self, events: Sequence[bytes], of_strangers: Sequence[bytes] = ()) -> None:
-        """Append all events or none, in one round trip. Each stream keeps about the last MAX_EVENTS."""
-        if events or of_strangers:
-            texts = [b"\n".join(batch).decode() for batch in (events, of_strangers)]
-            await self._redis.run(_APPEND, _KEYS, [*texts, MAX_EVENTS, LIFETIME_MS])
+    async def append(self, *batches: Sequence[bytes]) -> None:
+        """Append a batch to each stream, in the order of GROUPS: all events or none, in one round trip."""
+        if any(batches):
+            texts = [b"\n".join(batch).decode() for batch in batches]
+            await self._redis.run(_APPEND, _KEYS[: len(batches)], [MAX_EVENTS, LIFETIME_MS, *texts])
 
     async def read(self, *, after: Position = BEGINNING, most: int = 1000) -> list[StoredEvent]:
         """Return the oldest entries after the position, oldest first, at most `most` of each stream.
 
-        If a stream yields `most` entries, it may have more. Entries of the other stream that are later than the last of
+        If a stream yields `most` entries, it may have more. Entries of other streams that are later than the last of
         these are then left for the next call, so that the order stays right.
         """
         positions = zip(_KEYS, after, strict=True)
-        streams = await self._read_both([("XRANGE", key, f"({last}", "+", "COUNT", most) for key, last in positions])
+        streams = await self._read_all([("XRANGE", key, f"({last}", "+", "COUNT", most) for key, last in positions])
         ends = [entries[-1].order for entries in streams if len(entries) == most]
         return [entry for entry in _merge(streams) if not ends or entry.order <= min(ends)]
 
     async def read_latest(self, most: int) -> list[StoredEvent]:
         """Return the newest entries, oldest first, at most `most` of each stream."""
-        return _merge(await self._read_both([("XREVRANGE", key, "+", "-", "COUNT", most) for key in _KEYS]))
+        return _merge(await self._read_all([("XREVRANGE", key, "+", "-", "COUNT", most) for key in _KEYS]))
 
-    async def _read_both(self, commands: Sequence[Command]) -> list[list[StoredEvent]]:
+    async def _read_all(self, commands: Sequence[Command]) -> list[list[StoredEvent]]:
         return [_parse(stream, entries) for stream, entries in enumerate(await self._redis.read_many(commands))]
 
 
 def get_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) -> Position:
     """Return the position after these entries, which were read from the position `after`."""
     last = dict(enumerate(after)) | {entry.stream: entry.id for entry in entries}
-    return last[0], last[1]
+    return tuple(last.values())
 
 
 def _merge(streams: Sequence[Sequence[StoredEvent]]) -> list[StoredEvent]:

@@ -14,6 +14,7 @@
 | revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| mark_revoked                      |
 | mark:{shard}:<subject>          | string | longer than all that it covers       | mark_revoked                      |
 | login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
+| login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
 | address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |
 | lease:<one of these counters>   | string | ten seconds                          | reserve_attempt, settle_attempt   |
 | user:{shard}:<subject>          | hash   | for good                             | registry, put_user, remove_user   |
@@ -30,7 +31,8 @@
 | lock:{registry}:scan            | string | ten seconds, renewed                 | registry                          |
 | probe:{registry}                | string | ten seconds                          | probe_store                       |
 | fence:{shard}                   | string | a day                                | leave_fence                       |
-| events:{registry}               | stream | thirty days after the last event     | append_events                     |
+| events:{registry}:users         | stream | thirty days after the last event     | append_events                     |
+| events:{registry}:operators     | stream | thirty days after the last event     | append_events                     |
 | events:{registry}:strangers     | stream | thirty days after the last event     | append_events                     |
 
 "And more" is at most a tenth of the lifetime of a refresh token, and at most a day, so that not every refresh must
@@ -97,8 +99,11 @@ mark_key: Final = partial(make_key, "mark")
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:
-    """Return the key of a user name's counter: over all origins, or for one origin such as an address or a device."""
-    suffix = f":{_digest(origin)}" if origin else ""
+    """Return the key of a user name's counter: over all origins, or for one origin such as an address or a browser.
+
+    The key of `origins` is that of the hash which has the other origins with their limits.
+    """
+    suffix = f":{origin}" if origin else ""
     return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
 
 

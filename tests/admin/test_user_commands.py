@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx2
@@ -9,6 +10,7 @@ import pytest
 import redis
 
 from tests.admin.conftest import Admin, Answer, is_live
+from tests.conftest import Clock
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 
 EVE = UserCredentials("eve@example.com", "eve's own password")
@@ -90,6 +92,33 @@ async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.As
     assert (shown["roles"], shown["disabled"], shown["has_password"]) == (["enduser", "organisation"], False, True)
     assert [session["client_id"] for session in shown["sessions"]] == ["phone-app"]
     assert "phone-app" in (await admin("user", "show", ALICE.username)).output
+
+
+async def test_show_tells_how_long_a_name_is_locked(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+    assert "failed logins" in (unlocked := await admin("user", "show", BOB.username)).output
+    assert "none" in unlocked.output
+    for _ in range(10):
+        await PHONE_APP.log_in(http, UserCredentials(BOB.username, "wrong"))
+    clock.advance(20)
+
+    shown = await admin("user", "show", BOB.username)
+    of_address, of_all = (await admin("user", "show", BOB.username, "--json")).json["failed_logins"]
+
+    seconds = of_address["wait_seconds"]
+    assert 30 < seconds <= 40
+    assert [of_address[name] for name in ("origin", "failed", "limit")] == ["203.0.113.7", 10, 10]
+    assert [of_all[name] for name in ("origin", "failed", "limit", "wait_seconds")] == ["", 10, 100, 0]
+    assert re.search(r"10 of 10 from 203\.0\.113\.7, next try in \d\d s; 10 of 100 from all addresses", shown.output)
+
+
+async def test_show_forgets_failures_that_no_longer_count(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+    await PHONE_APP.log_in(http, UserCredentials(BOB.username, "wrong"))
+    clock.advance(10)
+    (of_all,) = (await admin("user", "show", BOB.username, "--json")).json["failed_logins"]
+    assert of_all["origin"] == ""
+    clock.advance(60)
+
+    assert (await admin("user", "show", BOB.username, "--json")).json["failed_logins"] == []
 
 
 class TestExternalUsers:

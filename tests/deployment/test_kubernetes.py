@@ -151,6 +151,20 @@ def test_the_settings_are_accepted(
     assert settings.trusted_proxies
 
 
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_callers_addresses_reach_the_service(of_kind: Mapping[str, Any], version: str) -> None:
+    file = "deployment/kubernetes/traefik-service.yaml"
+    patch = yaml.safe_load((CHECKOUT / file).read_text())
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "traefik"}}
+    spec = {"type": "LoadBalancer", "ports": [{"port": 443}]} | patch["spec"]
+    kubernetes_validate.validate(service | {"spec": spec}, version, strict=True)
+    (admitted,) = of_kind["NetworkPolicy"]["spec"]["ingress"][0]["from"]
+
+    assert patch == {"spec": {"externalTrafficPolicy": "Local"}}
+    assert f"--patch-file {file}" in (CHECKOUT / "docs" / "operations" / "kubernetes.md").read_text()
+    assert admitted["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "traefik"}
+
+
 def test_a_pod_that_ends_has_time_for_its_requests(pod: Any, container: Any) -> None:
     _, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
     needed = float(seconds) + DRAIN_SECONDS + IDLE_SECONDS + PENDING_SECONDS

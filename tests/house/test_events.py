@@ -6,16 +6,16 @@ import ast
 import logging
 from collections.abc import Iterator
 
-from service.observability.audit import get_level, goes_to_stream
+from service.observability.audit import VITAL, get_level, goes_to_stream
 from tests.support.events import read_table
 from tests.support.servers import CHECKOUT
 
 
 def test_documents_list_every_event_with_its_level() -> None:
     table = read_table()
+    shares = {event: "always" if event in VITAL else "yes" if goes_to_stream(event) else "" for event in table}
     told = {
-        event: ("warning" if get_level(event) == logging.WARNING else "info", "yes" if goes_to_stream(event) else "")
-        for event in table
+        event: ("warning" if get_level(event) == logging.WARNING else "info", share) for event, share in shares.items()
     }
     told["events_lost"] = ("warning", "yes")  # the stream writes it there by itself
 

@@ -68,7 +68,7 @@ async def every_kind_of_key(
     yield "a check under way"
     await find_obstacle(worker.redis)
     yield "a probe"
-    await worker.event_stream.append([b"{}"], [b"{}"])
+    await worker.event_stream.append([b"{}"], [b"{}"], [b"{}"])
     yield "security events"
     with pytest.raises(StoreUnavailable):
         async with durable.durable("0a3") as scripts:

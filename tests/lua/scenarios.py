@@ -246,8 +246,8 @@ async def probe(store_client: StoreClient) -> None:
 
 async def append_events(comparing: ComparingClient) -> None:
     events = StoreObjects(comparing).events
-    await events.append([b'{"a": 1}', b'{"b": "\xc3\xa9"}'], [b"{}"])
-    await events.append([], [b'{"c": 3}'])
+    await events.append([b'{"a": 1}', b'{"b": "\xc3\xa9"}'], [b"{}"], [b"{}"])
+    await events.append([], [], [b'{"c": 3}'])
 
 
 async def keep_lock(comparing: ComparingClient) -> None:

@@ -73,7 +73,7 @@ WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]
     "lock": (10, lambda objects: take_lock(objects, "a")),
     "probe": (10, lambda objects: probe(objects.store_client)),
     "fence": (DAY, lambda objects: fence(objects.store_client)),
-    "events": (MONTH, lambda objects: objects.events.append([b"{}"], [b"{}"])),
+    "events": (MONTH, lambda objects: objects.events.append([b"{}"], [b"{}"], [b"{}"])),
 }
 """The lifetime of each kind of key in seconds, and what writes it."""
 
@@ -146,12 +146,12 @@ async def test_a_login_returns_once_within_its_lifetime(objects: StoreObjects, s
 async def test_each_event_gives_its_stream_thirty_more_days(
     objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
 ) -> None:
-    await objects.events.append([b"{}"], [b"{}"])
+    await objects.events.append([b"{}"], [b"{}"], [b"{}"])
     server_clock.advance(MONTH - 1)
     await objects.events.append([b"{}"])
     server_clock.advance(MONTH - 1)
 
-    assert list_keys(fake, "events") == ["events:{registry}"]
-    assert fake.xlen("events:{registry}") == 2
+    assert list_keys(fake, "events") == ["events:{registry}:users"]
+    assert fake.xlen("events:{registry}:users") == 2
     server_clock.advance(2)
     assert fake.dbsize() == 0

@@ -236,11 +236,28 @@ async def password_typed_as_name_on_the_page(deployment: Deployment) -> None:
     await browser.log_in(await browser.open(SESSIONS), UserCredentials(ALICE.password, "x"))
 
 
-async def too_many_logins(deployment: Deployment) -> None:
+async def fail_too_often(deployment: Deployment, user: UserCredentials) -> None:
     for _ in range(10):
-        await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
+        await PHONE_APP.log_in(deployment.http, user)
     deployment.discard_events()
-    await PHONE_APP.log_in(deployment.http, UNKNOWN_USER)
+    await PHONE_APP.log_in(deployment.http, user)
+
+
+async def too_many_logins(deployment: Deployment) -> None:
+    await fail_too_often(deployment, WRONG_ALICE)
+
+
+async def too_many_unknown_logins(deployment: Deployment) -> None:
+    await fail_too_often(deployment, UNKNOWN_USER)
+
+
+async def role_that_the_user_lacks(deployment: Deployment) -> None:
+    await PHONE_APP.log_in(deployment.http, ALICE, "realm:main role:device")
+
+
+async def role_that_the_user_lacks_on_the_page(deployment: Deployment) -> None:
+    browser = Browser(deployment.http)
+    await browser.log_in(await browser.open(authorization_url(scope="realm:main role:device")))
 
 
 async def wrong_secret(deployment: Deployment) -> None:
@@ -301,7 +318,16 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
         password_typed_as_name_on_the_page,
         [("login_failed", of_client(None, realm="main", reason="user_unknown"))],
     ),
-    (too_many_logins, [("login_throttled", of_client(realm="main", reason="login_throttled"))]),
+    (too_many_logins, [("login_throttled", of_alice(reason="login_throttled"))]),
+    (too_many_unknown_logins, [("login_throttled", of_client(realm="main", reason="login_throttled"))]),
+    (
+        role_that_the_user_lacks,
+        [("login_succeeded", of_alice()), ("login_failed", of_alice(reason="scope_beyond_user"))],
+    ),
+    (
+        role_that_the_user_lacks_on_the_page,
+        [("login_succeeded", of_alice()), ("login_failed", of_alice(reason="user_without_role"))],
+    ),
     (wrong_secret, [("client_authentication_failed", of_client(WEB_SHOP, reason="client_secret_wrong"))]),
     (unknown_client, [("client_authentication_failed", of_client(None, reason="client_unknown"))]),
     (too_many_wrong_secrets, [("client_throttled", of_client(WEB_SHOP))]),

@@ -7,7 +7,7 @@ from service.store.events import BEGINNING, MAX_EVENTS, get_position
 from service.worker import Worker
 from tests.conftest import Elapsed
 
-KEY = "events:{registry}"
+KEY = "events:{registry}:users"
 STRANGERS_KEY = "events:{registry}:strangers"
 DAY_MS = 24 * 3600 * 1000
 
@@ -53,12 +53,12 @@ async def test_the_stream_keeps_about_the_newest(worker: Worker, store: redis.Re
 
 @pytest.mark.clause("decided-event-stream")
 async def test_events_of_strangers_displace_no_others(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
-    await worker.event_stream.append([b"of a user"])
+    await worker.event_stream.append([b"of a user"], [b"of an operator"])
     for batch in range(MAX_EVENTS // 1000 + 2):
-        await worker.event_stream.append([], [b"%d %d" % (batch, number) for number in range(1000)])
+        await worker.event_stream.append([], [], [b"%d %d" % (batch, number) for number in range(1000)])
 
     assert MAX_EVENTS <= store.xlen(STRANGERS_KEY) < MAX_EVENTS + 200
-    assert (await worker.event_stream.read(most=1))[0].text == b"of a user"
+    assert [entry.text for entry in await worker.event_stream.read(most=2)][:2] == [b"of a user", b"of an operator"]
     assert elapsed.leaves(int(store.pttl(STRANGERS_KEY)), 30 * DAY_MS)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
@@ -24,6 +25,7 @@ from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
 from service.registry.warnings import list_client_warnings
+from service.store.events import MAX_EVENTS
 from service.store.reports.key_statistics import Statistics
 from service.store.reports.readiness import find_obstacle
 
@@ -37,6 +39,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "trouble": ("✗", "red"),
 }
 _MANY_TRACKED_KEYS: Final = 900_000
+_DAY_MS: Final = 24 * 3600 * 1000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
@@ -77,6 +80,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += await _look_at_slots(context)
     findings += await _look_at_keys(context, advance)
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context.settings, os.environ))
+    findings += await _look_at_callers(context)
     clients = await context.registry.list_clients()
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients))
     for name, provider in (await context.registry.list_realms()).items():
@@ -177,6 +181,16 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", f"{PREFIX}SECRET_KEY", of_keys),
     )
+
+
+async def _look_at_callers(context: AdminContext) -> list[Finding]:
+    """Report trusted proxies that hid their callers within the last day."""
+    since_ms = await context.redis.read_clock_ms() - _DAY_MS
+    latest = await context.events.read_latest(MAX_EVENTS)
+    events = [msgspec.json.decode(entry.text) for entry in latest if entry.order[0] >= since_ms]
+    proxies = {event.get("address", "of these") for event in events if event["event"] == "callers_hidden"}
+    says = "the proxy {} hides its callers, which share one limit. See docs/operations/deploy.md"
+    return [Finding("warning", f"{PREFIX}TRUSTED_PROXIES", says.format(proxy)) for proxy in sorted(proxies)]
 
 
 def _look_at_clients(clients: Sequence[Client]) -> Iterator[Finding]:

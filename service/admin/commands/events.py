@@ -44,9 +44,10 @@ async def events(
 ) -> None:
     """Print security events, oldest first.
 
-    The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs very often in
-    a minute, Redis keeps the first events and a count of the rest. Redis keeps about the last ten thousand events that
-    name a user or an operator, and as many others, for 30 days. With --json each line is one JSON value.
+    The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs often in a
+    minute for one user or client, Redis keeps the first events, the newest, and the number of the rest as `repeats`. It
+    keeps about the last ten thousand events of operators, of users, and of anybody else, for 30 days. With --json each
+    line is one JSON value.
     """
     stream = context.events
     wanted = {"username": username, "client_id": client_id}

@@ -20,6 +20,7 @@ from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
+from service.store.attempts import FailedLogins
 
 
 @console.group("user")
@@ -51,17 +52,23 @@ async def list_users(context: AdminContext, output: Output, realm: str) -> None:
 @command(users, "show", examples=("user show carol@example.com",))
 @_username_and_realm
 async def show_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Show one user and their sessions."""
+    """Show one user, their failed logins and their sessions.
+
+    Failed logins are those that still count. Past a limit, no login is checked until the next try.
+    """
     await context.check_realm(realm)
     identity = await context.identify_user(realm, username)
     user = await context.registry.find_user(identity)
     sessions, is_cut = await list_sessions(context, identity)
     if user is None and not sessions:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
+    failed = await context.attempts.list_of_user(identify_for_throttle(realm, username))
     facts = {"has_record": user is not None} | _describe(user or User(realm=realm, username=username))
     facts |= {"subject": identity.subject, "list_truncated": is_cut}
-    lines = [*list_facts(facts), *list_table(sessions, SESSION_COLUMNS)]
-    output.show(facts | {"sessions": sessions}, lines)
+    shown = facts | {"failed_logins": "; ".join(map(_describe_failed, failed)) or "none"}
+    lines = [*list_facts(shown), *list_table(sessions, SESSION_COLUMNS)]
+    rows = [each._asdict() | {"wait_seconds": each.wait_seconds} for each in failed]
+    output.show(facts | {"failed_logins": rows, "sessions": sessions}, lines)
 
 
 @command(
@@ -182,12 +189,10 @@ async def enable_user(context: AdminContext, output: Output, username: str, real
 async def unlock_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Forget the failed logins of a user name, so that a login is tried again.
 
-    The limits of addresses stay. All keys are scanned for the counters of the name. In a realm with an identity
-    provider, give the name as it was typed.
+    The limits of addresses stay. In a realm with an identity provider, give the name as it was typed.
     """
     user = await context.registry.find_user(await context.identify_known_user(realm, username))
-    with output.progress("Looking for the failed logins"):
-        cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
+    cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
         context.record("user_unlocked", username=username, realm=realm, reason="console")
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
@@ -222,6 +227,11 @@ async def _hash(password: str) -> str:
     from service.crypto.password_hashing import hash_password  # imported here: other commands need no hash
 
     return await asyncio.to_thread(hash_password, password)
+
+
+def _describe_failed(failed: FailedLogins) -> str:
+    wait = f", next try in {failed.wait_seconds} s" if failed.wait_seconds else ""
+    return f"{failed.failed} of {failed.limit} from {failed.origin or 'all addresses'}{wait}"
 
 
 def _describe(user: User) -> dict[str, Any]:

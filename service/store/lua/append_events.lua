@@ -1,12 +1,13 @@
--- Appends a batch of security events to their two streams. A stream keeps about the newest `most` events, and expires
--- if no event comes for `lifetime_ms`.
--- KEYS     events_key strangers_key
--- ARGV     events strangers most lifetime_ms
+-- Appends a batch of security events to each of their streams. A stream keeps about the newest `most` events, and
+-- expires if no event comes for `lifetime_ms`.
+-- KEYS     streams (one or more)
+-- ARGV     most lifetime_ms batches (one for each stream)
 -- RETURNS  appended
 -- CLAUSES  SPEC §6, RFC 6819 §5.1.3
 -- USES     records
-local events_key, strangers_key = KEYS[1], KEYS[2]
-local events, strangers, most, lifetime_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local streams = KEYS
+local most, lifetime_ms = ARGV[1], ARGV[2]
+local batches = { unpack(ARGV, 3) }
 
 local function append(stream_key, batch)
   if batch == '' then return end
@@ -16,6 +17,5 @@ local function append(stream_key, batch)
   redis.call('PEXPIRE', stream_key, lifetime_ms)
 end
 
-append(events_key, events)
-append(strangers_key, strangers)
+for i, stream_key in ipairs(streams) do append(stream_key, batches[i]) end
 return { 'appended' }

@@ -2,8 +2,9 @@
 -- Each failure extends the life of its counter by the window divided by the limit. A counter that reaches its limit
 -- thus expires one window after its first failure. A counter with a single failure expires soon, so that names and
 -- addresses which strangers make up do not occupy memory for a whole window.
+-- The failures of one user name have a counter for each origin. The console finds them in a hash with the limit of each.
 -- KEYS     counters (one or more; the guard key is behind them)
--- DERIVED  leases
+-- DERIVED  leases, origins of a user name
 -- ARGV     outcome ("failed" or "passed"), limits (a count and window_ms for each counter)
 -- RETURNS  settled
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
@@ -29,5 +30,16 @@ for i, counter in ipairs(counters) do
     redis.call('INCR', counter)
     redis.call('PEXPIRE', counter, math.min(window_ms, lives_ms))
   end
+end
+local username_key, longest_ms = counters[1]:match('^login:{%w+}:[%w_-]+'), 0
+if username_key and outcome == 'failed' then
+  local origins_key = username_key .. ':origins'
+  for i, counter in ipairs(counters) do redis.call('HSET', origins_key, counter, limits[2 * i - 1]) end
+  for i, counter in ipairs(redis.call('HGETALL', origins_key)) do
+    local lives_ms = i % 2 == 1 and redis.call('PTTL', counter) or 0
+    if lives_ms < 0 then redis.call('HDEL', origins_key, counter) end
+    longest_ms = math.max(longest_ms, lives_ms)
+  end
+  redis.call('PEXPIRE', origins_key, longest_ms)
 end
 return { 'settled' }

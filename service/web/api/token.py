@@ -181,11 +181,12 @@ class PasswordGrant:
         check_one_realm_one_role(scope)
         check_scope(caller.client, scope)
         realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
-        with recording_login(request, realm=realm, client_id=client_id, username=username):
+        with recording_login(request, realm=realm, client_id=client_id):
             user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
         await self._check_registration_again(caller, scope)
-        check_user_has(scope, user.roles)
+        with recording_login(request, realm=realm, client_id=client_id, username=user.username):
+            check_user_has(scope, user.roles)
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
         lives_ms = await self.families.start(

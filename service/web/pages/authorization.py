@@ -204,7 +204,7 @@ class AuthorizationPages(PageSteps):
             return self._render(request, form, fields, missing=True)
         username = fields["username"]
         client_id = form.login.request.client_id if form.login.request else ""
-        with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
+        with recording_login(request, realm=MAIN_REALM, client_id=client_id):
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
             device = await self.get_device(request, username)
@@ -212,7 +212,7 @@ class AuthorizationPages(PageSteps):
             user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
             response = await self.start_session(request, form.login.request, user, remember_me="stay" in fields)
             if response is None:
-                raise InvalidGrant("user_changed")
+                raise InvalidGrant("user_changed", username=user.username)
         self.browsers.set_device_cookie(request, response, user)
         return response
 
@@ -355,7 +355,7 @@ class CallbackPage(PageSteps):
                 user, shown_name = await realm.finish(answer, binding, self.callback_address)
             response = await self.start_session(request, login.request, user, remember_me=False, shown_name=shown_name)
             if response is None:
-                raise AccessDenied("user_not_admitted")
+                raise AccessDenied("user_not_admitted", username=user.username)
         return response
 
 

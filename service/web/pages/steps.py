@@ -38,7 +38,7 @@ from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages
 from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place
 from service.web.request.client_address import get_prefixes
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_request_event, recording_login
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +143,10 @@ class PageSteps:
 
         If the user has none of the requested roles, redirects to the client with an error.
         """
+        client_id = authorization_request.client_id
         try:
-            consent_request = make_consent_request(authorization_request, user.realm, user.roles)
+            with recording_login(request, realm=user.realm, client_id=client_id, username=user.username):
+                consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         except AccessDenied as error:
             return self.pages.refuse_client(request, authorization_request.return_address, error)
         name = await self.hold_consent(consent_request, session)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.config.parsers import Network
+from service.observability.audit import record_event
 from service.store.attempts import Prefix, Prefixes
 from service.web.request.state import PEER_IS_TRUSTED
 
@@ -37,9 +38,9 @@ _UNLISTED_PROXY: Final = (
     "your proxy, add it: until then all its callers share one address and its limits. If it is not, a caller sent the "
     "header; ignore this"
 )
-_UNNAMED_CALLER: Final = (
-    "the trusted proxy %s names its caller by no address in X-Forwarded-For: all callers that it does not name there "
-    "share one limit"
+_HIDDEN_CALLERS: Final = (
+    "the trusted proxy %s names as its caller %s, which is no address outside TOKEN_SERVICE_TRUSTED_PROXIES: all such "
+    "callers share one limit. Does the load balancer in front keep their addresses, and is this setting narrow enough?"
 )
 
 _UNREAD_HEADERS: Final = frozenset({b"forwarded", b"x-real-ip"})
@@ -54,8 +55,8 @@ class TrustedProxies:
     """Middleware that replaces the peer's address and the scheme by those that a trusted proxy forwards.
 
     Forwarded values of other peers are ignored. A peer that forwards addresses and is not trusted is a proxy missing
-    from the settings, or a caller that imitates a proxy. The log warns of such a peer, and of a trusted proxy that
-    does not name its caller, each at most once an hour.
+    from the settings, or a caller that imitates a proxy. The log warns of such a peer, and of a trusted proxy
+    that names no caller or only trusted ones, each at most once an hour.
     """
 
     def __init__(self, app: ASGIApp, networks: Sequence[Network], clock: Callable[[], float] = time.monotonic) -> None:
@@ -94,18 +95,22 @@ class TrustedProxies:
             hops = [""]
         for hop in reversed(hops):
             address = parse_hop(hop)
+            client = str(address or UNKNOWN)
             if address is None:
-                self._warn(_UNNAMED_CALLER, peer)
-                return UNKNOWN
-            client = str(address)
-            if not self._is_trusted(client):
                 break
+            if not self._is_trusted(client):
+                return client
+        if self._warn(_HIDDEN_CALLERS, peer, client):
+            record_event("callers_hidden", address=peer)
         return client
 
-    def _warn(self, message: str, peer: str) -> None:
-        if self._clock() >= self._warned_at.get(message, -WARNING_SECONDS) + WARNING_SECONDS:
+    def _warn(self, message: str, *addresses: str) -> bool:
+        """Log the warning, and return True, unless it was logged within the hour."""
+        is_due = self._clock() >= self._warned_at.get(message, -WARNING_SECONDS) + WARNING_SECONDS
+        if is_due:
             self._warned_at[message] = self._clock()
-            log.warning(message, peer)
+            log.warning(message, *addresses)
+        return is_due
 
     def _is_trusted(self, text: str) -> bool:
         address = parse_hop(text)

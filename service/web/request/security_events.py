@@ -16,12 +16,10 @@ from starlette.requests import Request
 
 from service.observability.audit import log_event, stream_event
 from service.protocol import errors
-from service.protocol.scope import MAIN_REALM
 from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
-_OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
-"""Reasons which prove that the typed user name exists in realm main; only then is the name recorded."""
+_THROTTLED: Final = ("login_throttled", "provider_spared")
 
 
 def record_request_event(request: Request, event: str, **fields: Any) -> None:
@@ -39,20 +37,22 @@ def record_request_event(request: Request, event: str, **fields: Any) -> None:
 
 @contextmanager
 def recording_login(request: Request, *, realm: str, client_id: str, username: str = "") -> Iterator[None]:
-    """Record a security event if the login in this block fails or is throttled.
+    """Record a security event if the login in this block is refused or throttled.
 
-    The typed user name is recorded only if it is known to be a user name: any other text may be a password.
+    `username` is the name of a user who has logged in already. A typed name is never recorded, as it may be a password:
+    the refusal has the name of the record that it found.
     """
     try:
         yield
-    except (errors.InvalidGrant, errors.AccessDenied) as error:
-        name = username if realm == MAIN_REALM and error.reason in _OF_USERS else ""
-        reason = error.reason
-        record_request_event(request, "login_failed", client_id=client_id, username=name, realm=realm, reason=reason)
-        raise
-    except (errors.LoginThrottled, errors.TemporarilyUnavailable) as error:
-        if error.reason in ("login_throttled", "provider_spared"):
-            record_request_event(request, "login_throttled", client_id=client_id, realm=realm, reason=error.reason)
+    except errors.OAuthError as error:
+        reason, name = error.reason, error.username or username
+        is_outage = isinstance(error, errors.TemporarilyUnavailable) and reason not in (
+            *_THROTTLED,
+            "seed_not_in_force",
+        )
+        if not is_outage:
+            event = "login_throttled" if reason in _THROTTLED else "login_failed"
+            record_request_event(request, event, client_id=client_id, username=name, realm=realm, reason=reason)
         raise
 
 
