@@ -11,6 +11,7 @@ import redis
 
 from tests.admin.conftest import Admin, Answer, is_live
 from tests.conftest import Clock
+from tests.support.browser import SESSIONS, Browser
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 
 EVE = UserCredentials("eve@example.com", "eve's own password")
@@ -109,6 +110,17 @@ async def test_show_tells_how_long_a_name_is_locked(admin: Admin, http: httpx2.A
     assert [of_address[name] for name in ("origin", "failed", "limit")] == ["203.0.113.7", 10, 10]
     assert [of_all[name] for name in ("origin", "failed", "limit", "wait_seconds")] == ["", 10, 100, 0]
     assert re.search(r"10 of 10 from 203\.0\.113\.7, next try in \d\d s; 10 of 100 from all addresses", shown.output)
+
+
+async def test_show_and_unlock_cover_a_browser_with_an_earlier_login(admin: Admin, http: httpx2.AsyncClient) -> None:
+    browser = Browser(http)
+    await browser.submit(await browser.sign_in(BOB), "/sessions/sign-out", {})
+    await browser.log_in(await browser.open(SESSIONS), UserCredentials(BOB.username, "wrong"))
+
+    shown = (await admin("user", "show", BOB.username, "--json")).json["failed_logins"]
+    assert [row["origin"].partition(" ")[0] for row in shown] == ["browser", "browser"]
+    assert (await admin("user", "unlock", BOB.username, "--json")).json["cleared"] == 2
+    assert (await admin("user", "show", BOB.username, "--json")).json["failed_logins"] == []
 
 
 async def test_show_forgets_failures_that_no_longer_count(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:

@@ -3,7 +3,9 @@
 import pytest
 import redis
 
-from service.store.attempts import Counter, Exhausted
+from service.protocol.user import identify_user
+from service.store.attempts import Counter, Exhausted, FailedLogins
+from service.store.keys import login_key
 from service.worker import Worker
 from tests.conftest import Clock, Elapsed
 
@@ -90,3 +92,25 @@ async def test_no_counter_falls_below_nothing_under_way(worker: Worker, store: r
     await worker.attempts.settle([ONE], passed=False)
 
     assert (store.get(ONE.key), store.exists(f"lease:{ONE.key}")) == ("2", 0)
+
+
+@pytest.mark.clause("decided-throttle-lifetimes")
+async def test_failures_of_a_user_are_listed_while_they_count(worker: Worker, store: redis.Redis, clock: Clock) -> None:
+    alice = identify_user("main", "alice@example.com")
+    of_all = Counter(login_key(alice), 100, 3_600_000)
+    for origin in ("192.0.2.1", "192.0.2.2"):
+        counters = [Counter(login_key(alice, origin), 2, 10_000), of_all]
+        await worker.attempts.reserve(counters)
+        await worker.attempts.settle(counters, passed=False)
+        clock.advance(6)
+    found = await worker.attempts.list_of_user(alice)
+
+    assert [each[:3] for each in found] == [("", 2, 100)]
+    assert store.hlen(login_key(alice, "origins")) == 2
+    clock.advance(70)
+    assert not store.exists(login_key(alice, "origins"))
+    assert await worker.attempts.list_of_user(alice) == []
+
+
+def test_a_name_is_locked_only_at_its_limit() -> None:
+    assert [FailedLogins("", failed, 10, 1_500).wait_seconds for failed in (9, 10)] == [0, 2]
