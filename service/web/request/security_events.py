@@ -20,6 +20,8 @@ from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
 _THROTTLED: Final = ("login_throttled", "provider_spared")
+_REFUSED_FOR_NOW: Final = ("provider_spared", "seed_not_in_force")
+"""Reasons for 503 that refuse a login. Other reasons are outages."""
 
 
 def record_request_event(request: Request, event: str, **fields: Any) -> None:
@@ -46,11 +48,7 @@ def recording_login(request: Request, *, realm: str, client_id: str, username: s
         yield
     except errors.OAuthError as error:
         reason, name = error.reason, error.username or username
-        is_outage = isinstance(error, errors.TemporarilyUnavailable) and reason not in (
-            *_THROTTLED,
-            "seed_not_in_force",
-        )
-        if not is_outage:
+        if reason in _REFUSED_FOR_NOW or not isinstance(error, errors.TemporarilyUnavailable):
             event = "login_throttled" if reason in _THROTTLED else "login_failed"
             record_request_event(request, event, client_id=client_id, username=name, realm=realm, reason=reason)
         raise
