@@ -65,11 +65,10 @@ class Logins:
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
             async with checking, self.limiting_refusals(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
-        except InvalidGrant as refusal:
+        except InvalidGrant as error:
             if await self._is_seed_in_force():
                 raise
-            name = refusal.username
-            raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
+            raise TemporarilyUnavailable("seed_not_in_force", username=error.username, retry_after_seconds=1) from None
         except Exhausted as error:
             name = await self._main.find_registered_name(username) if realm == MAIN_REALM else ""
             raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None

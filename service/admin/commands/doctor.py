@@ -39,7 +39,6 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "trouble": ("✗", "red"),
 }
 _MANY_TRACKED_KEYS: Final = 900_000
-_DAY_MS: Final = 24 * 3600 * 1000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
@@ -185,7 +184,7 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
 
 async def _look_at_callers(context: AdminContext) -> list[Finding]:
     """Report trusted proxies that hid their callers within the last day."""
-    since_ms = await context.redis.read_clock_ms() - _DAY_MS
+    since_ms = await context.redis.read_clock_ms() - 24 * 3600 * 1000
     latest = await context.events.read_latest(MAX_EVENTS)
     events = [msgspec.json.decode(entry.text) for entry in latest if entry.order[0] >= since_ms]
     proxies = {event.get("address", "of these") for event in events if event["event"] == "callers_hidden"}
