@@ -11,6 +11,7 @@ import msgspec
 
 from .errors import InvalidScope, UnauthorizedClient
 from .scope import Scope, parse_scope
+from .uri import find_any_port_origin, find_origin
 
 AUTHORIZATION_CODE: Final = "authorization_code"
 PASSWORD: Final = "password"
@@ -40,6 +41,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     grant_types: tuple[str, ...] = ()
     scope: str = ""
     default_scope: str = ""
+    cors_origins: tuple[str, ...] = ()
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
     disabled: bool = False
@@ -104,6 +106,19 @@ def check_introspection(client: Client) -> None:
     """
     if client.is_public or not client.introspect:
         raise UnauthorizedClient("introspection_not_registered", status=403)
+
+
+def list_origins(client: Client) -> tuple[str, ...]:
+    """Return the web origins whose pages may call this service for the client, sorted.
+
+    A public client may use any port of a registered loopback address, so that port is `*` here. The redirect URI of an
+    app's own scheme has no origin.
+
+    Clauses: RFC 6454 §6.2, RFC 8252 §7.3
+    """
+    web = [uri for uri in client.redirect_uris if uri.lower().startswith(("http:", "https:"))]
+    found = {(client.is_public and find_any_port_origin(uri)) or find_origin(uri) for uri in web}
+    return tuple(sorted(found | set(client.cors_origins)))
 
 
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:
