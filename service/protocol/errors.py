@@ -110,7 +110,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
-    "needed_scope_malformed": "The scope that is needed is malformed: one parameter, items separated by single spaces.",
+    "needed_scope_malformed": "The query must be one parameter scope, with items separated by single spaces.",
     "needed_scope_missing": "The access token does not have all of the scope that is needed.",
     # The service
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
@@ -279,11 +279,12 @@ def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
 
     Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)
     """
-    headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
+    headers = dict(NO_STORE_HEADERS)
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge
     if isinstance(error, BearerMissing):
         return ErrorResponse(401, headers, b"")
+    headers["Content-Type"] = "application/json"
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
     body = msgspec.json.encode({"error": error.error, "error_description": error.description})
