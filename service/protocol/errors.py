@@ -39,6 +39,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
     "parameters_too_many": "The form or the query has more than 128 parameters.",
     "parameter_in_query": "Send {name} in the request body, not in the URI.",
+    "content_encoding_unknown": "Send the request body without Content-Encoding.",
+    "transfer_coding_unknown": "The only supported Transfer-Encoding is chunked.",
     "host_not_one": "A request of HTTP/1.1 has exactly one Host header, and one of HTTP/1.0 at most one.",
     "headers_too_many": "The request has more than 256 headers, or more than 256 trailers.",
     "path_too_long": "The path of the address is longer than 4 KiB.",

@@ -178,6 +178,7 @@ WRONG = {
     "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "129", "8.0"],
     "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
     "TOKEN_SERVICE_METRICS_ADDRESS": ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100"],
+    "TOKEN_SERVICE_KEEP_ALIVE": ["0", "long"],
     "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1"],
     "LOG_LEVEL": ["loud"],
     "LOG_FORMAT": ["xml"],

@@ -153,7 +153,9 @@ async def test_an_error_repeats_nothing_that_was_sent(http: httpx2.AsyncClient) 
         ("text/plain, Application/JSON;q=0.9, */*", b"{}"),
     ],
 )
-async def test_a_caller_that_accepts_json_gets_an_empty_object(http: httpx2.AsyncClient, accept: str, content: bytes) -> None:
+async def test_a_caller_that_accepts_json_gets_an_empty_object(
+    http: httpx2.AsyncClient, accept: str, content: bytes
+) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
     form, headers = PHONE_APP.credentials | {"token": "x"}, {"Accept": accept}
     responses = [

@@ -53,8 +53,8 @@ PAGES = {
 ERRORS_OF_PAGES = {"access_denied", "unsupported_response_type"}
 """Error codes that are only sent by redirect."""
 
-EVERYWHERE = {("invalid_request", 404)}
-"""A response that belongs to no operation of the file."""
+EVERYWHERE = {("invalid_request", 404), ("invalid_request", 501)}
+"""Responses that belong to no operation of the file."""
 
 
 @pytest.fixture
