@@ -206,6 +206,12 @@ async def test_every_route_is_in_the_file_or_a_page(worker: Worker) -> None:
             assert methods - {"options"} == {method.lower() for method in taken} - {"head"}, path
 
 
+async def test_the_description_is_served_with_the_base_url(http: httpx2.AsyncClient, worker: Worker) -> None:
+    served = (await http.get("/openapi.json")).json()
+
+    assert served == CONTRACT | {"servers": [{"url": worker.settings.base_url}]}
+
+
 def test_every_error_is_in_the_file() -> None:
     classes = {name: each for name, each in vars(errors).items() if hasattr(each, "error")}
     raised = {(each.error, each.status) for each in classes.values()}
