@@ -209,7 +209,7 @@ async def test_every_route_is_in_the_file_or_a_page(worker: Worker) -> None:
 async def test_the_description_is_served_with_the_base_url(http: httpx2.AsyncClient, worker: Worker) -> None:
     served = (await http.get("/openapi.json")).json()
 
-    assert served == CONTRACT | {"servers": [{"url": worker.settings.base_url}]}
+    assert served == {**CONTRACT, "servers": [{"url": worker.settings.base_url}]}
 
 
 def test_every_error_is_in_the_file() -> None:
