@@ -269,7 +269,7 @@ def list_open_realms(request: AuthorizationRequest, client: Client, realms: Sequ
     named = parse_scope(request.scope).realms or client.allowed_scope.realms
     found = [realm for realm in realms if realm in named]
     if not found:
-        raise InvalidScope("realm_without_login")
+        raise InvalidScope("realm_without_login", name=str(Scope(frozenset(f"realm:{realm}" for realm in named))))
     return found
 
 

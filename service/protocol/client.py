@@ -11,7 +11,6 @@ import msgspec
 
 from .errors import InvalidScope, UnauthorizedClient
 from .scope import Scope, parse_scope
-from .uri import find_any_port_origin, find_origin
 
 AUTHORIZATION_CODE: Final = "authorization_code"
 PASSWORD: Final = "password"
@@ -93,8 +92,9 @@ def check_scope(client: Client, scope: Scope) -> None:
 
     Clauses: RFC 6749 §3.3, §5.2 (invalid_scope)
     """
-    if not client.allowed_scope.covers(scope):
-        raise InvalidScope("scope_beyond_client")
+    excess = scope.items - client.allowed_scope.items
+    if excess:
+        raise InvalidScope("scope_beyond_client", name=str(Scope(excess)))
 
 
 def check_introspection(client: Client) -> None:
@@ -106,19 +106,6 @@ def check_introspection(client: Client) -> None:
     """
     if client.is_public or not client.introspect:
         raise UnauthorizedClient("introspection_not_registered", status=403)
-
-
-def list_origins(client: Client) -> tuple[str, ...]:
-    """Return the web origins whose pages may call this service for the client, sorted.
-
-    A public client may use any port of a registered loopback address, so that port is `*` here. The redirect URI of an
-    app's own scheme has no origin.
-
-    Clauses: RFC 6454 §6.2, RFC 8252 §7.3
-    """
-    web = [uri for uri in client.redirect_uris if uri.lower().startswith(("http:", "https:"))]
-    found = {(client.is_public and find_any_port_origin(uri)) or find_origin(uri) for uri in web}
-    return tuple(sorted(found | set(client.cors_origins)))
 
 
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:

@@ -6,6 +6,7 @@ Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 6454 §6.2, RFC 8252 §7.1, §7.3
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -65,6 +66,17 @@ def find_server_mistake(text: str) -> str | None:
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return None
     return "expected https (http only on this machine)"
+
+
+def list_origins(redirect_uris: Iterable[str], *, any_loopback_port: bool) -> list[str]:
+    """Return the web origins of redirect URIs. The redirect URI of an app's own scheme has no origin.
+
+    If `any_loopback_port`, the origin of a loopback address has `*` in place of its port.
+
+    Clauses: RFC 6454 §6.2, RFC 8252 §7.3
+    """
+    web = [uri for uri in redirect_uris if uri.lower().startswith(("http:", "https:"))]
+    return [(any_loopback_port and find_any_port_origin(uri)) or find_origin(uri) for uri in web]
 
 
 def find_origin(uri: str) -> str:

@@ -11,8 +11,9 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from service.protocol.client import Client, find_narrowing, list_origins
+from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
+from service.protocol.uri import list_origins
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
 from service.redis_client.lock import RedisLock
@@ -59,7 +60,9 @@ PendingScan = Literal["pending_scans", "pending_realm_scans"]
 
 
 def _list_origins(client: Client) -> str:
-    return msgspec.json.encode(list_origins(client)).decode()
+    """Return the web origins whose pages may call. A public client may use any port of a loopback redirect URI."""
+    origins = list_origins(client.redirect_uris, any_loopback_port=client.is_public)
+    return msgspec.json.encode(sorted({*origins, *client.cors_origins})).decode()
 
 
 def _get_client_keys(client: Client) -> list[str]:

@@ -131,7 +131,6 @@ async def test_an_error_repeats_nothing_that_was_sent(http: httpx2.AsyncClient) 
     forms = [
         {"client_id": marker, "client_secret": marker},
         PHONE_APP.credentials | {"grant_type": marker},
-        PHONE_APP.credentials | login_form(ALICE, marker),
         PHONE_APP.credentials | login_form(ALICE) | {"username": marker, "password": marker},
         PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": marker},
         PHONE_APP.credentials | {"grant_type": "authorization_code", "code": marker, "redirect_uri": marker},

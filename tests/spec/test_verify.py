@@ -186,7 +186,7 @@ async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
         assert not identity_of(response)
         assert response.headers["www-authenticate"] == (
             'Bearer realm="token-service", error="insufficient_scope", '
-            'error_description="The access token does not have all of the scope that is needed.", '
+            'error_description="The access token lacks part of the required scope.", '
             f'scope="{query.removeprefix("?scope=").replace("+", " ")}"'
         )
 
