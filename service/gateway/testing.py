@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -12,15 +12,13 @@ from ..protocol.bearer import AccessGrant
 from ..redis_client.deadline import StoreUnavailable
 from .lookup import BearerLookup
 
-LIFETIME_MS: Final = 600_000
-
 
 def make_grant(scope: str = "realm:main role:enduser", **fields: Any) -> AccessGrant:
     """Return the grant of an invented user for ten minutes. `fields` replace fields of the AccessGrant."""
     now_ms = time.time_ns() // 1_000_000
     grant = AccessGrant(
         issued_at_ms=now_ms,
-        expires_at_ms=now_ms + LIFETIME_MS,
+        expires_at_ms=now_ms + 600_000,
         family_digest="family",
         client_id="client",
         subject="subject",

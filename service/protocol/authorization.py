@@ -18,7 +18,7 @@ from .errors import AccessDenied, InvalidRequest, InvalidScope, OAuthError, Unsu
 from .grammar import S256_CHALLENGE, is_vschar
 from .parameters import read_fields
 from .scope import Scope, parse_scope
-from .uri import split_loopback_port
+from .uri import free_loopback_port
 
 AUTHORIZATION_PARAMETERS: Final = frozenset(
     {
@@ -162,8 +162,8 @@ def is_registered(client: Client, redirect_uri: str) -> bool:
     """
     if redirect_uri in client.redirect_uris:
         return True
-    presented = split_loopback_port(redirect_uri)
-    return client.is_public and presented is not None and presented in map(split_loopback_port, client.redirect_uris)
+    presented = free_loopback_port(redirect_uri)
+    return client.is_public and presented is not None and presented in map(free_loopback_port, client.redirect_uris)
 
 
 @contextmanager

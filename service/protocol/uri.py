@@ -76,7 +76,7 @@ def list_origins(redirect_uris: Iterable[str], *, any_loopback_port: bool) -> li
     Clauses: RFC 6454 §6.2, RFC 8252 §7.3
     """
     web = [uri for uri in redirect_uris if uri.lower().startswith(("http:", "https:"))]
-    return [(any_loopback_port and find_any_port_origin(uri)) or find_origin(uri) for uri in web]
+    return [(any_loopback_port and free_loopback_port(origin)) or origin for origin in map(find_origin, web)]
 
 
 def find_origin(uri: str) -> str:
@@ -100,16 +100,10 @@ def find_origin_mistake(text: str) -> str | None:
     return "expected an origin as browsers send it, such as https://app.example, without a path and a default port"
 
 
-def find_any_port_origin(uri: str) -> str | None:
-    """Return the origin of a loopback address with `*` in place of its port, or None for any other URI."""
-    parts = split_loopback_port(uri)
-    return f"{parts[0]}:*" if parts else None
-
-
-def split_loopback_port(uri: str) -> tuple[str, str] | None:
-    """Return what stands before and after the port of a loopback address, or None if the URI is no such address.
+def free_loopback_port(uri: str) -> str | None:
+    """Return a URI or origin of a loopback address with `*` in place of its port, or None for any other one.
 
     Clauses: RFC 8252 §7.3
     """
     match = _LOOPBACK.fullmatch(uri)
-    return (match[1], match[3]) if match and int(match[2] or 0) <= _MAX_PORT else None
+    return f"{match[1]}:*{match[3]}" if match and int(match[2] or 0) <= _MAX_PORT else None

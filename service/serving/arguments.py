@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def _defaults(settings: Settings) -> dict[str, object]:
         "ws": "none",
         "proxy_headers": False,
         "server_header": False,
-        "timeout_keep_alive": math.ceil(settings.keep_alive_ms / 1000),
+        "timeout_keep_alive": max(1, settings.keep_alive_ms // 1000),
         "timeout_graceful_shutdown": GRACEFUL_SHUTDOWN_SECONDS,
     }
 

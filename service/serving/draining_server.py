@@ -123,9 +123,8 @@ class DrainingServer(uvicorn.Server):
             return False
         if self._listens:
             await self._stop_listening()
-        most_seconds = max(self.drain_seconds, MAX_DRAIN_SECONDS)
         is_anyone_waiting = self._connections.idle or self._connections.awaiting_request
-        return not is_anyone_waiting or seconds > most_seconds
+        return not is_anyone_waiting or seconds > max(self.drain_seconds, MAX_DRAIN_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()

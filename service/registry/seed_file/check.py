@@ -119,7 +119,5 @@ def _read_scope(text: str, place: str, mistakes: Mistakes) -> Scope:
     try:
         return parse_scope(text) if text else Scope()
     except InvalidScope as error:
-        unknown = [item for item in text.split(" ") if item and item not in SCOPE_ITEMS]
-        known = f"unknown item {unknown[0]!r}; known are {', '.join(SCOPE_ITEMS)}" if unknown else ""
-        mistakes.setdefault(place, known or error.description)
+        mistakes.setdefault(place, f"{error.description} Known items are {', '.join(SCOPE_ITEMS)}.")
         return Scope()

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.protocol.uri import find_any_port_origin
+from service.protocol.uri import free_loopback_port
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import OriginCache
 from service.web.request.reading import list_header_values
@@ -62,7 +62,7 @@ class CrossOrigin:
         The response itself reports the outage. Access of a page to that response matters less.
         """
         try:
-            any_port = find_any_port_origin(origin)
+            any_port = free_loopback_port(origin)
             return await self._origins.find(origin) or (any_port is not None and await self._origins.find(any_port))
         except StoreUnavailable:
             return False

@@ -127,7 +127,7 @@ def test_two_tokens_are_not_let_through_as_one(
 
 
 def assert_refusal_is_json(answer: Answer, error: str) -> None:
-    (challenge,) = answer.headers.get_all("WWW-Authenticate")
+    (challenge,) = answer.headers.get_all("WWW-Authenticate", [])
     assert f'error="{error}"' in challenge
     assert answer.headers["Content-Type"] == "application/json"
     body = json.loads(answer.body)
