@@ -7,7 +7,7 @@ import pytest
 from service.config.parsers import Limit
 from service.config.reading import BadSettings
 from service.config.settings import EXAMPLE_SEED, Settings, load_settings, unknown_variables
-from service.serving.arguments import apply_arguments, apply_port, parse_arguments
+from service.serving.arguments import apply_arguments, apply_port, make_configuration, parse_arguments
 
 KEY = "a key of 32 bytes with 16 distinct"
 OTHER_KEY = "another key of 40 bytes with 16 distinct"
@@ -132,6 +132,13 @@ def test_web_url_follows_port_and_scheme_of_the_server() -> None:
     settings = load_settings(environment)
 
     assert (settings.base_url, settings.web_url) == ("https://[::1]:9443", "https://[::1]:9443")
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("", 75), ("2m", 120), ("1.9s", 1), ("0.5s", 1)])
+def test_the_server_keeps_idle_connections_as_set(value: str, seconds: int) -> None:
+    settings = load_settings(PRODUCTION | {"TOKEN_SERVICE_KEEP_ALIVE": value})
+
+    assert make_configuration(parse_arguments([], settings)).timeout_keep_alive == seconds
 
 
 @pytest.mark.parametrize(
