@@ -134,6 +134,7 @@ def test_web_url_follows_port_and_scheme_of_the_server() -> None:
     assert (settings.base_url, settings.web_url) == ("https://[::1]:9443", "https://[::1]:9443")
 
 
+@pytest.mark.clause("decided-idle-connections")
 @pytest.mark.parametrize(("value", "seconds"), [("", 75), ("2m", 120), ("1.9s", 1), ("0.5s", 1)])
 def test_the_server_keeps_idle_connections_as_set(value: str, seconds: int) -> None:
     settings = load_settings(PRODUCTION | {"TOKEN_SERVICE_KEEP_ALIVE": value})

@@ -105,7 +105,7 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopT
         assert LAST in answer
 
 
-@pytest.mark.clause("decided-not-ready-before-the-end")
+@pytest.mark.clause("decided-not-ready-before-the-end", "decided-idle-connections")
 def test_a_long_keep_alive_does_not_delay_the_end(held_time: LoopTime) -> None:
     with running_server(drains=True, held_time=held_time, timeout_keep_alive=75) as server:
         peer = server.connect()

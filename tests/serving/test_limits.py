@@ -59,6 +59,7 @@ def test_a_path_has_4_kib_at_most_and_a_query_may_be_longer(server: RunningServe
     assert_refused(peer.read_all(), 431, "4 KiB")
 
 
+@pytest.mark.clause("decided-codings")
 @pytest.mark.parametrize("codings", [b"gzip, chunked", b"gzip", b"identity"])
 def test_an_unknown_transfer_coding_is_refused(server: RunningServer, codings: bytes) -> None:
     peer = server.connect()

@@ -50,6 +50,7 @@ async def test_another_content_type_is_invalid_request(
     assert_error(await post(http, LOGIN, content_type, address), 400, "invalid_request")
 
 
+@pytest.mark.clause("decided-codings")
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
 async def test_an_encoded_form_is_unsupported(http: httpx2.AsyncClient, coding: str) -> None:
     headers = {"Content-Type": FORM, "Content-Encoding": coding}
