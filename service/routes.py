@@ -13,6 +13,7 @@ from service.protocol.metadata import metadata_paths
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
+from service.web.api.openapi import OpenApiEndpoint
 from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
 from service.web.api.token import AuthorizationCodeGrant, PasswordGrant, RefreshTokenGrant, TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
@@ -62,6 +63,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"], name="revokeAll"),
+        Route(f"{prefix}/openapi.json", OpenApiEndpoint(issuer).get, methods=["GET"], name="openapi"),
         Route(f"{prefix}/healthz", worker.health.live, methods=["GET"], name="healthz"),
         Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),
     ]

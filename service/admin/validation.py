@@ -15,6 +15,7 @@ _SOURCES: Final = {
     "client_name": "--name",
     "grant_types": "--grant-type",
     "redirect_uris": "--redirect-uri",
+    "cors_origins": "--cors-origin",
     "username": "NAME",
     "password": "password",
 }

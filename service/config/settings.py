@@ -95,6 +95,7 @@ class Settings:
     client_attempts: Limit = setting("TOKEN_SERVICE_CLIENT_ATTEMPTS", parsers.parse_limit, "30/minute")
     pages_per_address: Limit = setting("TOKEN_SERVICE_PAGES_PER_ADDRESS", parsers.parse_limit, "300/minute")
     trusted_proxies: tuple[Network, ...] = setting("TOKEN_SERVICE_TRUSTED_PROXIES", parsers.parse_networks, "")
+    keep_alive_ms: int = setting("TOKEN_SERVICE_KEEP_ALIVE", parsers.parse_duration_ms, "75s")
     verify_cache: bool = setting("TOKEN_SERVICE_VERIFY_CACHE", parsers.parse_switch, "off")
     metrics_address: HostPort | None = setting("TOKEN_SERVICE_METRICS_ADDRESS", parsers.parse_address, None)
     page_name: str = setting("TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service")

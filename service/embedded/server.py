@@ -73,7 +73,7 @@ class EmbeddedStore:
         deadline = time.monotonic() + LOADING_SECONDS
         while not self._answers():
             if process.poll() is not None:
-                ends = self._log_file.read_text(errors="replace").strip().rpartition("\n")[2] or "(nothing)"
+                ends = self._log_file.read_text("utf-8", errors="replace").strip().rpartition("\n")[2] or "(nothing)"
                 cure = "If a later server wrote the data, set REDIS_URL to such a server, or move the data away"
                 raise StoreFailed(f"the embedded store did not start; {self._log_file} ends: {ends}. {cure}")
             if time.monotonic() >= deadline:

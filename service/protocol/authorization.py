@@ -6,7 +6,6 @@ SPEC §4.1, §7.3, §7.4
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from .errors import AccessDenied, InvalidRequest, InvalidScope, OAuthError, Unsu
 from .grammar import S256_CHALLENGE, is_vschar
 from .parameters import read_fields
 from .scope import Scope, parse_scope
+from .uri import free_loopback_port
 
 AUTHORIZATION_PARAMETERS: Final = frozenset(
     {
@@ -34,10 +34,6 @@ AUTHORIZATION_PARAMETERS: Final = frozenset(
 )
 MAX_STATE_BYTES: Final = 8 * 1024
 """The limit for `state` encoded as JSON, the form in which it is stored."""
-
-MAX_PORT: Final = 65535
-
-_LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}))?((?:[/?].*)?)")
 
 
 class ReturnAddress(msgspec.Struct, frozen=True):
@@ -166,13 +162,8 @@ def is_registered(client: Client, redirect_uri: str) -> bool:
     """
     if redirect_uri in client.redirect_uris:
         return True
-    presented = _without_port(redirect_uri)
-    return client.is_public and presented is not None and presented in map(_without_port, client.redirect_uris)
-
-
-def _without_port(redirect_uri: str) -> tuple[str, str] | None:
-    match = _LOOPBACK.fullmatch(redirect_uri)
-    return (match[1], match[3]) if match and int(match[2] or 0) <= MAX_PORT else None
+    presented = free_loopback_port(redirect_uri)
+    return client.is_public and presented is not None and presented in map(free_loopback_port, client.redirect_uris)
 
 
 @contextmanager
@@ -278,7 +269,7 @@ def list_open_realms(request: AuthorizationRequest, client: Client, realms: Sequ
     named = parse_scope(request.scope).realms or client.allowed_scope.realms
     found = [realm for realm in realms if realm in named]
     if not found:
-        raise InvalidScope("realm_without_login")
+        raise InvalidScope("realm_without_login", name=str(Scope(frozenset(f"realm:{realm}" for realm in named))))
     return found
 
 

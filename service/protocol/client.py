@@ -40,6 +40,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     grant_types: tuple[str, ...] = ()
     scope: str = ""
     default_scope: str = ""
+    cors_origins: tuple[str, ...] = ()
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
     disabled: bool = False
@@ -91,8 +92,9 @@ def check_scope(client: Client, scope: Scope) -> None:
 
     Clauses: RFC 6749 §3.3, §5.2 (invalid_scope)
     """
-    if not client.allowed_scope.covers(scope):
-        raise InvalidScope("scope_beyond_client")
+    excess = scope.items - client.allowed_scope.items
+    if excess:
+        raise InvalidScope("scope_beyond_client", name=str(Scope(excess)))
 
 
 def check_introspection(client: Client) -> None:

@@ -21,9 +21,9 @@ _WRONG_CLIENT: Final = "Client authentication failed: unknown client, or a wrong
 _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
-_TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
-_PROVIDER_AWAY: Final = "The identity provider of this login does not answer at the moment; try again in a moment."
-_NOT_ADMITTED: Final = "The user may not log in here."
+_TOO_MANY_CHECKS: Final = "Too many passwords or secrets are being checked; try again shortly."
+_PROVIDER_AWAY: Final = "The identity provider is not responding; try again shortly."
+_NOT_ADMITTED: Final = "This user is not allowed to log in here."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 
@@ -36,55 +36,57 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "request_malformed": "Malformed HTTP request.",
     "parameter_repeated": "{name} was sent more than once.",
     "parameter_missing": "The parameter {name} is missing or empty.",
-    "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
+    "parameter_malformed": "The parameter {name} contains characters that are not allowed.",
     "parameters_too_many": "The form or the query has more than 128 parameters.",
     "parameter_in_query": "Send {name} in the request body, not in the URI.",
-    "host_not_one": "A request of HTTP/1.1 has exactly one Host header, and one of HTTP/1.0 at most one.",
-    "headers_too_many": "The request has more than 256 headers, or more than 256 trailers.",
-    "path_too_long": "The path of the address is longer than 4 KiB.",
-    "body_in_too_many_chunks": "The body has more than 256 chunks, or long chunk headers. Send larger chunks.",
-    "head_too_large": "The address and the headers of the request are larger than 64 KiB together.",
-    "head_too_slow": "The address and the headers of the request did not arrive in time.",
-    "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",
-    "method_not_allowed": "This address does not answer this method; use {name}.",
+    "content_encoding_unknown": "Send the request body without Content-Encoding.",
+    "transfer_coding_unknown": "The only supported Transfer-Encoding is chunked.",
+    "host_not_one": "An HTTP/1.1 request must have exactly one Host header, and an HTTP/1.0 request at most one.",
+    "headers_too_many": "The request has more than 256 headers or more than 256 trailers.",
+    "path_too_long": "The path is longer than 4 KiB.",
+    "body_in_too_many_chunks": "The body has more than 256 chunks, or too long chunk headers. Send larger chunks.",
+    "head_too_large": "The request line and the headers together are larger than 64 KiB.",
+    "head_too_slow": "The request line and the headers did not arrive in time.",
+    "unknown_path": "Unknown path. Paths are case-sensitive, and a trailing slash matters.",
+    "method_not_allowed": "This method is not allowed here; use {name}.",
     # The client
-    "client_authenticated_twice": "The client authenticates twice, or under two names; use HTTP Basic or the body.",
+    "client_authenticated_twice": "Use one client_id and one authentication method: HTTP Basic or the request body.",
     "client_missing": "Client authentication is missing: send HTTP Basic or client_id (and client_secret) in the body.",
     "client_unknown": _WRONG_CLIENT,
     "client_secret_wrong": _WRONG_CLIENT,
     "client_secret_missing": _WRONG_CLIENT,
     "client_secret_unexpected": _WRONG_CLIENT,
-    "basic_malformed": "The Authorization header is not a valid HTTP Basic credential.",
+    "basic_malformed": "The Authorization header is not valid HTTP Basic.",
     "client_throttled": "Too many failed client authentications from this address; try again later.",
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "introspection_not_registered": "This client is not registered for introspection.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request
-    "client_unregistered": "No application is registered under this client_id.",
-    "redirect_uri_unregistered": "The redirect_uri is not one that the application registered.",
-    "state_too_long": "The parameter state is longer than 8 KiB; control characters count six times.",
+    "client_unregistered": "No client is registered with this client_id.",
+    "redirect_uri_unregistered": "This redirect_uri is not registered for the client.",
+    "state_too_long": "The parameter state is longer than 8 KiB when encoded as a JSON string.",
     "response_type_unknown": "The response_type is not supported; use code.",
     "code_challenge_missing": "This client must send a code_challenge with code_challenge_method=S256.",
     "code_challenge_malformed": "The code_challenge must be a SHA-256 in base64url: 43 characters without padding.",
     "code_challenge_method_unsupported": "The code_challenge_method must be S256.",
-    "user_denied": "The user refused the request.",
-    "provider_denied": "The identity provider refused the login.",
+    "user_denied": "The user denied the request.",
+    "provider_denied": "The identity provider denied the login.",
     "user_not_admitted": _NOT_ADMITTED,
     "email_not_verified": _NOT_ADMITTED,
-    "user_without_role": "The user has none of the roles that were asked for.",
+    "user_without_role": "The user has none of the requested roles.",
     # The scope
-    "scope_missing": "The parameter scope is missing: name exactly one realm and one role.",
-    "scope_malformed": "The scope is malformed; separate items of the form realm:NAME or role:NAME by single spaces.",
-    "scope_item_unknown": "The scope contains an item that is not a known realm:NAME or role:NAME.",
-    "scope_item_repeated": "The scope contains an item twice.",
+    "scope_missing": "The parameter scope is missing; it must contain exactly one realm and one role.",
+    "scope_malformed": "The scope is malformed; separate items such as realm:NAME and role:NAME by single spaces.",
+    "scope_item_unknown": "The scope item {name} is unknown.",
+    "scope_item_repeated": "The scope contains {name} more than once.",
     "scope_not_one_realm_one_role": "The scope must contain exactly one realm and exactly one role.",
-    "scope_without_default": "The parameter scope is missing, and no default is registered for this client.",
-    "scope_of_two_realms": "The scope may contain one realm at most.",
+    "scope_without_default": "The parameter scope is missing, and the client has no default scope.",
+    "scope_of_two_realms": "The scope may contain at most one realm.",
     "scope_without_role": "The scope must contain a role.",
-    "scope_beyond_client": "The scope goes beyond what this client may ask for.",
-    "scope_beyond_user": "The scope goes beyond what this user has.",
-    "scope_beyond_grant": "The scope goes beyond what was originally granted.",
-    "realm_without_login": "No login is configured for the realm in the scope.",
+    "scope_beyond_client": "This client may not request {name}.",
+    "scope_beyond_user": "The user does not have {name}.",
+    "scope_beyond_grant": "{name} was not part of the original grant.",
+    "realm_without_login": "There is no login for {name}.",
     # The grants
     "user_unknown": _WRONG_LOGIN,
     "user_disabled": _WRONG_LOGIN,
@@ -96,34 +98,34 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "code_of_another_client": _DEAD_CODE,
     "code_revoked": _DEAD_CODE,
     "code_repeated": _DEAD_CODE,
-    "code_scope_withdrawn": "This client may no longer ask for the scope of this authorization code.",
+    "code_scope_withdrawn": "This client may no longer request the scope of this authorization code.",
     "redirect_uri_differs": "redirect_uri does not match the one in the authorization request.",
-    "code_verifier_missing": "The parameter code_verifier is missing: the code was asked for with a code_challenge.",
+    "code_verifier_missing": "code_verifier is missing, but the authorization request had a code_challenge.",
     "code_verifier_wrong": "The code_verifier does not match the code_challenge.",
-    "code_verifier_unexpected": "A code_verifier was sent for a code that was asked for without a code_challenge.",
+    "code_verifier_unexpected": "A code_verifier was sent, but the authorization request had no code_challenge.",
     "refresh_token_malformed": _DEAD_REFRESH_TOKEN,
     "refresh_token_unknown": _DEAD_REFRESH_TOKEN,
     "refresh_token_of_another_client": _DEAD_REFRESH_TOKEN,
     "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session has ended.",
-    "refresh_token_scope_withdrawn": "This client may no longer ask for the scope of this refresh token.",
-    "refresh_without_secret": "This refresh token was obtained with a client secret and must be used with one.",
+    "refresh_token_scope_withdrawn": "This client may no longer request the scope of this refresh token.",
+    "refresh_without_secret": "This refresh token was issued to a client with a secret and must be used with a secret.",
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
-    "needed_scope_malformed": "The scope that is needed is malformed: one parameter, items separated by single spaces.",
-    "needed_scope_missing": "The access token does not have all of the scope that is needed.",
+    "needed_scope_malformed": "The query must be one parameter scope, with items separated by single spaces.",
+    "needed_scope_missing": "The access token lacks part of the required scope.",
     # The service
-    "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
+    "store_unavailable": "The service cannot use its database at the moment; try again shortly.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
     "checks_queue_full": _TOO_MANY_CHECKS,
     "provider_unavailable": _PROVIDER_AWAY,
     "provider_busy": _PROVIDER_AWAY,
     "provider_spared": "The identity provider refused too many logins of this address or user; try again later.",
-    "seed_not_in_force": "Clients and users are being loaded at the moment; try again in a moment.",
-    "record_changed": "The record was changed at the same moment; try again.",
-    "registry_locked": "Clients and users are being changed at the moment; try again in a moment.",
+    "seed_not_in_force": "Clients and users are still being loaded; try again shortly.",
+    "record_changed": "The record was changed at the same time; try again.",
+    "registry_locked": "Clients and users are being changed; try again shortly.",
     "pages_throttled": "Too many requests from this address; try again later.",
-    "unforeseen": "The service met an unexpected condition.",
+    "unforeseen": "The service encountered an unexpected error.",
 }
 """The descriptions that are sent, by the reason of the error."""
 
@@ -287,11 +289,11 @@ def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
 
     Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)
     """
+    if isinstance(error, BearerMissing):
+        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge}, b"")
     headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge
-    if isinstance(error, BearerMissing):
-        return ErrorResponse(401, headers, b"")
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
     body = msgspec.json.encode({"error": error.error, "error_description": error.description})

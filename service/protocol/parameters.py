@@ -49,6 +49,8 @@ Fields = Sequence[tuple[str | None, str | None]]
 def check_content_type(content_type: str | None) -> None:
     """Raise InvalidRequest unless the content type is form-urlencoded text in UTF-8.
 
+    ISO-8859-1 is accepted too, because the text of a form is ASCII, and its escapes are always read as UTF-8.
+
     Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
     """
     if content_type == FORM_CONTENT_TYPE:
@@ -57,7 +59,7 @@ def check_content_type(content_type: str | None) -> None:
         raise InvalidRequest("content_type_differs")
     media_type, *attributes = (part.strip().lower() for part in content_type.split(";"))
     charsets = {attribute.removeprefix("charset=").strip('"') for attribute in attributes if "charset=" in attribute}
-    if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8", "utf8"}:
+    if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8", "utf8", "iso-8859-1"}:
         raise InvalidRequest("content_type_differs")
 
 

@@ -27,6 +27,9 @@ MAX_GRANTED_SCOPES: Final = len(REALMS) << len(ROLES)
 _MAX_ITEMS: Final = len(SCOPE_ITEMS)
 """A scope with more items repeats one or has an unknown one."""
 
+_MAX_NAMED_CHARACTERS: Final = 64
+"""The limit of an unknown item in the description of an error."""
+
 
 class Scope(msgspec.Struct, frozen=True):
     """A set of scope items. Its text is canonical: realms first, then roles, each in the order of the vocabulary."""
@@ -56,19 +59,21 @@ class Scope(msgspec.Struct, frozen=True):
 def parse_scope(text: str) -> Scope:
     """Parse items that are separated by single spaces.
 
-    Raises InvalidScope if an item is malformed, unknown or repeated.
+    Raises InvalidScope if an item is malformed, unknown or repeated. It names the item, whose characters RFC 6749 §5.2
+    allows in a description.
 
-    Clauses: RFC 6749 §3.3, SPEC §2.2
+    Clauses: RFC 6749 §3.3, §5.2, SPEC §2.2
     """
-    items = text.split(" ", _MAX_ITEMS)
-    for item in items[:_MAX_ITEMS]:
+    found = set[str]()
+    for item in text.split(" ", _MAX_ITEMS + 1)[: _MAX_ITEMS + 1]:
         if not SCOPE_TOKEN.fullmatch(item):
             raise InvalidScope("scope_malformed")
         if item not in SCOPE_ITEMS:
-            raise InvalidScope("scope_item_unknown")
-    if len(set(items)) < len(items) or len(items) > _MAX_ITEMS:
-        raise InvalidScope("scope_item_repeated")
-    return Scope(frozenset(items))
+            raise InvalidScope("scope_item_unknown", name=item[:_MAX_NAMED_CHARACTERS])
+        if item in found:
+            raise InvalidScope("scope_item_repeated", name=item)
+        found.add(item)
+    return Scope(frozenset(found))
 
 
 @lru_cache(MAX_GRANTED_SCOPES)
@@ -103,5 +108,6 @@ def check_user_has(scope: Scope, roles: Collection[str]) -> None:
 
     Clauses: SPEC §2.2, §4.2
     """
-    if not set(scope.roles) <= set(roles):
-        raise InvalidScope("scope_beyond_user")
+    excess = set(scope.roles) - set(roles)
+    if excess:
+        raise InvalidScope("scope_beyond_user", name=str(Scope(frozenset(f"role:{role}" for role in excess))))

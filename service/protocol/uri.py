@@ -1,10 +1,11 @@
 """Checks of absolute URIs: targets of browser redirects with their origins, and servers that this service calls.
 
-Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 8252 §7.1
+Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 6454 §6.2, RFC 8252 §7.1, §7.3
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
@@ -16,6 +17,11 @@ _EXPECTED: Final = (
     "expected an absolute URI with a valid host and port, in printable ASCII, "
     "without spaces, backslashes, fragment and user information"
 )
+
+_MAX_PORT: Final = 65535
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}))?((?:[/?].*)?)")
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]+)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -62,17 +68,42 @@ def find_server_mistake(text: str) -> str | None:
     return "expected https (http only on this machine)"
 
 
-def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
-    """Return the web origins of redirect URIs as a browser would send them, sorted. A private-use scheme has no origin.
+def list_origins(redirect_uris: Iterable[str], *, any_loopback_port: bool) -> list[str]:
+    """Return the web origins of redirect URIs. The redirect URI of an app's own scheme has no origin.
+
+    If `any_loopback_port`, the origin of a loopback address has `*` in place of its port.
+
+    Clauses: RFC 6454 §6.2, RFC 8252 §7.3
+    """
+    web = [uri for uri in redirect_uris if uri.lower().startswith(("http:", "https:"))]
+    return [(any_loopback_port and free_loopback_port(origin)) or origin for origin in map(find_origin, web)]
+
+
+def find_origin(uri: str) -> str:
+    """Return the web origin of a URI with a host, as a browser would send it. Raises ValueError for a wrong port.
 
     Clauses: RFC 6454 §6.2
     """
-    origins = set()
-    for redirect_uri in redirect_uris:
-        parts = urlsplit(redirect_uri)
-        if parts.scheme in ("http", "https"):
-            default_port = {"http": 80, "https": 443}[parts.scheme]
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            port = "" if parts.port in (None, default_port) else f":{parts.port}"
-            origins.add(f"{parts.scheme}://{host}{port}")
-    return tuple(sorted(origins))
+    parts = urlsplit(uri)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    port = "" if parts.port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
+
+
+def find_origin_mistake(text: str) -> str | None:
+    """Return why no browser sends this text as an origin, or None if one may. Any scheme with a host is accepted."""
+    try:
+        if _ORIGIN.fullmatch(text) and find_origin(text) == text:
+            return None
+    except ValueError:
+        pass
+    return "expected an origin as browsers send it, such as https://app.example, without a path and a default port"
+
+
+def free_loopback_port(uri: str) -> str | None:
+    """Return a URI or origin of a loopback address with `*` in place of its port, or None for any other one.
+
+    Clauses: RFC 8252 §7.3
+    """
+    match = _LOOPBACK.fullmatch(uri)
+    return f"{match[1]}:*{match[3]}" if match and int(match[2] or 0) <= _MAX_PORT else None

@@ -39,7 +39,7 @@ class Logins:
         """Return the external realm. Raises InvalidScope if the realm has no identity provider."""
         found = await self._external.find(realm)
         if found is None:
-            raise InvalidScope("realm_without_login")
+            raise InvalidScope("realm_without_login", name=f"realm:{realm}")
         return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
@@ -55,7 +55,7 @@ class Logins:
         """
         checker = await self._find_realm(realm)
         if checker is None:
-            raise InvalidScope("realm_without_login")
+            raise InvalidScope("realm_without_login", name=f"realm:{realm}")
         network = prefixes[-1].network
         checker.check_room(network)
         of_user, of_address = self._make_counters(realm, username, prefixes, device)

@@ -30,7 +30,7 @@ def read_script(folder: Path, name: str, prelude: str = "") -> Script:
 
     A header line that begins with `-- DERIVED` marks a script that derives keys.
     """
-    body = (folder / f"{name}.lua").read_text()
+    body = (folder / f"{name}.lua").read_text("utf-8")
     text = f"{prelude}\n{body}" if prelude else body
     sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha1, "\n-- DERIVED " in body)

@@ -22,6 +22,7 @@ HTTP = "httptools"
 REFUSED = {
     "access_log": "it would log query strings. Requests are logged by service.access.",
     "env_file": "settings are environment variables. Set them before the start.",
+    "timeout_keep_alive": "use TOKEN_SERVICE_KEEP_ALIVE.",
     "log_config": "the log has one form. Use LOG_LEVEL and LOG_FORMAT.",
 }
 
@@ -98,6 +99,7 @@ def _defaults(settings: Settings) -> dict[str, object]:
         "ws": "none",
         "proxy_headers": False,
         "server_header": False,
+        "timeout_keep_alive": max(1, settings.keep_alive_ms // 1000),
         "timeout_graceful_shutdown": GRACEFUL_SHUTDOWN_SECONDS,
     }
 

@@ -298,6 +298,8 @@ class HttpConnection(HttpToolsProtocol):
             self._hosts += 1
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            self._stop(InvalidRequest("transfer_coding_unknown", status=501))
         self.headers.append((name, value))
         if len(self.headers) > MAX_HEADERS:
             self._stop(InvalidRequest("headers_too_many", status=431))

@@ -30,6 +30,9 @@ from service.web.request.state import ENDING
 DRAIN_SECONDS: Final = 2.0
 """Seconds of service after SIGTERM. A health check each second notices it, and later requests go elsewhere."""
 
+MAX_DRAIN_SECONDS: Final = 5.0
+"""Seconds after SIGTERM in which the peers may close their idle connections."""
+
 LATE_EVERY_TICKS: Final = 10
 
 MAX_FILES: Final = 65_536
@@ -107,7 +110,7 @@ class DrainingServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def _is_drained(self, now: float) -> bool:
-        """Do the next step of draining. Returns True if no idle connection is left, or the keep-alive timeout is over.
+        """Do the next step of draining. Returns True if no idle connection is left, or MAX_DRAIN_SECONDS are over.
 
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
@@ -120,9 +123,8 @@ class DrainingServer(uvicorn.Server):
             return False
         if self._listens:
             await self._stop_listening()
-        most_seconds = max(self.drain_seconds, self.config.timeout_keep_alive)
         is_anyone_waiting = self._connections.idle or self._connections.awaiting_request
-        return not is_anyone_waiting or seconds > most_seconds
+        return not is_anyone_waiting or seconds > max(self.drain_seconds, MAX_DRAIN_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()

@@ -16,7 +16,7 @@ from uvicorn.supervisors.multiprocess import Process
 
 from service.observability import metrics
 from service.observability.logs import EventLog
-from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
+from service.serving.draining_server import MAX_DRAIN_SECONDS, DrainingServer
 from service.system.malloc import configure_malloc
 
 # After so many replacements for each worker within the window, the workers are considered unable to start.
@@ -60,7 +60,7 @@ class WorkerProcess(Process):
         if self.exitcode is None and self.pid is not None:
             os.kill(self.pid, number)
             graceful = self.config.timeout_graceful_shutdown or 0
-            seconds = max(DRAIN_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
+            seconds = MAX_DRAIN_SECONDS + graceful + CLOSING_SECONDS
             self._kill_at = min(self._kill_at, time.monotonic() + seconds)
 
     def is_awaited(self) -> bool:

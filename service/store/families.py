@@ -68,10 +68,14 @@ class Spent(NamedTuple):
 
 
 class RefreshRefused(NamedTuple):
-    """A refused refresh. Only the verdict "replayed" ends the family; only then is `username` set."""
+    """A refused refresh. Only the verdict "replayed" ends the family; only then is `username` set.
+
+    `item` is set for the verdict "beyond": an item of the wanted scope that was not granted.
+    """
 
     verdict: SpendRefusal
     username: str = ""
+    item: str = ""
 
 
 class Families:

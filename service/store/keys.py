@@ -21,7 +21,7 @@
 | seed:{shard}                    | hash   | for good                             | registry, put_user, remove_user   |
 | client:{registry}:<client_id>   | string | for good                             | put_client, delete_client         |
 | realm:{registry}:<realm>        | string | for good                             | put_realm                         |
-| origin:{registry}:<origin>      | set    | while a redirect URI has this origin | put_client, delete_client         |
+| origin:{registry}:<origin>      | set    | while a client has this origin       | put_client, delete_client         |
 | seed:{registry}                 | hash   | for good                             | registry, put_client, put_realm … |
 | pending_scans:{registry}        | hash   | while a client's scan is pending     | put_client, delete_client         |
 | pending_realm_scans:{registry}  | hash   | while a realm's scan is pending      | put_realm                         |

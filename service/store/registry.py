@@ -60,7 +60,9 @@ PendingScan = Literal["pending_scans", "pending_realm_scans"]
 
 
 def _list_origins(client: Client) -> str:
-    return msgspec.json.encode(list_origins(client.redirect_uris)).decode()
+    """Return the web origins whose pages may call. A public client may use any port of a loopback redirect URI."""
+    origins = list_origins(client.redirect_uris, any_loopback_port=client.is_public)
+    return msgspec.json.encode(sorted({*origins, *client.cors_origins})).decode()
 
 
 def _get_client_keys(client: Client) -> list[str]:
@@ -106,7 +108,7 @@ ENABLED_CLIENTS: Final = RecordKind[str, Client | None](CLIENTS.kind, CLIENTS.co
 """Clients as requests see them: a disabled client is an unknown one."""
 
 ORIGINS: Final = RecordKind[str, bool]("origin", lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
-"""Web origins. The record is True if some client has a redirect URI at the origin."""
+"""Web origins. The record is True if pages of the origin may call for some client."""
 
 REALMS: Final = RecordKind[str, IdentityProvider | None](
     "realm", lambda realm: ("GET", registry_key("realm", realm)), _parse_realm
@@ -128,7 +130,7 @@ class RegistryStore:
         return await self._find(CLIENTS, client_id)
 
     async def put_client(self, client: Client, old: Client | None = None, *, applied: str | None = None) -> None:
-        """Write the client's record and the web origins of its redirect URIs. `old` is the record until now.
+        """Write the client's record and the web origins. `old` is the record until now.
 
         If the client lost something, the same script records that its sessions must be scanned for that. It stores
         `applied`, the seed entry that the record comes from.

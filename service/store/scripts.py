@@ -21,6 +21,6 @@ def load_script(name: str) -> Script:
 
     The files of `lua/shared` that its header names are in front of it. Each uses only files that are named before it.
     """
-    uses = _USES.search((_FOLDER / f"{name}.lua").read_text())
-    shared = [(_FOLDER / "shared" / f"{each}.lua").read_text() for each in (uses[1].split() if uses else ())]
+    uses = _USES.search((_FOLDER / f"{name}.lua").read_text("utf-8"))
+    shared = [(_FOLDER / "shared" / f"{each}.lua").read_text("utf-8") for each in (uses[1].split() if uses else ())]
     return read_script(_FOLDER, name, "\n".join([_FLAGS, *shared]))

@@ -1,4 +1,4 @@
-"""The files that the program reads: templates/, examples/seed.yaml and redis.conf.
+"""The files that the program reads: templates/, docs/openapi.yaml, examples/seed.yaml and redis.conf.
 
 A wheel has them in the folder `files` of the package. A checkout has them beside the package.
 """

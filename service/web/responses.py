@@ -17,13 +17,12 @@ from starlette.types import Receive, Scope, Send
 from service.gateway.outage_log import report_outage
 from service.protocol.errors import BearerMissing, InvalidRequest, OAuthError, ServerError, render_refusal
 from service.protocol.token_response import NO_STORE_HEADERS
+from service.web.request.reading import list_header_values
 from service.web.request.security_events import record_refusal
 from service.web.request.state import REASON
 
-_JSON_HEADERS: Final = [
-    *((name.lower().encode(), value.encode()) for name, value in NO_STORE_HEADERS.items()),
-    (b"content-type", b"application/json"),
-]
+_NO_STORE_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in NO_STORE_HEADERS.items()]
+_JSON_HEADERS: Final = [*_NO_STORE_HEADERS, (b"content-type", b"application/json")]
 
 
 class RawResponse(Response):
@@ -48,9 +47,12 @@ def render_json(content: msgspec.Struct) -> Response:
     return RawResponse(msgspec.json.encode(content))
 
 
-def render_nothing() -> Response:
-    """Return an empty success response. Its content type is JSON, for clients that choose a parser by the type."""
-    return RawResponse(b"")
+def render_nothing(request: Request) -> Response:
+    """Return a success response without content, or an empty JSON object if the request asks for JSON by name."""
+    accepted = ",".join(list_header_values(request.scope, b"accept")).lower().split(",")
+    if any(media_type.partition(";")[0].strip() == "application/json" for media_type in accepted):
+        return RawResponse(b"{}")
+    return RawResponse(b"", _NO_STORE_HEADERS)
 
 
 def render_error(error: OAuthError | BearerMissing) -> Response:

@@ -46,6 +46,7 @@ async def show(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         (("--add-redirect-uri", "https://x.example/y"), {"redirect_uris": ["WAS", "https://x.example/y"]}),
         (("--redirect-uri", "https://x.example/y"), {"redirect_uris": ["https://x.example/y"]}),
         (("--add-scope", "role:admin"), {"scope": "realm:main role:enduser role:partner role:admin"}),
+        (("--add-cors-origin", "ionic://localhost"), {"cors_origins": ["ionic://localhost"]}),
         (("--introspect-all",), {"introspect": "all"}),
         (("--default-scope", "realm:main"), {"default_scope": "realm:main"}),
     ],

@@ -13,7 +13,7 @@ from tests.support.clients_and_users import ALICE, BOB
 NEW_CLIENT, NEW_USER = ("client", "create", "x"), ("user", "create", "eve@example.com")
 UPDATE_CLIENT, UPDATE_USER = ("client", "update", "web-shop"), ("user", "update", ALICE.username)
 REFUSED = [
-    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "--scope: unknown item 'role:king'"),
+    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "--scope: The scope item role:king is unknown."),
     ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "--redirect-uri: expected an absolute"),
     ((*NEW_CLIENT, "--public", "--introspect"), 2, "--introspect: only a client with a secret may introspect"),
     ((*NEW_CLIENT, "--grant-type", "implicit"), 2, "'implicit' is not one of"),

@@ -130,7 +130,7 @@ async def connect(app: FastAPI, headers: dict[str, str]) -> list[MutableMapping[
 
 async def test_openapi_says_where_tokens_come_from(lookup_without_redis: BearerLookup) -> None:
     """Documentation pages show an "Authorize" button for such a scheme."""
-    document = (await get(make_api(lookup_without_redis), "/openapi.json")).json()
+    document = make_api(lookup_without_redis).openapi()
     (scheme,) = document["components"]["securitySchemes"].values()
     code, password = scheme["flows"]["authorizationCode"], scheme["flows"]["password"]
 

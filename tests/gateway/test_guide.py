@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, bearer, tokens_of
 from tests.support.servers import CHECKOUT
 
 GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+*EXAMPLES, TEST = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+FASTAPI = EXAMPLES[3]
 
 
 def run_example(number: int, redis_server: AnyRedis, library: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -79,6 +81,27 @@ async def test_the_applications_of_the_guide_are_guarded(
         if "/prices" in enduser:
             assert_shown(await client.get("/prices", headers=headers))
     await example["lookup"].close()
+
+
+def test_the_test_of_the_guide_passes_without_redis(gateway_library: Path, tmp_path: Path) -> None:
+    outage = """
+def test_an_outage_is_503(fake_lookup: FakeLookup) -> None:
+    fake_lookup.is_available = False
+    assert TestClient(app).get("/me", headers={"Authorization": "Bearer a"}).status_code == 503
+"""
+    (tmp_path / "api.py").write_text(FASTAPI)
+    (tmp_path / "test_api.py").write_text(TEST + outage)
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"],
+        cwd=tmp_path,
+        env=os.environ | {"REDIS_URL": "redis://unused", "PYTHONPATH": str(gateway_library)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def assert_shown(refusal: httpx2.Response) -> None:

@@ -170,7 +170,7 @@ async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
 @pytest.mark.parametrize(
     ("scope", "word"),
     [
-        ("role:nobody", "not a known"),
+        ("role:nobody", "role:nobody is unknown"),
         ("role:admin  role:partner", "malformed"),
         ("realm:main realm:cep", "one realm"),
     ],

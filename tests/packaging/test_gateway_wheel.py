@@ -19,7 +19,7 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
 from tests.support.servers import CHECKOUT, free_port
 
-PUBLIC = ("__init__", "starlette", "fastapi")
+PUBLIC = ("__init__", "starlette", "fastapi", "testing", "pytest_plugin")
 
 LOOK_UP = """
 import asyncio, sys

@@ -19,6 +19,7 @@ from tools.wheels import ROOT, build_wheel
 
 FILES = {
     *CHECKOUT.glob("templates/**/*.*"),
+    CHECKOUT / "docs" / "openapi.yaml",
     CHECKOUT / "examples" / "seed.yaml",
     CHECKOUT / "redis.conf",
 }

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.clause("decided-cors-origins", "decided-cors-preflight"
 
 CALL = """
 async ([url, form, token]) => {
-  const headers = token ? {Authorization: `Bearer ${token}`} : {};
+  const headers = {"Sentry-Trace": "1", ...(token && {Authorization: `Bearer ${token}`})};
   try {
     const response = await fetch(url, {method: "POST", headers, body: form && new URLSearchParams(form)});
     return {status: response.status, body: await response.text(), challenge: response.headers.get("WWW-Authenticate")};

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_help_and_version_need_no_installation(tmp_path: Path, arguments: list[s
 
     assert (ended.stdout, ended.stderr) == (answer, "")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["scripts", "service"]
+
+
+def test_every_file_is_read_as_utf_8() -> None:
+    """The application reads its scripts, templates and texts. A locale of one byte a character must not matter."""
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    read_all = "import service.app; from service.web.pages.languages import load_languages; load_languages()"
+
+    subprocess.run([sys.executable, "-c", read_all], cwd=CHECKOUT, env=os.environ | locale, check=True)
 
 
 def test_the_help_names_settings_that_exist() -> None:

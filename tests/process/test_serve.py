@@ -364,6 +364,10 @@ def test_an_argument_that_would_print_requests_is_refused(start: Start) -> None:
     assert_refused(start("--access-log"), "query strings")
 
 
+def test_keep_alive_has_one_setting(start: Start) -> None:
+    assert_refused(start("--timeout-keep-alive", "5"), "TOKEN_SERVICE_KEEP_ALIVE")
+
+
 @pytest.mark.long
 def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:
     garbage = tmp_path / "garbage.pem"

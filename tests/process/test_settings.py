@@ -7,7 +7,7 @@ import pytest
 from service.config.parsers import Limit
 from service.config.reading import BadSettings
 from service.config.settings import EXAMPLE_SEED, Settings, load_settings, unknown_variables
-from service.serving.arguments import apply_arguments, apply_port, parse_arguments
+from service.serving.arguments import apply_arguments, apply_port, make_configuration, parse_arguments
 
 KEY = "a key of 32 bytes with 16 distinct"
 OTHER_KEY = "another key of 40 bytes with 16 distinct"
@@ -134,6 +134,14 @@ def test_web_url_follows_port_and_scheme_of_the_server() -> None:
     assert (settings.base_url, settings.web_url) == ("https://[::1]:9443", "https://[::1]:9443")
 
 
+@pytest.mark.clause("decided-idle-connections")
+@pytest.mark.parametrize(("value", "seconds"), [("", 75), ("2m", 120), ("1.9s", 1), ("0.5s", 1)])
+def test_the_server_keeps_idle_connections_as_set(value: str, seconds: int) -> None:
+    settings = load_settings(PRODUCTION | {"TOKEN_SERVICE_KEEP_ALIVE": value})
+
+    assert make_configuration(parse_arguments([], settings)).timeout_keep_alive == seconds
+
+
 @pytest.mark.parametrize(
     ("text", "colour"), [("#0a5", "#00aa55"), ("#0A5", "#00aa55"), ("#12abEF", "#12abef"), ("#1f5fa8", "#1f5fa8")]
 )
@@ -178,6 +186,7 @@ WRONG = {
     "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "129", "8.0"],
     "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
     "TOKEN_SERVICE_METRICS_ADDRESS": ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100"],
+    "TOKEN_SERVICE_KEEP_ALIVE": ["0", "long"],
     "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1"],
     "LOG_LEVEL": ["loud"],
     "LOG_FORMAT": ["xml"],

@@ -121,6 +121,7 @@ clients:
     client_secret: "pässword"
     grant_types: [implicit, 5]
     redirect_uris: [5, /relative]
+    cors_origins: [https://a.example, https://a.example/]
     scope: role:king
     introspect: some
 users:
@@ -141,6 +142,7 @@ users:
         "clients[0].grant_types[1]",
         "clients[0].redirect_uris[0]",
         "clients[0].redirect_uris[1]",
+        "clients[0].cors_origins[1]",
         "clients[0].scope",
         "clients[0].introspect",
         "users[0].username",

@@ -69,7 +69,9 @@ class WatchedServer(DrainingServer):
 
     def __init__(self, configuration: uvicorn.Config, *, drains: bool) -> None:
         super().__init__(configuration, drains=drains)
-        self._connections = self.server_state = WatchedConnections(self._connections.most)
+        self._connections = self.server_state = WatchedConnections(
+            self._connections.most, idle_seconds=self._connections.idle_seconds
+        )
         self.ticks = 0
         self.ends = False
         self.before_tick: Callable[[], object] = lambda: None

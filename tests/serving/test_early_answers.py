@@ -20,6 +20,7 @@ EARLY = {
     "no session": (401, get(REVOKE_ALL, "Content-Length: 30", method="POST")),
     "too long": (413, get(TOKEN, "Content-Length: 100000", FORM_TYPE, method="POST")),
     "no form": (400, get(TOKEN, "Content-Length: 30", "Content-Type: text/plain", method="POST")),
+    "encoded form": (415, get(TOKEN, "Content-Length: 30", FORM_TYPE, "Content-Encoding: gzip", method="POST")),
     "chunked": (401, get(VERIFY, "Transfer-Encoding: chunked", method="POST")),
     "no path": (404, get("/nowhere", "Content-Length: 30", method="POST")),
     "no method": (405, get("/healthz", "Content-Length: 30", method="DELETE")),

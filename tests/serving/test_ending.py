@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from service.app import build_app
-from service.serving.draining_server import DRAIN_SECONDS
+from service.serving.draining_server import DRAIN_SECONDS, MAX_DRAIN_SECONDS
 from service.worker import Worker
 from tests.conftest import MakeSettings, environment_of
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, RunningServer, running_server
@@ -103,6 +103,20 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopT
         answer = peer.read_all()
         assert answer.startswith(ANSWER)
         assert LAST in answer
+
+
+@pytest.mark.clause("decided-not-ready-before-the-end", "decided-idle-connections")
+def test_a_long_keep_alive_does_not_delay_the_end(held_time: LoopTime) -> None:
+    with running_server(drains=True, held_time=held_time, timeout_keep_alive=75) as server:
+        peer = server.connect()
+        peer.send(GET)
+        assert peer.read().startswith(ANSWER)
+        server.advance(70)
+        server.uvicorn_server.handle_exit(signal.SIGTERM, None)
+        server.advance(MAX_DRAIN_SECONDS - 1)
+        assert server.is_open()
+        server.advance(2)
+        assert peer.read_all() == b""
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")

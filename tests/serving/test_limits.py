@@ -59,6 +59,16 @@ def test_a_path_has_4_kib_at_most_and_a_query_may_be_longer(server: RunningServe
     assert_refused(peer.read_all(), 431, "4 KiB")
 
 
+@pytest.mark.clause("decided-codings")
+@pytest.mark.parametrize("codings", [b"gzip, chunked", b"gzip", b"identity"])
+def test_an_unknown_transfer_coding_is_refused(server: RunningServer, codings: bytes) -> None:
+    peer = server.connect()
+    peer.send(CHUNKED.replace(b": chunked", b": Chunked") + b"0\r\n\r\n")
+    assert peer.read().startswith(ANSWER)
+    peer.send(CHUNKED.replace(b"chunked", codings) + b"0\r\n\r\n")
+    assert_refused(peer.read_all(), 501, "Transfer-Encoding")
+
+
 @pytest.mark.clause("decided-host-header")
 @pytest.mark.parametrize(
     ("request_", "is_served"),
@@ -175,14 +185,16 @@ def test_the_body_behind_an_upgrade_is_a_body_and_no_request(framing: bytes, sen
 
 
 @pytest.mark.clause("decided-upgrade-ignored")
-@pytest.mark.parametrize("coding", [b"gzip", b"chunked, gzip", b"identity", b","])
+@pytest.mark.parametrize(
+    ("coding", "status"), [(b"gzip", 501), (b"chunked, gzip", 400), (b"identity", 501), (b",", 501)]
+)
 def test_a_body_of_unknown_length_behind_an_upgrade_is_refused(
-    server: RunningServer, caplog: pytest.LogCaptureFixture, coding: bytes
+    server: RunningServer, caplog: pytest.LogCaptureFixture, coding: bytes, status: int
 ) -> None:
     peer = server.connect()
     head = CHUNKED.replace(b"chunked", coding)[:-2] + UPGRADE % b"h2c" + b"\r\n"
     peer.send(head + GET)
-    assert_refused(peer.read_all(), 400, "Malformed HTTP request")
+    assert_refused(peer.read_all(), status, "Malformed HTTP request" if status == 400 else "Transfer-Encoding")
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

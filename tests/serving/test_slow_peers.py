@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 """The interval at which the server checks for slow connections."""
 
 IDLE_SECONDS = 5.0
-"""The default of `--timeout-keep-alive`."""
+"""The time limit of the server of these tests."""
 
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 

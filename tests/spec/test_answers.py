@@ -18,9 +18,12 @@ from tests.support.clients_and_users import (
     GATEWAY,
     PHONE_APP,
     PHONE_CALLBACK,
+    REVOKE,
+    REVOKE_ALL,
     TOKEN,
     OAuthClient,
     assert_error,
+    bearer,
     login_form,
     revoke_all,
     tokens_of,
@@ -128,7 +131,6 @@ async def test_an_error_repeats_nothing_that_was_sent(http: httpx2.AsyncClient) 
     forms = [
         {"client_id": marker, "client_secret": marker},
         PHONE_APP.credentials | {"grant_type": marker},
-        PHONE_APP.credentials | login_form(ALICE, marker),
         PHONE_APP.credentials | login_form(ALICE) | {"username": marker, "password": marker},
         PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": marker},
         PHONE_APP.credentials | {"grant_type": "authorization_code", "code": marker, "redirect_uri": marker},
@@ -141,12 +143,28 @@ async def test_an_error_repeats_nothing_that_was_sent(http: httpx2.AsyncClient) 
 
 
 @pytest.mark.clause("decided-revoke-answer", "decided-cache-headers-everywhere")
-async def test_a_revocation_answers_with_nothing_as_json(http: httpx2.AsyncClient) -> None:
+@pytest.mark.parametrize(
+    ("accept", "content"),
+    [
+        ("*/*", b""),
+        ("text/html, application/*", b""),
+        ("application/json", b"{}"),
+        ("text/plain, Application/JSON;q=0.9, */*", b"{}"),
+    ],
+)
+async def test_a_caller_that_accepts_json_gets_an_empty_object(
+    http: httpx2.AsyncClient, accept: str, content: bytes
+) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    form, headers = PHONE_APP.credentials | {"token": "x"}, {"Accept": accept}
+    responses = [
+        await http.post(REVOKE, data=form, headers=headers),
+        await http.post(REVOKE_ALL, headers=bearer(access_token) | headers),
+    ]
 
-    for response in (await PHONE_APP.revoke(http, "x"), await revoke_all(http, access_token)):
-        assert (response.status_code, response.content) == (200, b"")
-        assert response.headers["content-type"] == "application/json"
+    for response in responses:
+        assert (response.status_code, response.content) == (200, content)
+        assert response.headers.get("content-type") == ("application/json" if content else None)
         assert_never_cached(response)
 
 

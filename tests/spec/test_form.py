@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
@@ -47,6 +48,24 @@ async def test_another_content_type_is_invalid_request(
     http: httpx2.AsyncClient, content_type: str | None, address: str
 ) -> None:
     assert_error(await post(http, LOGIN, content_type, address), 400, "invalid_request")
+
+
+@pytest.mark.clause("decided-codings")
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+async def test_an_encoded_form_is_unsupported(http: httpx2.AsyncClient, coding: str) -> None:
+    headers = {"Content-Type": FORM, "Content-Encoding": coding}
+    response = await http.post(TOKEN, content=gzip.compress(LOGIN.encode()), headers=headers)
+
+    assert_error(response, 415, "invalid_request")
+    assert "Content-Encoding" in response.json()["error_description"]
+
+
+@pytest.mark.clause("decided-charset-parameter-allowed")
+async def test_a_form_of_iso_8859_1_is_ascii(http: httpx2.AsyncClient) -> None:
+    form = f"{FORM};charset=ISO-8859-1"
+
+    assert (await post(http, LOGIN, form)).status_code == 200
+    assert_error(await post(http, LOGIN.encode() + b"&x=\xe4", form), 400, "invalid_request")
 
 
 async def test_an_empty_body_names_no_client(http: httpx2.AsyncClient) -> None:

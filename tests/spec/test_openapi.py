@@ -53,8 +53,8 @@ PAGES = {
 ERRORS_OF_PAGES = {"access_denied", "unsupported_response_type"}
 """Error codes that are only sent by redirect."""
 
-EVERYWHERE = {("invalid_request", 404)}
-"""A response that belongs to no operation of the file."""
+EVERYWHERE = {("invalid_request", 404), ("invalid_request", 501)}
+"""Responses that belong to no operation of the file."""
 
 
 @pytest.fixture
@@ -204,6 +204,12 @@ async def test_every_route_is_in_the_file_or_a_page(worker: Worker) -> None:
         # routing.
         if taken is not None:
             assert methods - {"options"} == {method.lower() for method in taken} - {"head"}, path
+
+
+async def test_the_description_is_served_with_the_base_url(http: httpx2.AsyncClient, worker: Worker) -> None:
+    served = (await http.get("/openapi.json")).json()
+
+    assert served == {**CONTRACT, "servers": [{"url": worker.settings.base_url}]}
 
 
 def test_every_error_is_in_the_file() -> None:

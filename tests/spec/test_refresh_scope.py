@@ -74,6 +74,9 @@ async def test_a_scope_without_a_role_is_invalid(http: httpx2.AsyncClient) -> No
 async def test_a_wider_or_malformed_scope_is_refused_and_spends_nothing(http: httpx2.AsyncClient, scope: str) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
-    assert_error(await PHONE_APP.refresh(http, first, scope=scope), 400, "invalid_scope")
+    refused = await PHONE_APP.refresh(http, first, scope=scope)
+    assert_error(refused, 400, "invalid_scope")
+    if scope == "realm:main role:enduser role:organisation":
+        assert refused.json()["error_description"] == "role:organisation was not part of the original grant."
     second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
     assert (await PHONE_APP.refresh(http, second)).status_code == 200

@@ -113,6 +113,15 @@ async def test_second_revocation_of_a_token_is_200(http: httpx2.AsyncClient, kin
     assert (await PHONE_APP.revoke(http, tokens[kind])).status_code == 200
 
 
+@pytest.mark.clause("decided-token-canonical-spelling")
+@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
+async def test_white_space_around_a_token_is_ignored(http: httpx2.AsyncClient, store: redis.Redis, kind: str) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    assert (await PHONE_APP.revoke(http, f" {tokens[kind]}\r\n")).status_code == 200
+    assert not is_live(store, tokens["access_token"])
+
+
 async def test_code_as_token_stays_redeemable(http: httpx2.AsyncClient, worker: Worker) -> None:
     code = await make_code(worker)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import httpx2
 import pytest
 
+from service.protocol.scope import SCOPE_ITEMS
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.support.clients_and_users import (
@@ -45,6 +49,33 @@ async def test_a_login_names_one_realm_and_one_role(http: httpx2.AsyncClient, sc
 )
 async def test_a_scope_outside_grammar_and_vocabulary_is_invalid(http: httpx2.AsyncClient, scope: str) -> None:
     assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-invalid-scope-names-the-item", "6749-5.2-description-characters")
+@pytest.mark.parametrize(
+    ("scope", "named"),
+    [
+        pytest.param("realm:main role:root", "role:root", id="unknown"),
+        pytest.param("realm:main role:enduser role:enduser", "role:enduser", id="repeated"),
+        pytest.param(" ".join([*SCOPE_ITEMS, "role:admin", "role:x"]), "role:admin", id="repeated at the end"),
+        pytest.param("realm:main role:admin", "role:admin", id="beyond the client"),
+        pytest.param("realm:cep role:enduser", "realm:cep", id="a realm without a login"),
+        pytest.param("realm:main role:device", "role:device", id="beyond the user"),
+    ],
+)
+async def test_an_invalid_scope_names_the_refused_item(http: httpx2.AsyncClient, scope: str, named: str) -> None:
+    assert named in re.split(r"[ .]", (await PHONE_APP.log_in(http, ALICE, scope)).json()["error_description"])
+
+
+@pytest.mark.clause("decided-invalid-scope-names-the-item", "decided-description-tells-no-secret")
+async def test_a_refused_item_is_named_within_bounds(http: httpx2.AsyncClient) -> None:
+    long = await PHONE_APP.log_in(http, ALICE, "x" * 60_000)
+    hostile = await PHONE_APP.log_in(http, ALICE, 'realm:main "quoted"')
+    before_password = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"), "realm:main role:device")
+
+    assert len(long.json()["error_description"]) < 120
+    assert "quoted" not in hostile.json()["error_description"]
+    assert before_password.json()["error"] == "invalid_grant"
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")

@@ -28,6 +28,7 @@ async def test_the_start_page_names_the_addresses_of_the_service(
         assert address in page.text
     assert "https://id.example/sessions/" in page.links
     assert "https://api.example/tokens/.well-known/oauth-authorization-server" in page.links
+    assert "https://api.example/tokens/openapi.json" in page.links
     assert "evil.example" not in page.response.text
 
 

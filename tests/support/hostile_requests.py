@@ -145,8 +145,8 @@ def _queries(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
     for path in (AUTHORIZATION, "/sessions/"):
         yield HostileRequest.of(f"a query of %41& at {path}", get(f"{path}?{fill('%41&')}"), 400)
-    for unit, status in {"%41&": 403, "%41": 200}.items():
-        yield HostileRequest.of(f"a query of {unit} at verify", get(f"{VERIFY}?{fill(unit)}", bearer), status)
+    for unit in ("%41&", "%41"):
+        yield HostileRequest.of(f"a query of {unit} at verify", get(f"{VERIFY}?{fill(unit)}", bearer), 403)
     state = fill("%F0%9F%97%9D")
     yield HostileRequest.of("a long state", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}&state={state}"), 303)
 

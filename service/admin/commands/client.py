@@ -55,6 +55,7 @@ _FIELDS: Final = (
     list_option("--grant-type", "grant_types", "All grant types.", GRANT_TYPES),
     click.Option(["--scope"], help='The scope that the client may request, such as "realm:main role:enduser".'),
     click.Option(["--default-scope"], help="The scope of authorization requests without one."),
+    list_option("--cors-origin", "cors_origins", "All web origins that may call beside those of the redirect URIs."),
     click.Option(["--public"], is_flag=True, help="A public client has no secret."),
     click.Option(
         ["--require-pkce/--no-require-pkce"], default=None, help="Refuse authorization requests without PKCE."
@@ -68,6 +69,7 @@ _PARTS: Final = (
     *part_options("redirect-uri", "redirect_uris"),
     *part_options("grant-type", "grant_types", GRANT_TYPES),
     *part_options("scope", "scope"),
+    *part_options("cors-origin", "cors_origins"),
 )
 
 

@@ -15,7 +15,7 @@ from service.protocol.client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, SCOPE_ITEMS, Scope, parse_scope
-from service.protocol.uri import find_server_mistake, find_uri_mistake
+from service.protocol.uri import find_origin_mistake, find_server_mistake, find_uri_mistake
 from service.protocol.user import EMAIL_CLAIM, MAX_PASSWORD_CHARACTERS, MAX_USERNAME_CHARACTERS
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
@@ -81,10 +81,11 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
         note(f"{at}client_secret_hash", "expected an argon2 hash in PHC form, or sha256: with its digest")
     if entry.introspect and secret is None and secret_hash is None:
         note(f"{at}introspect", "only a client with a secret may introspect")
-    for index, redirect_uri in enumerate(entry.redirect_uris):
-        mistake = find_uri_mistake(redirect_uri)
-        if mistake is not None:
-            note(f"{at}redirect_uris[{index}]", mistake)
+    for name, find_mistake in (("redirect_uris", find_uri_mistake), ("cors_origins", find_origin_mistake)):
+        for index, uri in enumerate(getattr(entry, name)):
+            mistake = find_mistake(uri)
+            if mistake is not None:
+                note(f"{at}{name}[{index}]", mistake)
     if AUTHORIZATION_CODE in entry.grant_types and not entry.redirect_uris:
         note(f"{at}redirect_uris", "the grant authorization_code needs at least one")
     allowed = _read_scope(entry.scope, f"{at}scope", mistakes)
@@ -118,7 +119,5 @@ def _read_scope(text: str, place: str, mistakes: Mistakes) -> Scope:
     try:
         return parse_scope(text) if text else Scope()
     except InvalidScope as error:
-        unknown = [item for item in text.split(" ") if item and item not in SCOPE_ITEMS]
-        known = f"unknown item {unknown[0]!r}; known are {', '.join(SCOPE_ITEMS)}" if unknown else ""
-        mistakes.setdefault(place, known or error.description)
+        mistakes.setdefault(place, f"{error.description} Known items are {', '.join(SCOPE_ITEMS)}.")
         return Scope()

@@ -56,6 +56,7 @@ class ClientEntry(_Entry, frozen=True, kw_only=True):
     grant_types: tuple[GrantType, ...] = ()
     scope: str = ""
     default_scope: str = ""
+    cors_origins: tuple[str, ...] = ()
     require_pkce: bool = False
     introspect: Introspect = False
     disabled: bool | None = None

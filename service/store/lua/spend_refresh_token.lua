@@ -5,7 +5,7 @@
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
 --          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms
 -- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username streak replays
---          replayed username | foreign | without_secret | withdrawn | beyond | unknown
+--          replayed username | foreign | without_secret | withdrawn | unknown | beyond (empty) item
 -- CLAUSES  RFC 6749 §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
 -- USES     records families spent_generations
 local family_key, access_key = KEYS[1], KEYS[2]
@@ -33,10 +33,11 @@ if is_replay then
     return { 'replayed', family.username }
   end
 end
-if not covers(allowed_scope, family.scope) then return { 'withdrawn' } end
+if find_excess(allowed_scope, family.scope) then return { 'withdrawn' } end
 local scope = family.scope
 if wanted_scope ~= '' then
-  if not covers(family.scope, wanted_scope) then return { 'beyond' } end
+  local item = find_excess(family.scope, wanted_scope)
+  if item then return { 'beyond', '', item } end
   local realm = string.match(family.scope, '^realm:%S+')
   scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
 end

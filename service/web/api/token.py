@@ -281,7 +281,7 @@ class RefreshTokenGrant:
                 record_request_event(
                     request, event, client_id=client_id, username=username, family=family, reason=reason
                 )
-            raise refusal(reason)
+            raise refusal(reason, name=outcome.item)
         is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
         event = "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict]
         _record(request, event, client_id, refresh_token, username, outcome.scope)

@@ -1,7 +1,8 @@
-"""CORS for browser applications: the origins of registered redirect URIs may call, without credentials."""
+"""CORS for browser applications: pages of the registered web origins may call, without credentials."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.protocol.token_response import NO_STORE_HEADERS
+from service.protocol.uri import free_loopback_port
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import OriginCache
 from service.web.request.reading import list_header_values
@@ -17,11 +19,11 @@ from service.web.request.reading import list_header_values
 _MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300
 _PREFLIGHT_HEADERS: Final = {
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Requested-With",
     "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
     "Vary": "Origin",
     **NO_STORE_HEADERS,
 }
+_HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 _VARY: Final = (b"vary", b"Origin")
 _EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenticate")
 
@@ -49,7 +51,8 @@ class CrossOrigin:
         origin = headers.get("origin", "")
         allowed = origin if 0 < len(origin) <= _MAX_ORIGIN_CHARACTERS and await self._is_registered(origin) else ""
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _answer_preflight(self._methods[scope["path"]], allowed)(scope, receive, send)
+            asked = headers.get("access-control-request-headers", "")
+            await _answer_preflight(self._methods[scope["path"]], allowed, asked)(scope, receive, send)
         else:
             await self._app(scope, receive, _marked(send, allowed))
 
@@ -59,15 +62,22 @@ class CrossOrigin:
         The response itself reports the outage. Access of a page to that response matters less.
         """
         try:
-            return await self._origins.find(origin)
+            any_port = free_loopback_port(origin)
+            return await self._origins.find(origin) or (any_port is not None and await self._origins.find(any_port))
         except StoreUnavailable:
             return False
 
 
-def _answer_preflight(method: str, allowed: str) -> Response:
+def _answer_preflight(method: str, allowed: str, asked: str) -> Response:
+    """Allow every header that a registered origin asks for: libraries add headers of their own, such as `traceparent`.
+
+    They are named one by one, because `*` does not include Authorization.
+    """
     headers = {"Access-Control-Allow-Methods": method} | _PREFLIGHT_HEADERS
     if allowed:
         headers["Access-Control-Allow-Origin"] = allowed
+    if allowed and _HEADER_NAMES.fullmatch(asked):
+        headers["Access-Control-Allow-Headers"] = asked
     return Response(status_code=204, headers=headers)
 
 

@@ -34,6 +34,7 @@ class StartEndpoint:
             request,
             "start.html",
             metadata_url=f"{self._settings.base_url}/.well-known/oauth-authorization-server",
+            openapi_url=f"{self._settings.base_url}/openapi.json",
             sessions_url=f"{self._settings.web_url}/sessions/",
             authorization_url=f"{self._settings.web_url}/authorization/",
             token_url=f"{self._settings.base_url}/oauth2/v1/token",

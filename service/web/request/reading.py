@@ -31,6 +31,8 @@ def list_header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
 
 async def read_form(request: Request, known: Collection[str]) -> Form:
     check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None))
+    if any(name == b"content-encoding" for name, _ in request.scope["headers"]):
+        raise InvalidRequest("content_encoding_unknown", status=415)
     if request.scope["query_string"]:
         check_query(request.scope["query_string"], known)
     return parse_form(await _read_body(request), known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from threading import Event
 import pytest
 
 from tests.gateway.proxies.conftest import ALICE, ProxyDeployment
-from tests.gateway.proxies.gateways import Gateway, Headers, bearer
+from tests.gateway.proxies.gateways import Answer, Gateway, Headers, bearer
 from tests.gateway.proxies.recorder import Arrived, Reply
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -89,6 +90,7 @@ def test_no_token_is_401_with_a_challenge(gateway: Gateway, deployment: ProxyDep
         assert answer.status == 401
         assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
         assert "error=" not in answer.headers["WWW-Authenticate"]
+        assert answer.body == b""
     assert not deployment.api.arrived
 
 
@@ -124,6 +126,15 @@ def test_two_tokens_are_not_let_through_as_one(
     assert not deployment.api.arrived
 
 
+def assert_refusal_is_json(answer: Answer, error: str) -> None:
+    (challenge,) = answer.headers.get_all("WWW-Authenticate", [])
+    assert f'error="{error}"' in challenge
+    assert answer.headers["Content-Type"] == "application/json"
+    body = json.loads(answer.body)
+    assert set(body) == {"error", "error_description"}
+    assert (body["error"], body["error_description"] in challenge) == (error, True)
+
+
 def test_a_revoked_token_is_401_at_the_very_next_request(gateway: Gateway, deployment: ProxyDeployment) -> None:
     token = deployment.log_in(ALICE, "realm:main role:enduser")
     assert gateway.get("/things", token).status == 200
@@ -132,7 +143,7 @@ def test_a_revoked_token_is_401_at_the_very_next_request(gateway: Gateway, deplo
 
     answer = gateway.get("/things", token)
     assert answer.status == 401
-    assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
+    assert_refusal_is_json(answer, "invalid_token")
 
 
 def test_a_token_without_the_scope_is_403_with_a_challenge(
@@ -141,7 +152,7 @@ def test_a_token_without_the_scope_is_403_with_a_challenge(
     answer = gateway.get("/reports/2026", enduser)
 
     assert answer.status == 403
-    assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
+    assert_refusal_is_json(answer, "insufficient_scope")
     assert "role:partner" in answer.headers["WWW-Authenticate"]
     assert not deployment.api.arrived
     assert gateway.get("/reports/2026", partner).status == 200

@@ -104,14 +104,13 @@ local function start_family(family, family_digest, access_digest, now_ms, access
   return expires_ms - now_ms
 end
 
--- Returns true if each word of `wanted` is in `allowed`.
-local function covers(allowed, wanted)
-  if allowed == wanted then return true end
+-- Returns the first word of `wanted` that is not in `allowed`, or nil.
+local function find_excess(allowed, wanted)
+  if allowed == wanted then return nil end
   allowed = ' ' .. allowed .. ' '
   for word in string.gmatch(wanted, '%S+') do
-    if not string.find(allowed, ' ' .. word .. ' ', 1, true) then return false end
+    if not string.find(allowed, ' ' .. word .. ' ', 1, true) then return word end
   end
-  return true
 end
 
 -- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.

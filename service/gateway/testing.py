@@ -1,0 +1,50 @@
+"""A lookup for the tests of an API, which need no Redis and no token service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..protocol.bearer import AccessGrant
+from ..redis_client.deadline import StoreUnavailable
+from .lookup import BearerLookup
+
+
+def make_grant(scope: str = "realm:main role:enduser", **fields: Any) -> AccessGrant:
+    """Return the grant of an invented user for ten minutes. `fields` replace fields of the AccessGrant."""
+    now_ms = time.time_ns() // 1_000_000
+    grant = AccessGrant(
+        issued_at_ms=now_ms,
+        expires_at_ms=now_ms + 600_000,
+        family_digest="family",
+        client_id="client",
+        subject="subject",
+        username="user@example.com",
+        scope=scope,
+    )
+    return msgspec.structs.replace(grant, **fields)
+
+
+class FakeLookup(BearerLookup):
+    """A lookup that finds the tokens of `grants`, and connects to nothing.
+
+    A test may change `grants` at any time. While `is_available` is False, each lookup raises StoreUnavailable.
+    """
+
+    def __init__(self, grants: Mapping[str, AccessGrant] | None = None) -> None:
+        self.grants = dict(grants or {})
+        self.is_available = True
+
+    async def lookup(self, token: str) -> AccessGrant | None:
+        if not self.is_available:
+            raise StoreUnavailable("the test has made the store unavailable")
+        return self.grants.get(token)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def close(self) -> None:
+        """Do nothing, because there is no connection."""
