@@ -24,6 +24,7 @@ from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
 from service.web.middleware.request_context import HeadLimit, RequestContext
 from service.web.middleware.static_routes import ErrorHandlers, StaticRoutes
+from service.web.pages.page import Pages
 from service.web.request.client_address import TrustedProxies
 from service.worker import Worker
 
@@ -54,7 +55,8 @@ def build_app(worker: Worker) -> ASGIApp:
             yield
 
     routes = make_routes(worker)
-    app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS, lifespan=lifespan)
+    handlers: ErrorHandlers = {**ERROR_HANDLERS, HTTPException: Pages(worker.settings).answer_unknown_path}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     # A redirect would turn a POST into another method, or make the client send its body twice.
     app.router.redirect_slashes = False
     static = [route for route in routes if route.name in STATIC_ROUTES]

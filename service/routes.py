@@ -81,10 +81,17 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         "/": {"GET": start.get},
         "/authorization/assets/page.css": {"GET": start.stylesheet},
         "/authorization/assets/logo": {"GET": start.logo},
-        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, is_secure=pages.is_secure)),
+        "/favicon.ico": {"GET": start.logo},
+        "/.well-known/change-password": {"GET": start.redirect_to_password},
+        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, worker.settings.web_url)),
     }
     return [
-        Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
+        Route(
+            prefix + path,
+            pages.guard(by_method, is_isolated=not path.startswith("/authorization")),
+            methods=list(by_method),
+            name=path.strip("/") or "start",
+        )
         for prefix in sorted({"", pages.web_path})
         for path, by_method in handlers.items()
     ]
@@ -98,6 +105,7 @@ def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies)
     authorization = AuthorizationPages(**parts, consent=consent)
     sessions = SessionsPages(**parts, authorization=authorization)
     return {
+        "/authorization": {"GET": authorization.redirect_with_slash},
         "/authorization/": {"GET": authorization.get},
         "/authorization/login": {"GET": authorization.get_login, "POST": authorization.log_in},
         "/authorization/callback": {"GET": CallbackPage(**parts).get},

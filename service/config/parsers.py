@@ -110,15 +110,25 @@ def _find_path(text: str, is_usable: Callable[[Path], bool], expected: str) -> P
 
 
 def parse_base_url(text: str) -> str:
-    expected = ValueError("an absolute http or https URL without user, query or fragment")
+    if not _is_web_address(text) or re.search("[@?#]", text):
+        raise ValueError("an absolute http or https URL without user, query or fragment")
+    return text.rstrip("/")
+
+
+def parse_link(text: str) -> str:
+    if not _is_web_address(text):
+        raise ValueError("an absolute http or https URL without user")
+    return text
+
+
+def _is_web_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         _ = parts.port  # raises ValueError for a wrong one
     except ValueError:
-        raise expected from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[^\x21-\x7E]|[@?#]", text):
-        raise expected
-    return text.rstrip("/")
+        return False
+    is_absolute = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return is_absolute and "@" not in parts.netloc and re.search(r"[^\x21-\x7E]", text) is None
 
 
 def parse_duration_ms(text: str) -> int:

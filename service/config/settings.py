@@ -101,6 +101,8 @@ class Settings:
     page_name: str = setting("TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service")
     page_logo: Path | None = setting("TOKEN_SERVICE_PAGE_LOGO", parsers.parse_logo, None)
     page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, CALM_BLUE)
+    page_help_url: str | None = setting("TOKEN_SERVICE_PAGE_HELP_URL", parsers.parse_link, None)
+    page_register_url: str | None = setting("TOKEN_SERVICE_PAGE_REGISTER_URL", parsers.parse_link, None)
     log_level: str = setting("LOG_LEVEL", parsers.one_of("debug", "info", "warning", "error", "critical"), "info")
     log_format: str = setting("LOG_FORMAT", parsers.one_of("console", "json"), _log_format_of_the_terminal)
 

@@ -13,6 +13,7 @@ from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.deployment import KEYRING, Deployment, http_client_for
 from tests.support.browser import (
+    SESSION_COOKIE,
     SESSIONS,
     Browser,
     Page,
@@ -156,7 +157,7 @@ async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
         assert is_login_page(await Browser(direct_http).open(authorization_url()))
         assert look_at_pages(deployment) == before
 
-    assert "ts_session" not in signing_in.cookie_values
+    assert SESSION_COOKIE not in signing_in.cookie_values
     assert is_consent_page(await signing_in.log_in(form))
     code = authorization_response(await browser.allow(page))["code"]
     assert tokens_of(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK))

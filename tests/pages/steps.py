@@ -8,7 +8,7 @@ from playwright.async_api import Locator, Page, expect
 from service.crypto.keyring import make_browser_secret, make_browser_session
 from service.worker import Worker
 from tests.pages.browser import PATIENCE_MS
-from tests.support.browser import page_text
+from tests.support.browser import cookie_name, page_text
 from tests.support.clients_and_users import ALICE, UserCredentials
 from tests.support.codes import SESSION_MS
 
@@ -57,11 +57,12 @@ async def set_login_cookies(page: Page, worker: Worker, credentials: UserCredent
     assert user is not None
     session = make_browser_session(user.identity.shard)
     assert await worker.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
-    for name, value in (("ts_browser", make_browser_secret()), ("ts_session", session.text)):
+    web_url = (await page.request.get("/healthz")).url.removesuffix("/healthz")
+    for name, value in (("browser", make_browser_secret()), ("session", session.text)):
         await page.context.add_cookies(
             [
                 {
-                    "name": name,
+                    "name": cookie_name(name, web_url),
                     "value": value,
                     "domain": "127.0.0.1",
                     "path": "/",

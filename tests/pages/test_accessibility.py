@@ -13,6 +13,7 @@ from playwright.async_api import Page, expect
 from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
+from tests.pages.conftest import StartService
 from tests.pages.deployment import SHOP, Deployment
 from tests.pages.steps import (
     button,
@@ -24,7 +25,7 @@ from tests.pages.steps import (
     register_person,
     set_login_cookies,
 )
-from tests.support.browser import SESSIONS, authorization_url, page_text, register
+from tests.support.browser import LOGIN, SESSIONS, authorization_url, page_text, register
 from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
 
 EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
@@ -109,6 +110,11 @@ async def refused(page_setup: PageSetup) -> None:
     await expect_refusal(page_setup.page, "unverified")
 
 
+async def unknown_address(page_setup: PageSetup) -> None:
+    await page_setup.page.goto("/nowhere")
+    await expect_heading(page_setup.page, "refused.unknown_path_heading")
+
+
 async def sessions_none(page_setup: PageSetup) -> None:
     await set_login_cookies(page_setup.page, page_setup.worker)
     await page_setup.page.goto(SESSIONS)
@@ -145,6 +151,7 @@ STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     login_wrong,
     consent_to_several_roles_over_http,
     refused,
+    unknown_address,
     sessions,
     password_wrong,
     signed_out,
@@ -164,6 +171,17 @@ async def test_everybody_can_use_the_page_in_this_state(
 ) -> None:
     await reach(page_setup)
     await assert_usable(page_setup.page)
+
+
+@pytest.mark.parametrize(("address", "links"), [(SESSIONS, ["login.help", "login.register"]), (LOGIN, ["login.help"])])
+async def test_everybody_can_use_the_links_for_help(
+    page: Page, start_service: StartService, address: str, links: list[str]
+) -> None:
+    names = ("TOKEN_SERVICE_PAGE_HELP_URL", "TOKEN_SERVICE_PAGE_REGISTER_URL")
+    service = start_service(**dict.fromkeys(names, "https://help.example/"))
+    await page.goto(service.url + address)
+    await expect(page.get_by_role("link")).to_have_text([page_text(link) for link in links])
+    await assert_usable(page)
 
 
 async def test_pages_respect_reduced_motion(page_setup: PageSetup) -> None:

@@ -24,6 +24,7 @@ from tests.pages.steps import (
     find_middle,
     log_in,
     open_consent_page,
+    register_person,
     set_login_cookies,
 )
 from tests.support.browser import authorization_url, page_text, register
@@ -187,15 +188,26 @@ async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
     tokens_of(await native.exchange(http, answer["code"], callback))
 
 
-async def test_the_application_may_send_people_on_to_another_site(
-    page: Page, application: Application, request_address: str
+@pytest.mark.clause("decided-form-policy")
+@pytest.mark.parametrize("answer", ["consent.allow", "consent.deny"])
+async def test_the_callback_may_go_on_to_an_app(
+    page: Page, application: Application, request_address: str, answer: str
 ) -> None:
     """Chromium checks each redirect after a form against the form-action policy of the form's page."""
-    application.redirect("/callback", f"{application.other_site}/home")
-    for answer in ("consent.allow", "consent.deny"):
-        await page.goto(request_address)
-        if answer == "consent.allow":
-            await log_in(page)
+    application.redirect("/callback", f"{application.other_site}/next")
+    application.redirect("/next", "claude-like://done")
+    await open_consent_page(page, request_address)
+    async with page.expect_event("requestfailed", lambda request: request.url == "claude-like://done"):
         await button(page, answer).click()
-        await page.wait_for_url(f"{application.other_site}/home")
-    assert len(codes_at(application)) == 1
+    assert len(codes_at(application)) == (answer == "consent.allow")
+
+
+async def test_an_error_at_the_login_may_go_on_to_an_app(
+    page: Page, worker: Worker, application: Application, request_address: str
+) -> None:
+    person = await register_person(worker, "roleless@example.com", roles=())
+    application.redirect("/callback", "claude-like://done")
+    await page.goto(request_address)
+    async with page.expect_event("requestfailed", lambda request: request.url == "claude-like://done"):
+        await log_in(page, person)
+    assert application.visits[-1].query["error"] == "access_denied"

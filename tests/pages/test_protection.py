@@ -11,11 +11,19 @@ from service.worker import Worker
 from tests.pages.application import Application
 from tests.pages.browser import BrowserErrors
 from tests.pages.deployment import SHOP
-from tests.pages.steps import allow, expect_consent, expect_login, expect_refusal, set_login_cookies
+from tests.pages.steps import (
+    allow,
+    expect_consent,
+    expect_heading,
+    expect_login,
+    expect_refusal,
+    log_in,
+    set_login_cookies,
+)
 from tests.support.browser import CONSENT, SESSIONS, SWITCH, authorization_url
 from tests.support.browser import Browser as BrowserWithoutScreen
 from tests.support.browser import Page as PageWithoutScreen
-from tests.support.clients_and_users import BOB
+from tests.support.clients_and_users import ALICE, BOB, UserCredentials
 from tests.support.servers import ServiceProcess
 
 SAME_SITE, OTHER_SITE = "same site", "other site"
@@ -88,31 +96,48 @@ async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
 
 
 CALLBACK_PAGE = """<!doctype html><link rel="icon" href="data:,">
-<script>new BroadcastChannel("login").postMessage(location.search.slice(1))</script>"""
+<script>opener.postMessage(location.search.slice(1), "*")</script>"""
 OPENER_PAGE = """<!doctype html><link rel="icon" href="data:,">
 <button onclick="opened = window.open('{address}')">Log in</button>
-<script>answer = new Promise(got => new BroadcastChannel("login").onmessage = message => got(message.data))</script>"""
+<script>answer = new Promise(got => window.onmessage = message => got(message.data))</script>"""
 
 
-@pytest.mark.clause("decided-pages-cut-off-opener")
-async def test_popup_page_has_no_opener_and_callback_reports_back(
-    page: Page, worker: Worker, service: ServiceProcess, application: Application
-) -> None:
-    await set_login_cookies(page, worker)
-    address = service.url + authorization_url(SHOP, application.callback, state="s")
+async def open_popup(page: Page, application: Application, address: str) -> Page:
+    """Open the address in a popup of a page of the application."""
     application.serve("/", OPENER_PAGE.format(address=address))
-    application.serve("/callback", CALLBACK_PAGE)
     await page.goto(application.url)
     async with page.context.expect_page() as opened:
         await page.get_by_role("button").click()
-    popup = await opened.value
+    return await opened.value
+
+
+@pytest.mark.clause("decided-popups-keep-opener")
+async def test_callback_in_a_popup_reports_to_its_opener(
+    page: Page, service: ServiceProcess, application: Application
+) -> None:
+    application.serve("/callback", CALLBACK_PAGE)
+    address = service.url + authorization_url(SHOP, application.callback, state="s")
+    popup = await open_popup(page, application, address)
+    await log_in(popup, UserCredentials(ALICE.username, "a guess"))
+    await expect(popup.get_by_role("alert")).to_be_visible()
+    await log_in(popup)
     await expect_consent(popup)
-    assert await popup.evaluate("() => window.opener === null")
-    assert await page.evaluate("() => opened.closed")
+    assert not await page.evaluate("() => opened.closed")
 
     await allow(popup)
     answer = httpx2.QueryParams(await page.evaluate("() => answer"))
     assert (answer["state"], answer["iss"], "code" in answer) == ("s", service.url, True)
+
+
+@pytest.mark.clause("decided-sessions-cut-off-opener")
+async def test_sessions_page_and_its_opener_are_separated(
+    page: Page, service: ServiceProcess, application: Application
+) -> None:
+    popup = await open_popup(page, application, service.url + SESSIONS)
+    await log_in(popup)
+    await expect_heading(popup, "sessions.heading")
+    assert await popup.evaluate("() => window.opener === null")
+    assert await page.evaluate("() => opened.closed")
 
 
 async def test_pages_run_no_injected_script(

@@ -43,7 +43,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "username": "alice@example.com",
         "name": "Alice Example",
         "realm": "main",
-        "realm_label": "here",
+        "provider": "Example Energy Cooperative",
         "roles": ROLES,
         "lifetime": "30 days",
         "destination": "shop.example.com",
@@ -52,6 +52,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "refused.html": {
         "kind": "busy",
         "detail": "state is missing",
+        "is_login": True,
         "link": "com.example.app:/callback?error=access_denied",
     },
     "sessions.html": {
@@ -226,9 +227,9 @@ def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> Non
 def test_lifetime_lists_its_possible_ends() -> None:
     day = 86_400_000
 
-    assert ENGLISH.lifetime(30 * day, None) == "Until you end it, or it goes unused for 30 days"
-    assert ENGLISH.lifetime(30 * day, 90 * day).endswith("unused for 30 days, but 90 days at most")
-    assert ENGLISH.lifetime(30 * day, 7 * day) == "Until you end it, but 7 days at most"
+    assert ENGLISH.lifetime(30 * day, None) == "Until you end it or it goes unused for 30 days"
+    assert ENGLISH.lifetime(30 * day, 90 * day).endswith("unused for 30 days, but no longer than 90 days")
+    assert ENGLISH.lifetime(30 * day, 7 * day) == "Until you end it, but no longer than 7 days"
 
 
 # Colours

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep
-from tests.support.browser import ISSUER, Browser, assert_sent_back, authorization_url, is_consent_page
+from tests.support.browser import ISSUER, SESSION_COOKIE, Browser, assert_sent_back, authorization_url, is_consent_page
 from tests.support.fake_provider import (
     CLAIMS,
     INTROSPECT,
@@ -57,8 +57,8 @@ def assert_login_failed(response: httpx2.Response, browser: Browser, error: str)
 
     assert answer.keys() == {"error", "error_description", "state", "iss"}
     assert (answer["state"], answer["iss"]) == (STATE, ISSUER)
-    assert "ts_session" not in browser.cookie_values
-    assert "ts_session" not in response.headers.get("set-cookie", "")
+    assert SESSION_COOKIE not in browser.cookie_values
+    assert SESSION_COOKIE not in response.headers.get("set-cookie", "")
 
 
 def logged_faults(json_logs: io.StringIO) -> str:

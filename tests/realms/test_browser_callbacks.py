@@ -29,7 +29,14 @@ from tests.realms.login_steps import (
     start_login,
     with_query,
 )
-from tests.support.browser import Browser, assert_refused, assert_sent_back, authorization_response, is_consent_page
+from tests.support.browser import (
+    SESSION_COOKIE,
+    Browser,
+    assert_refused,
+    assert_sent_back,
+    authorization_response,
+    is_consent_page,
+)
 from tests.support.fake_provider import TOKEN, FakeProvider
 
 pytestmark = pytest.mark.usefixtures("no_secret_leaks")
@@ -106,7 +113,7 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
     assert_refused(await other.open(path), *OTHER_BROWSER)
 
     assert provider.calls(TOKEN) == []
-    assert "ts_session" not in other.cookie_values
+    assert SESSION_COOKIE not in other.cookie_values
     assert is_consent_page(await browser.open(path))
 
 

@@ -24,7 +24,7 @@ from tests.realms.login_steps import (
     query_of,
     start_login,
 )
-from tests.support.browser import ISSUER, Browser, is_consent_page, page_text
+from tests.support.browser import ISSUER, Browser, cookie_name, is_consent_page, page_text
 from tests.support.fake_provider import (
     AUTHORIZE,
     CLAIMS,
@@ -104,7 +104,7 @@ async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
 
         assert query_of(place)["redirect_uri"] == "https://login.example/idp/authorization/callback"
         assert is_consent_page(await browser.open(await log_in_at_provider(place)))
-        assert "__Host-ts_session" in browser.cookie_values
+        assert cookie_name("session", settings.web_url) in browser.cookie_values
 
 
 async def test_provider_code_is_redeemed_with_callback_and_verifier(

@@ -78,7 +78,7 @@ async def test_a_password_chooses_realm_main(
 ) -> None:
     page = await browser.log_in(await browser.open(ASK_EITHER), ALICE, **fields)
 
-    assert page_text("consent.realm_main") in Page(page).text
+    assert "Example Energy Cooperative" not in Page(page).text
     assert await scope_of(http, browser, page) == "realm:main role:enduser"
     assert provider.requests == []
 

@@ -16,7 +16,7 @@ from service.store.keys import address_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.login_steps import log_in_at_provider, log_in_through_cep, log_in_with_password, start_login
-from tests.support.browser import Browser, assert_refused, is_consent_page
+from tests.support.browser import SESSION_COOKIE, Browser, assert_refused, is_consent_page
 from tests.support.clients_and_users import PHONE_APP
 from tests.support.events import events_of
 from tests.support.fake_provider import CLAIMS, PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
@@ -47,7 +47,7 @@ async def test_callback_during_an_outage_can_be_repeated(
     own_redis.process.send_signal(signal.SIGSTOP)
     assert_refused_for_now(await held_time.advance_until_done(browser.open(path)))
     assert provider.calls(TOKEN) == []
-    assert "ts_session" not in browser.cookie_values
+    assert SESSION_COOKIE not in browser.cookie_values
 
     own_redis.process.send_signal(signal.SIGCONT)
     await until_status(lambda: held_time.advance_until_done(http_on_own_redis.get("/readyz")), 200)

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
+from tests.support.browser import Page, page_text
 from tests.support.clients_and_users import (
     ALICE,
     INTROSPECT,
@@ -88,6 +89,43 @@ async def test_a_base_url_may_have_a_path(
         for address in (TOKEN, REVOKE, REVOKE_ALL):
             preflight_response = await http.options(f"/login{address}", headers=preflight)
             assert preflight_response.headers["access-control-allow-origin"] == "https://shop.example"
+
+
+@pytest.mark.parametrize("path", ["", "/login"])
+async def test_well_known_spellings_of_pages_redirect(
+    make_settings: MakeSettings, clock: Clock, registry: None, path: str
+) -> None:
+    query = "client_id=a%20b&state=%C3%A4+%26"
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL=f"https://example.org{path}"), clock) as http:
+        for prefix in {"", path}:
+            page = await http.get(f"{prefix}/authorization?{query}")
+            password = await http.get(f"{prefix}/.well-known/change-password")
+
+            assert (page.status_code, page.headers["location"]) == (308, f"{path}/authorization/?{query}")
+            assert (password.status_code, password.headers["location"]) == (302, f"{path}/sessions/")
+
+
+BROWSER_ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.mark.clause("decided-unknown-path", "decided-other-method")
+async def test_browsers_get_a_page_at_unknown_addresses(http: httpx2.AsyncClient) -> None:
+    browser = {"Accept": BROWSER_ACCEPT, "Accept-Language": "de"}
+    unknown = Page(await http.get("/x<b>", headers=browser))
+    form_only = Page(await http.get("/sessions/password", headers=browser))
+
+    for page, status in ((unknown, 404), (form_only, 405)):
+        assert page.response.status_code == status
+        assert page_text("refused.unknown_path_heading", "de") in page.text
+        assert page.links == ["/"]
+    assert form_only.response.headers["allow"] == "POST"
+
+
+@pytest.mark.clause("decided-unknown-path")
+@pytest.mark.parametrize("accept", ["*/*", "application/json, text/html", "application/json"])
+async def test_programs_get_json_at_unknown_addresses(http: httpx2.AsyncClient, accept: str) -> None:
+    assert_error(await http.get("/x", headers={"Accept": accept}), 404, "invalid_request")
+    assert_error(await http.post("/x", headers={"Accept": BROWSER_ACCEPT}), 404, "invalid_request")
 
 
 async def test_a_proxy_may_have_taken_the_path_off(make_settings: MakeSettings, clock: Clock, registry: None) -> None:

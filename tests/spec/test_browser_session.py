@@ -12,7 +12,10 @@ import redis
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, serving
 from tests.support.browser import (
+    BROWSER_COOKIE,
+    DEVICE_COOKIE,
     LOGIN,
+    SESSION_COOKIE,
     SESSIONS,
     Browser,
     Page,
@@ -20,6 +23,7 @@ from tests.support.browser import (
     authorization_response,
     authorization_url,
     change_user,
+    cookie_name,
     is_consent_page,
     is_login_page,
     page_text,
@@ -96,15 +100,16 @@ async def test_using_a_login_does_not_lengthen_it(browser: Browser, clock: Clock
 
 async def test_our_cookies_are_found_among_others_and_the_last_one_counts(browser: Browser) -> None:
     await browser.sign_in()
-    session, backslashes = browser.cookie_values["ts_session"], "\\" * 1000
-    others = f'a="{backslashes}"; ts_session=old; xts_session=b;; ; ts_sessions=c; =; ts_session\t=d'
+    session, backslashes = browser.cookie_values[SESSION_COOKIE], "\\" * 1000
+    own = SESSION_COOKIE
+    others = f'a="{backslashes}"; {own}=old; x{own}=b;; ; {own}s=c; =; {own}\t=d; ts_session=e'
     headers = [
-        (f"{others};ts_session={session} ; b=c", True),
-        (f"{others}; ts_session={session}; ts_session=another", False),
-        (f'ts_session="{session}"', False),
-        (f"xts_session={session}; a=b,ts_session={session}", False),
+        (f"{others};{own}={session} ; b=c", True),
+        (f"{others}; {own}={session}; {own}=another", False),
+        (f'{own}="{session}"', False),
+        (f"x{own}={session}; a=b,{own}={session}", False),
     ]
-    secret = f"ts_browser={browser.cookie_values['ts_browser']}"
+    secret = f"{BROWSER_COOKIE}={browser.cookie_values[BROWSER_COOKIE]}"
 
     for header, is_found in headers:
         page = await browser.http.get(SESSIONS, headers={"Cookie": f"{secret}; {header}"})
@@ -115,25 +120,26 @@ async def test_our_cookies_are_found_among_others_and_the_last_one_counts(browse
 async def test_the_cookies_are_for_no_script_and_for_no_other_site(http: httpx2.AsyncClient) -> None:
     cookies = set_cookies(*await log_in_step_by_step(http))
 
-    assert cookies.keys() == {"ts_browser", "ts_session", "ts_device"}
+    assert cookies.keys() == {BROWSER_COOKIE, SESSION_COOKIE, DEVICE_COOKIE}
     for cookie in cookies.values():
         assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["domain"]) == (True, "lax", "/", "")
         assert cookie["secure"] == ""
-    assert cookies["ts_session"]["max-age"] == ""
-    assert {cookies[name]["max-age"] for name in ("ts_browser", "ts_device")} == {str(YEAR)}
+    assert cookies[SESSION_COOKIE]["max-age"] == ""
+    assert {cookies[name]["max-age"] for name in (BROWSER_COOKIE, DEVICE_COOKIE)} == {str(YEAR)}
 
 
 async def test_cookie_of_a_staying_user_is_persistent(http: httpx2.AsyncClient) -> None:
     cookies = set_cookies(*await log_in_step_by_step(http, stay="yes"))
 
-    assert cookies["ts_session"]["max-age"] == str(THIRTY_DAYS)
+    assert cookies[SESSION_COOKIE]["max-age"] == str(THIRTY_DAYS)
 
 
 async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     """The scheme of the web URL decides, even if a proxy speaks plain http to the service."""
-    settings = make_settings(TOKEN_SERVICE_WEB_URL="https://id.example/people")
+    web_url = "https://id.example/people"
+    settings = make_settings(TOKEN_SERVICE_WEB_URL=web_url)
     async with serving(settings, clock) as http:
         cookies = set_cookies(*await log_in_step_by_step(http))
         http.base_url = httpx2.URL("https://id.example")
@@ -143,7 +149,7 @@ async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
 
         assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
-    assert cookies.keys() == {"__Host-ts_browser", "__Host-ts_session", "__Host-ts_device"}
+    assert cookies.keys() == {cookie_name(name, web_url) for name in ("browser", "session", "device")}
     for cookie in cookies.values():
         assert (cookie["secure"], cookie["path"], cookie["domain"], cookie["httponly"]) == (True, "/", "", True)
 
@@ -151,13 +157,30 @@ async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
 async def test_on_https_a_cookie_without_the_prefix_is_not_believed(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_WEB_URL="https://id.example"), clock) as http:
-        http.base_url = httpx2.URL("https://id.example")
+    web_url = "https://id.example"
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL=web_url), clock) as http:
+        http.base_url = httpx2.URL(web_url)
         browser, planted = Browser(http), Browser(http)
         await browser.sign_in()
-        planted.set_cookie("ts_session", browser.cookie_values["__Host-ts_session"])
+        name = cookie_name("session", web_url)
+        planted.set_cookie(name.removeprefix("__Host-"), browser.cookie_values[name])
 
         assert is_login_page(await planted.open(authorization_url()))
+
+
+@pytest.mark.clause("decided-cookies-of-an-installation")
+async def test_two_services_on_one_host_keep_both_logins(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """Browsers send cookies to all ports of a host."""
+    first, second = (make_settings(TOKEN_SERVICE_WEB_URL=f"http://127.0.0.1:{port}") for port in (31000, 31001))
+    async with serving(first, clock) as here, serving(second, clock) as there:
+        browser, other = Browser(here), Browser(there)
+        other.cookies = browser.cookies
+        consent = await browser.open_consent_page(authorization_url())
+        await other.sign_in()
+
+        assert "code" in authorization_response(await browser.allow(consent))
 
 
 # Two tabs
@@ -177,13 +200,13 @@ async def test_login_as_another_user_invalidates_the_other_tab(browser: Browser)
 async def test_a_new_login_ends_the_one_before_it_in_this_browser(browser: Browser, store: redis.Redis) -> None:
     login = await browser.open(authorization_url())
     await browser.log_in(login)
-    former = browser.cookie_values["ts_session"]
+    former = browser.cookie_values[SESSION_COOKIE]
     await browser.log_in(login, BOB)
 
-    assert browser.cookie_values["ts_session"] != former
+    assert browser.cookie_values[SESSION_COOKIE] != former
     assert len([*store.scan_iter("browser:*")]) == 1
     thief = Browser(browser.http)
-    thief.set_cookie("ts_session", former)
+    thief.set_cookie(SESSION_COOKIE, former)
     assert is_login_page(await thief.open(authorization_url()))
 
 

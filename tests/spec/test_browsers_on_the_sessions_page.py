@@ -10,6 +10,7 @@ from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.browser import (
+    SESSION_COOKIE,
     SESSIONS,
     Browser,
     HtmlForm,
@@ -96,7 +97,7 @@ async def test_ending_this_browser_signs_it_out(browser: Browser, http: httpx2.A
 
     assert is_login_page(page)
     assert page_text("login.notice_signed_out_here") in Page(page).text
-    assert "ts_session" not in browser.cookie_values
+    assert SESSION_COOKIE not in browser.cookie_values
     assert count_browsers(await other.open(SESSIONS)) == (1, 0)
 
 

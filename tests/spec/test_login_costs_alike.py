@@ -12,7 +12,7 @@ import redis
 
 from service.crypto.keyring import make_browser_secret
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.browser import Browser, authorization_url
+from tests.support.browser import DEVICE_COOKIE, SESSION_COOKIE, Browser, authorization_url
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
@@ -55,9 +55,9 @@ async def test_login_page_asks_redis_alike_for_unknown_users(
         browser = Browser(http)
         if device == "alice's":
             await browser.sign_in(ALICE)
-            browser.cookies.delete("ts_session")
+            browser.cookies.delete(SESSION_COOKIE)
         elif device == "forged":
-            browser.set_cookie("ts_device", FORGED_DEVICE)
+            browser.set_cookie(DEVICE_COOKIE, FORGED_DEVICE)
         for _ in range(3):
             # This worker has cached Bob, if it caches users at all.
             await PHONE_APP.log_in(http, BOB if not is_throttled else UNKNOWN)

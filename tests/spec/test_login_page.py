@@ -16,7 +16,9 @@ from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import UNKNOWN_USER
 from tests.support.browser import (
+    DEVICE_COOKIE,
     LOGIN,
+    SESSION_COOKIE,
     SESSIONS,
     Browser,
     Page,
@@ -74,6 +76,28 @@ async def test_login_page_names_its_client(browser: Browser) -> None:
     assert {"username", "password", "stay"} <= form.types.keys()
     assert (form.types["password"], form.fields["username"], form.fields["password"]) == ("password", "", "")
     assert "stay" not in form.fields
+
+
+async def test_links_for_help_and_a_new_account_follow_the_settings(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    links = ["https://help.example/?topic=password#reset", "http://accounts.example/new"]
+    settings = make_settings(TOKEN_SERVICE_PAGE_HELP_URL=links[0], TOKEN_SERVICE_PAGE_REGISTER_URL=links[1])
+    async with serving(settings, clock) as http:
+        browser = Browser(http)
+        for address in (SESSIONS, authorization_url()):
+            page = Page(await browser.open(address))
+            assert page.links == links
+            assert Page(await fail(browser, 1)).links == links
+        assert Page(await browser.open(LOGIN)).links == links[:1]
+        assert Page(await browser.open(authorization_url(client_id="nobody"))).links == []
+
+    assert "Forgotten your password? Create an account" in page.text
+
+
+async def test_no_links_without_the_settings(browser: Browser) -> None:
+    assert Page(await browser.open(authorization_url())).links == []
+    assert Page(await browser.open(LOGIN)).links == []
 
 
 @pytest.mark.clause("decided-user-names-ascii-folded")
@@ -237,11 +261,11 @@ async def test_a_forged_or_missing_device_cookie_is_worth_nothing(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with locked_out(make_settings, clock) as (http, known):
-        device = known.cookie_values["ts_device"]
+        device = known.cookie_values[DEVICE_COOKIE]
         name, _, signature = device.partition("~")
         bobs = Browser(http)
         await bobs.sign_in(BOB)
-        bobs_name, _, bobs_signature = bobs.cookie_values["ts_device"].partition("~")
+        bobs_name, _, bobs_signature = bobs.cookie_values[DEVICE_COOKIE].partition("~")
         forgeries = [
             "",
             name,
@@ -257,7 +281,7 @@ async def test_a_forged_or_missing_device_cookie_is_worth_nothing(
         ]
         for forgery in forgeries:
             browser = Browser(http)
-            browser.set_cookie("ts_device", forgery.replace("\n", "%0A"))
+            browser.set_cookie(DEVICE_COOKIE, forgery.replace("\n", "%0A"))
             page = await browser.open(authorization_url())
 
             assert_throttled(await browser.log_in(page, ALICE), 3600)
@@ -271,7 +295,7 @@ async def test_a_known_browser_has_limits_of_its_own_which_spare_all_others(
         known, other = Browser(http), Browser(http)
         for browser in (known, other):
             await browser.sign_in()
-        known.cookies.delete("ts_session")
+        known.cookies.delete(SESSION_COOKIE)
 
         page = await fail(known, 2)
         assert_throttled(await known.log_in(page, ALICE))

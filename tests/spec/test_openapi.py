@@ -33,6 +33,9 @@ pytestmark = pytest.mark.clause("decided-openapi-exact")
 PLENTY = "1000000/minute"
 PAGES = {
     "/",
+    "/favicon.ico",
+    "/.well-known/change-password",
+    "/authorization",
     "/authorization/",
     "/authorization/login",
     "/authorization/callback",

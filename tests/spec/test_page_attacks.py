@@ -18,9 +18,12 @@ from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_ALICE
 from tests.support.browser import (
     AUTHORIZATION,
+    BROWSER_COOKIE,
     CONSENT,
+    DEVICE_COOKIE,
     ISSUER,
     LOGIN,
+    SESSION_COOKIE,
     SESSIONS,
     SWITCH,
     Browser,
@@ -174,7 +177,7 @@ async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(brows
 async def test_provider_login_seal_is_not_a_login_form(browser: Browser, worker: Worker) -> None:
     await browser.open(authorization_url())
     await worker.clients.find(PHONE_APP.client_id)
-    digest = digest_token(browser.cookie_values["ts_browser"])
+    digest = digest_token(browser.cookie_values[BROWSER_COOKIE])
     login = PendingLogin(browser_digest=digest, request=None, realm="cep", provider="x")
     state = worker.pending_logins.seal(PROVIDER, login)
 
@@ -209,7 +212,7 @@ async def test_cross_site_form_logs_in_no_attacker(browser: Browser, http: httpx
     await browser.open(authorization_url())
     assert_refused(await browser.send(LOGIN, filled, Origin="https://evil.example"), 403, "forged")
 
-    assert "ts_session" not in browser.cookie_values
+    assert SESSION_COOKIE not in browser.cookie_values
     assert is_login_page(await browser.open(authorization_url()))
 
 
@@ -231,7 +234,7 @@ async def test_foreign_consent_cannot_be_allowed(browser: Browser, http: httpx2.
 async def test_the_cookie_of_a_browser_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
     await browser.open_consent_page(authorization_url())
     thief = Browser(http)
-    for name in ("ts_browser", "ts_device"):
+    for name in (BROWSER_COOKIE, DEVICE_COOKIE):
         thief.set_cookie(name, browser.cookie_values[name])
 
     assert is_login_page(await thief.open(authorization_url()))
@@ -245,16 +248,16 @@ async def test_a_session_that_was_planted_before_the_login_is_not_the_one_after_
     """Session fixation: neither the attacker's own session nor an invented one becomes the victim's."""
     attacker = Browser(http)
     await attacker.sign_in(BOB)
-    for planted in (attacker.cookie_values["ts_session"], "tsbs1_000" + "A" * 44):
+    for planted in (attacker.cookie_values[SESSION_COOKIE], "tsbs1_000" + "A" * 44):
         victim = Browser(http)
         login = await victim.open(authorization_url())
-        victim.set_cookie("ts_session", planted)
+        victim.set_cookie(SESSION_COOKIE, planted)
         consent = await victim.log_in(login)
 
         assert ALICE.username in Page(consent).text
-        assert victim.cookie_values["ts_session"] != planted
+        assert victim.cookie_values[SESSION_COOKIE] != planted
         knows = Browser(http)
-        knows.set_cookie("ts_session", planted)
+        knows.set_cookie(SESSION_COOKIE, planted)
         assert is_login_page(await knows.open(authorization_url()))
 
 

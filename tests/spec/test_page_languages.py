@@ -64,7 +64,7 @@ async def test_a_request_for_german_stays_german_to_its_end(http: httpx2.AsyncCl
     assert_language(page, "de", "login.password_missing")
     consent = await browser.log_in(page)
     assert is_consent_page(consent)
-    assert_language(consent, "de", "consent.permissions", "role.enduser", "consent.realm_main", "consent.allow")
+    assert_language(consent, "de", "consent.permissions", "role.enduser", "consent.allow")
     assert "30 Tage lang nicht genutzt" in Page(consent).text
     [key] = store.scan_iter("consent:*")
     record = str(store.get(key))

@@ -13,6 +13,8 @@ from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving, serving_worker
 from tests.support.at_rest import read_everything
 from tests.support.browser import (
+    BROWSER_COOKIE,
+    SESSION_COOKIE,
     SESSIONS,
     Browser,
     Page,
@@ -95,8 +97,8 @@ async def test_this_browser_gets_a_new_login_and_the_old_one_is_over(
     before = browser.cookie_values
     await change_password(browser, page)
 
-    assert browser.cookie_values["ts_session"] != before["ts_session"]
-    assert browser.cookie_values["ts_browser"] == before["ts_browser"]
+    assert browser.cookie_values[SESSION_COOKIE] != before[SESSION_COOKIE]
+    assert browser.cookie_values[BROWSER_COOKIE] == before[BROWSER_COOKIE]
     assert is_login_page(await thief.open(SESSIONS))
     assert_refused(await browser.allow(consent), 400, "expired")
     assert is_consent_page(await browser.open(authorization_url()))
@@ -106,7 +108,7 @@ async def test_this_browser_gets_a_new_login_and_the_old_one_is_over(
 async def test_stay_signed_in_survives_the_browser(browser: Browser, stays: bool) -> None:
     page = await (browser.sign_in(stay="yes") if stays else browser.sign_in())
     await change_password(browser, page)
-    [cookie] = [each for each in browser.cookies.jar if each.name == "ts_session"]
+    [cookie] = [each for each in browser.cookies.jar if each.name == SESSION_COOKIE]
 
     assert (cookie.expires is not None) == stays
 

@@ -11,6 +11,7 @@ import redis
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.browser import (
+    SESSION_COOKIE,
     SESSIONS,
     Browser,
     HtmlForm,
@@ -139,7 +140,7 @@ async def test_signing_out_everywhere_ends_every_session_and_every_browser(
     page = await browser.submit(await browser.sign_in(), END_ALL, {})
 
     assert is_login_page(page)
-    assert "ts_session" not in browser.cookie_values
+    assert SESSION_COOKIE not in browser.cookie_values
     assert is_login_page(await other.open(authorization_url()))
     for client, tokens in sessions:
         assert not is_live(store, tokens["access_token"])
@@ -155,9 +156,9 @@ async def test_signing_out_ends_the_login_in_this_browser_and_nothing_else(
     await other.sign_in()
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     page = await browser.sign_in()
-    session = browser.cookie_values["ts_session"]
+    session = browser.cookie_values[SESSION_COOKIE]
     page = await browser.submit(page, SIGN_OUT, {})
-    browser.set_cookie("ts_session", session)
+    browser.set_cookie(SESSION_COOKIE, session)
 
     assert is_login_page(page)
     assert is_login_page(await browser.open(authorization_url()))
@@ -235,5 +236,5 @@ async def test_foreign_form_without_cookie_deletes_no_cookie(browser: Browser, a
     await browser.sign_in()
     response = await Browser(browser.http).send(action, {"x": "1"})
 
-    assert not any(cookie.startswith("ts_session=") for cookie in response.headers.get_list("set-cookie"))
-    assert all("ts_session" not in str(past.headers) for past in response.history)
+    assert not any(cookie.startswith(SESSION_COOKIE) for cookie in response.headers.get_list("set-cookie"))
+    assert all(SESSION_COOKIE not in str(past.headers) for past in response.history)

@@ -55,6 +55,17 @@ async def test_without_a_logo_the_browsers_tab_has_a_plain_mark(http: httpx2.Asy
     assert (f'<link rel="icon" href="{LOGO}">' in page, "<img" in page) == (True, False)
 
 
+@pytest.mark.parametrize("path", ["/favicon.ico", "/people/favicon.ico"])
+async def test_a_browser_gets_an_icon_without_a_page(
+    make_settings: MakeSettings, clock: Clock, registry: None, path: str
+) -> None:
+    """Browsers ask for it beside JSON documents, too."""
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL="http://127.0.0.1:8000/people"), clock) as http:
+        response = await http.get(path)
+
+    assert (response.status_code, response.headers["content-type"]) == (200, "image/svg+xml")
+
+
 async def test_a_logo_is_served_with_its_type_and_can_do_nothing_by_itself(
     make_settings: MakeSettings, clock: Clock, registry: None, tmp_path: Path
 ) -> None:

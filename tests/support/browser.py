@@ -5,6 +5,7 @@ It stops at a redirect to an address outside the service, which is how an author
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,17 @@ SESSIONS: Final = "/sessions/"
 ISSUER: Final = "http://127.0.0.1:8000"
 CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix B
 VERIFIER: Final = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+
+
+def cookie_name(name: str, web_url: str = ISSUER) -> str:
+    """Return the name of a cookie of the pages at this web URL."""
+    prefix = "__Host-" if web_url.startswith("https:") else ""
+    return f"{prefix}ts_{name}_{hashlib.sha256(web_url.encode()).hexdigest()[:4]}"
+
+
+SESSION_COOKIE: Final = cookie_name("session")
+BROWSER_COOKIE: Final = cookie_name("browser")
+DEVICE_COOKIE: Final = cookie_name("device")
 
 
 def page_text(key: str, language: str = "en") -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
+from tests.support.browser import BROWSER_COOKIE, DEVICE_COOKIE
 from tests.support.clients_and_users import PHONE_APP, PHONE_CALLBACK, TOKEN, VERIFY
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -105,9 +106,9 @@ def make_hostile_requests(access_token: str) -> list[HostileRequest]:
 
 
 def _cookies() -> Iterator[HostileRequest]:
-    for name, unit in {"cookies": "a=b; ", "our own cookies": "ts_device=; "}.items():
+    for name, unit in {"cookies": "a=b; ", "our own cookies": f"{DEVICE_COOKIE}=; "}.items():
         yield HostileRequest.of(f"a cookie of {name}", get("/sessions/", f'Cookie: x="{fill(unit)}"'), 200)
-    headers = [f"Cookie: ts_browser={fill('a', 200)}"] * 250
+    headers = [f"Cookie: {BROWSER_COOKIE}={fill('a', 200)}"] * 250
     yield HostileRequest.of("250 cookie headers", get(f"{AUTHORIZATION}?{AUTHORIZATION_QUERY}", *headers), 200)
 
 

@@ -35,7 +35,6 @@ from service.web.pages.page import (
     PageRefusal,
     add_retry_after,
     check_is_page,
-    list_form_targets,
     redirecting_all_errors_to,
 )
 from service.web.pages.pending_logins import FORM, PROVIDER, PendingLogin
@@ -69,6 +68,11 @@ class LoginForm(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationPages(PageSteps):
     consent: ConsentPages
+
+    async def redirect_with_slash(self, request: Request) -> Response:
+        """Redirect to /authorization/ with the query. Some clients leave out the last slash."""
+        query = request.scope["query_string"].decode("latin-1")
+        return self.pages.redirect_elsewhere(f"{self.pages.web_path}/authorization/?{query}", 308)
 
     async def get(self, request: Request) -> Response:
         """Answer an authorization request with a page or a redirect.
@@ -260,7 +264,7 @@ class AuthorizationPages(PageSteps):
             request,
             "login.html",
             status=status,
-            form_targets=_list_form_targets(form),
+            may_leave=form.login.request is not None or bool(form.providers),
             sealed=form.sealed,
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
@@ -272,12 +276,6 @@ class AuthorizationPages(PageSteps):
             has_passwords=form.has_passwords,
             providers=form.providers,
         )
-
-
-def _list_form_targets(form: LoginForm) -> str:
-    if form.login.request is not None:
-        return list_form_targets(form.login.request.return_address.redirect_uri)
-    return list_form_targets() if form.providers else ""
 
 
 _NOTICES: Final = {

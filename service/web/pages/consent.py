@@ -31,7 +31,7 @@ from service.protocol.user import User
 from service.store.browser_sessions import BrowserSession
 from service.store.consents import AllowAnswer, DenyAnswer
 from service.web.pages.languages import Language
-from service.web.pages.page import PageRefusal, list_form_targets
+from service.web.pages.page import PageRefusal
 from service.web.pages.steps import PageSteps
 from service.web.request.reading import get_from_query, read_form
 from service.web.request.security_events import record_request_event
@@ -146,23 +146,21 @@ class ConsentPages(PageSteps):
         consent_request, client, user = consent.consent_request, consent.client, consent.user
         redirect_uri = consent_request.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
-        language = self.pages.get_language(request)
-        if user.realm == MAIN_REALM:
-            realm_label: str = language.text("consent.realm_main")
-        else:
-            realm_label = (await self.logins.get_external_realm(user.realm)).label
+        provider = None
+        if user.realm != MAIN_REALM:
+            provider = (await self.logins.get_external_realm(user.realm)).label
         return self.pages.render(
             request,
             "consent.html",
-            form_targets=list_form_targets(redirect_uri),
+            may_leave=True,
             request_id=consent.name.text,
             csrf=csrf,
             client_name=client.client_name or client.client_id,
             username=user.username,
             name=user.name or consent.session.shown_name,
-            realm_label=realm_label,
+            provider=provider,
             roles=parse_scope(consent_request.scope).roles,
-            lifetime=self._describe_lifetime(language, client),
+            lifetime=self._describe_lifetime(self.pages.get_language(request), client),
             destination=_describe_destination(redirect_uri),
             insecure=_is_insecure(redirect_uri),
         )

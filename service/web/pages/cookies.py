@@ -9,13 +9,18 @@
 All cookies are HttpOnly and SameSite=Lax. On https they are Secure and have the prefix __Host-, so that no other host
 of the same domain can set them.
 
+Browsers send cookies to all ports and paths of a host. The names therefore end in four characters of the web URL's
+digest, as in ts_session_3fa9, and two installations on one host have different cookies.
+
 Clauses: RFC 6749 §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,11 +36,13 @@ _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class BrowserCookies:
-    def __init__(self, keyring: Keyring, *, is_secure: bool) -> None:
+    def __init__(self, keyring: Keyring, web_url: str) -> None:
         self._keyring = keyring
-        self._is_secure = is_secure
-        prefix = "__Host-ts_" if is_secure else "ts_"
-        self._browser, self._session, self._device = (f"{prefix}{name}" for name in ("browser", "session", "device"))
+        self._is_secure = urlsplit(web_url).scheme == "https"
+        prefix, suffix = "__Host-" if self._is_secure else "", hashlib.sha256(web_url.encode()).hexdigest()[:4]
+        self._browser, self._session, self._device = (
+            f"{prefix}ts_{name}_{suffix}" for name in ("browser", "session", "device")
+        )
         names = "|".join((self._browser, self._session, self._device))
         self._own_cookies = re.compile(rf"(?:^|;)[ \t]*({names})=([A-Za-z0-9_.~-]*)[ \t]*(?=;|$)")
 

@@ -25,11 +25,13 @@ from service.protocol.authorization import (
 from service.protocol.errors import OAuthError, ServerError
 from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
 from service.protocol.token_response import NO_STORE_HEADERS
+from service.protocol.uri import is_loopback
 from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.languages import DEFAULT_LANGUAGE, Language, load_languages
 from service.web.pages.rendering import Renderer
 from service.web.request.reading import list_header_values
 from service.web.request.state import LANGUAGE, REASON
+from service.web.responses import answer_http_exception
 
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
@@ -40,10 +42,10 @@ _HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
 }
 _HSTS: Final = {"Strict-Transport-Security": "max-age=31536000"}
 """HSTS for one year. Subdomains are not included, because they may belong to other services."""
+_LOGIN_ROUTES: Final = ("authorization/login", "authorization/callback")
 _POLICY: Final = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 log = logging.getLogger("service.pages")
@@ -65,17 +67,23 @@ class SessionOver(Exception):
 class Pages:
     """Builder of the responses of all pages.
 
-    `web_path` is the prefix of every local path. `is_secure` is True if the web URL is https; `transport_headers` then
-    keep browsers on https, also for assets.
+    `web_path` is the prefix of every local path. If the web URL is https, `transport_headers` keep browsers on https,
+    also for assets. A web URL of this machine is left out, because browsers apply them to all ports of the host, where
+    clients may be.
     """
 
     def __init__(self, settings: Settings) -> None:
         web = urlsplit(settings.web_url)
-        self.web_path, self.is_secure = web.path, web.scheme == "https"
+        self.web_path = web.path
         self.renderer = Renderer(
-            settings.page_name, settings.page_accent, web.path, has_logo=settings.page_logo is not None
+            settings.page_name,
+            settings.page_accent,
+            web.path,
+            has_logo=settings.page_logo is not None,
+            help_url=settings.page_help_url,
+            register_url=settings.page_register_url,
         )
-        self.transport_headers = _HSTS if self.is_secure else {}
+        self.transport_headers = _HSTS if web.scheme == "https" and not is_loopback(web.hostname or "") else {}
         self._languages = load_languages()
         self._issuer = settings.base_url
         self._headers = _HEADERS | self.transport_headers
@@ -112,18 +120,18 @@ class Pages:
             request.scope[LANGUAGE] = tag
 
     def render(
-        self, request: Request, template: str, *, status: int = 200, form_targets: str = "", **context: Any
+        self, request: Request, template: str, *, status: int = 200, may_leave: bool = False, **context: Any
     ) -> Response:
         """Return a page in the language of the request.
 
-        `form_targets` are the sources for the Content-Security-Policy where a submitted form may end up, in addition to
-        our own pages.
+        `may_leave` is True if a form of the page may lead to a client or to an identity provider. The page then has no
+        form-action policy: Chromium checks every redirect that follows a form against it, and these sites redirect on
+        to addresses that only they know, such as those of apps. A click would do nothing.
         """
-        policy = f"{_POLICY}; form-action 'self' {form_targets}"
         language = self.get_language(request)
         headers = self._headers | {
             "Content-Language": language.tag,
-            "Content-Security-Policy": policy.rstrip(),
+            "Content-Security-Policy": _POLICY if may_leave else f"{_POLICY}; form-action 'self'",
             "Vary": "Accept-Language",
         }
         return Response(self.renderer.render(language, template, **context), status, headers, "text/html")
@@ -132,8 +140,8 @@ class Pages:
         """Redirect to one of our pages, at an address that does not depend on the Host header."""
         return self.redirect_elsewhere(self.web_path + path)
 
-    def redirect_elsewhere(self, address: str) -> Response:
-        return Response(status_code=303, headers=self._headers | {"Location": address})
+    def redirect_elsewhere(self, address: str, status: int = 303) -> Response:
+        return Response(status_code=status, headers=self._headers | {"Location": address})
 
     def refuse_client(self, request: Request, return_address: ReturnAddress, error: OAuthError) -> Response:
         """Redirect to the client with an error.
@@ -164,13 +172,22 @@ class Pages:
             page.headers.append("Set-Cookie", cookie)
         return page
 
-    def guard(self, by_method: Mapping[str, Handler]) -> Handler:
+    def guard(self, by_method: Mapping[str, Handler], *, is_isolated: bool) -> Handler:
         """Return a handler that turns every error of a page into a redirect to the client or a page, never a traceback.
+
+        `is_isolated` separates the page from a window that opened it. A client that logs in by a popup needs the
+        relation, because its callback page reports to the opener.
 
         A ClientDisconnect is raised again.
         """
 
         async def guarded(request: Request) -> Response:
+            response = await answer(request)
+            if is_isolated:
+                response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
+            return response
+
+        async def answer(request: Request) -> Response:
             try:
                 return await by_method["GET" if request.method == "HEAD" else request.method](request)
             except AuthorizationRefused as refused:
@@ -191,6 +208,15 @@ class Pages:
 
         return guarded
 
+    def answer_unknown_path(self, request: Request, error: Exception) -> Response:
+        """Return a page to a browser that requests an unknown path, or one that only takes forms, and else JSON."""
+        response = answer_http_exception(request, error)
+        if request.method not in ("GET", "HEAD") or not _prefers_html(request):
+            return response
+        page = self._refuse(request, "unknown_path", request.scope[REASON], response.status_code)
+        page.headers.update({name: value for name, value in response.headers.items() if name == "allow"})
+        return page
+
     def _refuse_request(self, request: Request, error: OAuthError) -> Response:
         if error.status < 429:
             return self._refuse(request, "unverified", error.reason, error.status, detail=error.description)
@@ -200,7 +226,16 @@ class Pages:
         self, request: Request, kind: str, reason: str, status: int, *, detail: str = "", link: str = ""
     ) -> Response:
         request.scope[REASON] = reason
-        return self.render(request, "refused.html", status=status, kind=kind, detail=detail, link=link)
+        is_login = "route" in request.scope and request.scope["route"].name in _LOGIN_ROUTES
+        return self.render(
+            request, "refused.html", status=status, kind=kind, detail=detail, link=link, is_login=is_login
+        )
+
+
+def _prefers_html(request: Request) -> bool:
+    """Return True if HTML comes before JSON in Accept, as in browsers. Programs accept anything, or name JSON."""
+    html, json = (request.headers.get("accept", "").find(kind) for kind in ("text/html", "application/json"))
+    return html >= 0 and (json < 0 or html < json)
 
 
 def add_retry_after(response: Response, error: OAuthError) -> Response:
@@ -238,13 +273,3 @@ def redirecting_all_errors_to(return_address: ReturnAddress) -> Iterator[None]:
     except Exception:
         log.exception("an authorization request met an unexpected condition")
         raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None
-
-
-def list_form_targets(redirect_uri: str = "") -> str:
-    """Return where a form may end up in addition to our own pages, as sources of a Content-Security-Policy.
-
-    Chromium checks every redirect that follows a form against form-action. We redirect to the client or to an identity
-    provider, and these redirect on to addresses that only they know. With a narrower policy, a click would do nothing.
-    """
-    own = {f"{urlsplit(redirect_uri).scheme}:"} if redirect_uri else set()
-    return " ".join(sorted({"http:", "https:"} | own))

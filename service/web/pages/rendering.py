@@ -26,15 +26,26 @@ DARK_BEHIND: Final = "#191c22"
 
 
 class Renderer:
-    """The renderer of all pages, with the operator's name, colour (as #rrggbb) and logo."""
+    """The renderer of all pages, with the operator's name, colour (as #rrggbb), logo and links."""
 
-    def __init__(self, service_name: str, accent: str, web_path: str, *, has_logo: bool) -> None:
+    def __init__(
+        self,
+        service_name: str,
+        accent: str,
+        web_path: str,
+        *,
+        has_logo: bool,
+        help_url: str | None = None,
+        register_url: str | None = None,
+    ) -> None:
         self.stylesheet = _make_stylesheet(accent).encode()
         digest = hashlib.sha256(self.stylesheet).hexdigest()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={digest[:12]}"
         self._shared: Mapping[str, Any] = {
             "service_name": service_name,
             "has_logo": has_logo,
+            "help_url": help_url,
+            "register_url": register_url,
             "web_path": web_path,
             "stylesheet_path": self.stylesheet_path,
             "logo_path": f"{web_path}/authorization/assets/logo",

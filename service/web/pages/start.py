@@ -40,6 +40,10 @@ class StartEndpoint:
             token_url=f"{self._settings.base_url}/oauth2/v1/token",
         )
 
+    async def redirect_to_password(self, _: Request) -> Response:
+        """Redirect to the form for a new password. Password managers request this well-known address."""
+        return self._pages.redirect_elsewhere(f"{self._pages.web_path}/sessions/", 302)
+
     async def stylesheet(self, _: Request) -> Response:
         """Return the stylesheet. Its address changes with its content, so it may be cached forever."""
         headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
