@@ -15,6 +15,7 @@ from service.admin.context import AdminContext
 from service.admin.formatting import format_time, read_since_ms
 from service.admin.output import Output
 from service.observability.audit import get_level
+from service.protocol.user import normalize_username
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
@@ -87,8 +88,9 @@ def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
 
 
 def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
-    """Return True if the event has the wanted names. Case is ignored as in realm main; an extra event does no harm."""
-    return all(str(event.get(field, "")).lower() == value.lower() for field, value in wanted.items() if value)
+    """Return True if the event has the wanted names, compared as in realm main. An extra event does no harm."""
+    names = ((str(event.get(field, "")), value) for field, value in wanted.items() if value)
+    return all(normalize_username(found) == normalize_username(value) for found, value in names)
 
 
 def _word(event: dict[str, Any]) -> str:

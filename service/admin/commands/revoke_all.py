@@ -68,7 +68,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
     await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")
     ended = len(families)
-    context.record("revoke_all_by_console", username=username, realm=realm, reason="user", count=ended)
+    context.record("revoke_all_by_console", username=identity.username, realm=realm, reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
 

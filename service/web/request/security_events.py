@@ -17,6 +17,7 @@ from starlette.requests import Request
 from service.observability.audit import log_event, stream_event
 from service.protocol import errors
 from service.protocol.scope import MAIN_REALM
+from service.protocol.user import normalize_username
 from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
@@ -46,7 +47,7 @@ def recording_login(request: Request, *, realm: str, client_id: str, username: s
     try:
         yield
     except (errors.InvalidGrant, errors.AccessDenied) as error:
-        name = username if realm == MAIN_REALM and error.reason in _OF_USERS else ""
+        name = normalize_username(username) if realm == MAIN_REALM and error.reason in _OF_USERS else ""
         reason = error.reason
         record_request_event(request, "login_failed", client_id=client_id, username=name, realm=realm, reason=reason)
         raise
