@@ -38,6 +38,8 @@ _INVISIBLE: Final = "".join(map(chr, _BLANKS + _WITHOUT_WIDTH))
 _MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
 """NFC makes one character of at most four, so a name that is longer than this is longer than any user's in NFC, too."""
 
+UserNarrowing = Literal["user_disabled", "password_set", "role_removed"]
+
 _WIDE_AT_SIGNS: Final = str.maketrans({"\uff20": "@", "\ufe6b": "@"})
 _IDEOGRAPHIC_FULL_STOP: Final = "\u3002"
 _PUNYCODE_PREFIX: Final = "xn--"
@@ -139,10 +141,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return identify_user(self.realm, self.username)
 
 
-def is_narrowed(old: User, new: User) -> bool:
-    """Return True if sessions of the old record rest on something that the new record lacks.
-
-    The user may have been disabled, or have lost a role, or have another password.
-    """
-    newly_disabled = new.disabled and not old.disabled
-    return newly_disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
+def find_user_narrowing(old: User, new: User) -> UserNarrowing | None:
+    """Return what sessions of the old record rest on and the new record lacks, or None."""
+    if new.disabled and not old.disabled:
+        return "user_disabled"
+    if old.password_hash != new.password_hash:
+        return "password_set"
+    return None if set(old.roles) <= set(new.roles) else "role_removed"

@@ -14,7 +14,7 @@ from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User, UserIdentity
+from service.protocol.user import User, UserIdentity, UserNarrowing
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
@@ -30,7 +30,13 @@ EndReason = Literal[
     "revoke_all",
     "signed_out_there",
     "signed_out_everywhere",
-    "withdrawn",
+    "session_displaced",
+    UserNarrowing,
+    "user_deleted",
+    "client_disabled",
+    "client_deleted",
+    "client_changed",
+    "realm_deleted",
     "console",
 ]
 """The reason, recorded in the tombstone, why a family ended before it expired.
@@ -39,9 +45,24 @@ EndReason = Literal[
 - revoked: the client revoked the family.
 - revoke_all: revokeAll was called.
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
-- withdrawn: the client, the realm or the user lost a right that the family depended on.
+- session_displaced: the user has as many families as one may have, and logged in once more.
+- password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
+  family depended on, and role_removed is also of a realm's default role.
 - console: an operator ended the family.
 """
+
+
+class UserEnding(NamedTuple):
+    """A user of whom everything must end, and why."""
+
+    shard: str
+    subject: str
+    reason: EndReason
+
+    @classmethod
+    def of(cls, user: UserIdentity, reason: EndReason) -> UserEnding:
+        return cls(user.shard, user.subject, reason)
+
 
 _SUCCESSES: Final = frozenset(get_args(Success))
 
