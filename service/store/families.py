@@ -7,11 +7,14 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
+from service.observability.audit import record_event
+from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity, UserNarrowing
@@ -135,8 +138,10 @@ class Families:
                 scope,
                 int(secret_used),
                 *list_lifetimes(self._lifetimes),
+                self._lifetimes.sessions_per_user,
             ],
         )
+        record_displaced(verdict[2:])
         return int(verdict[1]) if verdict[0] == "started" else None
 
     async def spend(
@@ -237,6 +242,13 @@ class Families:
         now_ms = await self.read_clock_ms()
         live = [pair for pair in found if now_ms < pair[1].lives_until_ms]
         return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), is_cut
+
+
+def record_displaced(values: Sequence[str | int]) -> None:
+    """Record that a new family ended others. Each is four values: digest, client_id, username and scope."""
+    for family, client_id, username, scope in zip(*[iter(map(str, values))] * 4, strict=True):
+        realm = parse_realm(scope)
+        record_event("session_displaced", client_id=client_id, username=username, realm=realm, family=family)
 
 
 def list_lifetimes(lifetimes: Lifetimes) -> tuple[int, int, int]:
