@@ -33,13 +33,12 @@ def validate_client(client: Client) -> None:
     _refuse(mistakes)
 
 
-def validate_user(user: User, password: str | None, min_password_characters: int) -> None:
+def validate_user(user: User, password: str | None, least_characters: int) -> None:
     """Raise WrongInput with every mistake in the names of a user, and in a new password if there is one."""
     from service.registry.seed_file.check import check_user  # as above
 
     mistakes: dict[str, str] = {}
-    entry = UserEntry(username=user.username, name=user.name, password=password)
-    check_user(entry, "", mistakes, min_password_characters)
+    check_user(UserEntry(username=user.username, name=user.name, password=password), "", mistakes, least_characters)
     if password is None:
         mistakes.pop("password")
     _refuse(mistakes)

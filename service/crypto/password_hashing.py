@@ -77,16 +77,11 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
     if len(password) > MAX_PASSWORD_CHARACTERS:
         verify_dummy_password(password)
         return False, None
-    normal, *typed = _list_forms(password)
+    normal = normalize_password(password)
     right, new_hash = _verify(normal, password_hash)
-    if right or not typed:
+    if right or normal == password:
         return right, new_hash
-    return (True, hash_password(normal)) if _verify(typed[0], password_hash)[0] else (False, None)
-
-
-def _list_forms(password: str) -> list[str]:
-    """Return the forms of a password to check: NFC, and then as it was typed, if that differs."""
-    return list(dict.fromkeys((normalize_password(password), password)))
+    return (True, hash_password(normal)) if _verify(password, password_hash)[0] else (False, None)
 
 
 def _verify(password: str, password_hash: str) -> tuple[bool, str | None]:
@@ -107,8 +102,8 @@ def _is_weaker(password_hash: str) -> bool:
 
 def verify_dummy_password(password: str = "") -> None:
     """Take as long as a real check of the password, so that the time does not reveal whether a user exists."""
-    forms = _list_forms(password) if len(password) <= MAX_PASSWORD_CHARACTERS else [password]
-    for _ in forms:
+    _argon2id.dummy_verify()
+    if len(password) <= MAX_PASSWORD_CHARACTERS and normalize_password(password) != password:
         _argon2id.dummy_verify()
 
 

@@ -10,10 +10,9 @@ Clauses: RFC 6819 §5.1.4.1.3
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 import runpy
-from pathlib import Path
+from importlib.metadata import distribution
 from typing import Final, Literal
 
 from service.crypto.password_hashing import normalize_password
@@ -24,9 +23,7 @@ PasswordMistake = Literal["not_text", "too_short", "too_long", "common", "own_na
 
 COMMONEST: Final = 10_000
 _REPEATED: Final = re.compile(r"(.{1,4}?)\1+")
-_DIGITS: Final = "0123456789" * 2
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
-_COUNTS: Final = (_DIGITS, _DIGITS[::-1], _LETTERS, _LETTERS[::-1])
+_COUNTS: Final = "01234567890123456789 98765432109876543210 abcdefghijklmnopqrstuvwxyz zyxwvutsrqponmlkjihgfedcba"
 
 
 def find_password_mistake(password: str, min_characters: int, *names: str) -> PasswordMistake | None:
@@ -40,8 +37,7 @@ def find_password_mistake(password: str, min_characters: int, *names: str) -> Pa
     folded = _fold(password)
     if folded in {_fold(part) for name in names for part in (name, name.rpartition("@")[0]) if part}:
         return "own_name"
-    counts = any(folded in text for text in _COUNTS)
-    is_common = counts or _REPEATED.fullmatch(folded) or f"\n{folded}\n" in _load_commonest()
+    is_common = folded in _COUNTS or _REPEATED.fullmatch(folded) or f"\n{folded}\n" in _load_commonest()
     return "common" if is_common else None
 
 
@@ -52,8 +48,5 @@ def _fold(text: str) -> str:
 @functools.cache
 def _load_commonest() -> str:
     """Return the commonest passwords, words and names, one a line. As one text they take 0.4 MiB."""
-    library = importlib.util.find_spec("zxcvbn")
-    assert library is not None
-    assert library.origin is not None
-    lists = runpy.run_path(str(Path(library.origin).with_name("frequency_lists.py")))["FREQUENCY_LISTS"]
+    lists = runpy.run_path(str(distribution("zxcvbn").locate_file("zxcvbn/frequency_lists.py")))["FREQUENCY_LISTS"]
     return "\n".join(["", *(word for words in lists.values() for word in words[:COMMONEST]), ""])

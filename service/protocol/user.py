@@ -22,17 +22,9 @@ MAX_PASSWORD_CHARACTERS: Final = 1024
 
 EMAIL_CLAIM: Final = "email"
 
-_BLANKS: Final = (
-    *range(0x21),
-    *range(0x7F, 0xA1),
-    0x1680,
-    0x180E,
-    *range(0x2000, 0x2010),
-    *range(0x2028, 0x2030),
-    0x3000,
-)
-_WITHOUT_WIDTH: Final = (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, *range(0x205F, 0x2070), 0x2800, 0x3164, 0xFEFF, 0xFFA0)
-_INVISIBLE: Final = "".join(map(chr, _BLANKS + _WITHOUT_WIDTH))
+_BLANKS: Final = (*range(0x21), *range(0x7F, 0xA1), 0x1680, 0x180E, *range(0x2000, 0x2010), *range(0x2028, 0x2030))
+_OTHERS: Final = (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, *range(0x205F, 0x2070), 0x2800, 0x3000, 0x3164, 0xFEFF, 0xFFA0)
+_INVISIBLE: Final = "".join(map(chr, _BLANKS + _OTHERS))
 """Control characters, white space, and the characters without width that keyboards and copied text add to a name."""
 
 _MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
@@ -40,9 +32,8 @@ _MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
 
 UserNarrowing = Literal["user_disabled", "password_set", "role_removed"]
 
-_WIDE_AT_SIGNS: Final = str.maketrans({"\uff20": "@", "\ufe6b": "@"})
-_IDEOGRAPHIC_FULL_STOP: Final = "\u3002"
-_PUNYCODE_PREFIX: Final = "xn--"
+_WIDE_SIGNS: Final = str.maketrans("\uff20\ufe6b\u3002\uff61\ufe12", "@@...")
+"""Signs of East Asian keyboards that separate the parts of an address."""
 
 
 class UserIdentity(msgspec.Struct, frozen=True):
@@ -82,27 +73,24 @@ def normalize_username(typed: str) -> str:
     address is in Unicode. The result is the same if it is normalized again. Of a name that is longer than any user's
     only the beginning counts, because the time of normalizing grows with the square of the length.
     """
-    name = typed.strip(_INVISIBLE)[: _MAX_TYPED_CHARACTERS + 1].translate(_WIDE_AT_SIGNS)
+    name = typed.strip(_INVISIBLE)[: _MAX_TYPED_CHARACTERS + 1].translate(_WIDE_SIGNS)
     local, at, domain = name.rpartition("@")
     return _lower("NFC", local) + at + _normalize_domain(domain) if at else _lower("NFC", name).strip(_INVISIBLE)
 
 
 def _normalize_domain(domain: str) -> str:
-    domain = _lower("NFKC", domain).replace(_IDEOGRAPHIC_FULL_STOP, ".").strip(_INVISIBLE + ".")
+    domain = _lower("NFKC", domain).strip(_INVISIBLE + ".")
     return ".".join(map(_decode_label, domain.split(".")))
 
 
 def _decode_label(label: str) -> str:
     """Return the Unicode form of a label of a domain, or the label itself if it has no other form."""
-    if not (label.startswith(_PUNYCODE_PREFIX) and label.isascii()):
-        return label
     try:
-        text = label.removeprefix(_PUNYCODE_PREFIX).encode().decode("punycode")
-        is_canonical = _PUNYCODE_PREFIX + text.encode("punycode").decode() == label
+        text = label.removeprefix("xn--").encode("ascii").decode("punycode")
     except UnicodeError:
         return label
-    is_visible = text.isprintable() and not text.isascii()
-    return text if is_canonical and is_visible and _normalize_domain(text) == text else label
+    is_encoded = label.startswith("xn--") and text.isprintable() and not text.isascii()
+    return text if is_encoded and _normalize_domain(text.translate(_WIDE_SIGNS)) == text else label
 
 
 def _lower(form: Literal["NFC", "NFKC"], text: str) -> str:
@@ -110,8 +98,7 @@ def _lower(form: Literal["NFC", "NFKC"], text: str) -> str:
 
     The text is normalized twice, because a change of case can change the order of a letter's accents.
     """
-    lower = unicodedata.normalize(form, text).lower().replace("\u03c2", "\u03c3")
-    return unicodedata.normalize(form, lower)
+    return unicodedata.normalize(form, unicodedata.normalize(form, text).lower().replace("\u03c2", "\u03c3"))
 
 
 def normalize_claim(username: str, username_claim: str) -> str:

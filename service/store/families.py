@@ -26,22 +26,9 @@ from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
 Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
-EndReason = Literal[
-    "replayed",
-    "code_replayed",
-    "revoked",
-    "revoke_all",
-    "signed_out_there",
-    "signed_out_everywhere",
-    "session_displaced",
-    UserNarrowing,
-    "user_deleted",
-    "client_disabled",
-    "client_deleted",
-    "client_changed",
-    "realm_deleted",
-    "console",
-]
+Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "console"]
+Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
+EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.
 
 - replayed, code_replayed: a refresh token or an authorization code was used again.

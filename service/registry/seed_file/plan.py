@@ -11,7 +11,7 @@ Clauses: SPEC §2.3
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -29,12 +29,6 @@ Act = Literal["add", "update", "remove"]
 
 _SECRETS: Final = frozenset({"client_secret", "password"})
 """The fields of entries that hold a secret. A secret and its hash are one field."""
-
-_DELETED: Final[dict[EntryKind, EndReason]] = {
-    "user": "user_deleted",
-    "client": "client_deleted",
-    "realm": "realm_deleted",
-}
 
 
 class Item(NamedTuple):
@@ -200,7 +194,7 @@ def plan_removal(item: Item, old: Record | None) -> Planned:
     if isinstance(old, User):
         item = item._replace(name=old.username)
     is_removed = old is not None and not is_block
-    reason = _DELETED[item.kind]
+    reason = cast("EndReason", f"{item.kind}_deleted")
     return Planned(item, "remove" if is_removed else None, old, None, "", reason if is_removed else None)
 
 

@@ -191,8 +191,8 @@ class SessionsPages(PageSteps):
             raise PageRefusal("forged", "realm_without_password")
         listed = await self.logins.find_user(MAIN_REALM, session.username)
         language, least = self.pages.get_language(request), self.settings.min_password_characters
-        names = (session.username, listed.name if listed else "")
-        mistakes = await asyncio.to_thread(find_mistakes, language, fields, least, *names)
+        shown = listed.name if listed else ""
+        mistakes = await asyncio.to_thread(find_mistakes, language, fields, least, session.username, shown)
         if mistakes is not None:
             return await self._render(request, session, password_errors=mistakes)
         try:
@@ -274,7 +274,7 @@ def find_mistakes(language: Language, fields: Form, min_characters: int, *names:
     current, new, repeated = (fields.get(name, "") for name in ("current", "new", "repeated"))
     errors = PasswordErrors(
         current=None if current else language.text("password.current_missing"),
-        new=_find_mistake_in_new(language, current, new, min_characters, names),
+        new=_find_mistake_in_new(language, current, new, min_characters, *names),
         repeated=None if repeated else language.text("password.repeated_missing"),
     )
     if repeated and not errors.new and repeated != new:
@@ -282,13 +282,11 @@ def find_mistakes(language: Language, fields: Form, min_characters: int, *names:
     return errors if any(errors) else None
 
 
-def _find_mistake_in_new(
-    language: Language, current: str, new: str, min_characters: int, names: Collection[str]
-) -> str | None:
+def _find_mistake_in_new(language: Language, current: str, new: str, least: int, *names: str) -> str | None:
     if not new:
         return language.text("password.new_missing")
-    mistake = find_password_mistake(new, min_characters, *names)
-    limits = {"too_short": min_characters, "too_long": MAX_PASSWORD_CHARACTERS}
+    mistake = find_password_mistake(new, least, *names)
+    limits = {"too_short": least, "too_long": MAX_PASSWORD_CHARACTERS}
     if mistake in limits:
         return language.count(f"password.{mistake}", limits[mistake])
     if mistake is not None:
