@@ -79,9 +79,10 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
         return False, None
     normal = normalize_password(password)
     right, new_hash = _verify(normal, password_hash)
-    if right or normal == password:
+    # Both forms are always checked, so that the time tells nothing about a user who may not log in.
+    if normal == password or not _verify(password, password_hash)[0] or right:
         return right, new_hash
-    return (True, hash_password(normal)) if _verify(password, password_hash)[0] else (False, None)
+    return True, hash_password(normal)
 
 
 def _verify(password: str, password_hash: str) -> tuple[bool, str | None]:
