@@ -80,14 +80,14 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 COSTS = {
-    "exchange": ({"MGET": 1, "EVALSHA": 1}, 14),
+    "exchange": ({"MGET": 1, "EVALSHA": 1}, 15),
     "refresh": ({"EVALSHA": 1}, 5),
     "verify": ({"GET": 1}, 0),
     "introspect": ({"GET": 1}, 0),
     "revoke a session": ({"EVALSHA": 1}, 7),
     "revoke an access token": ({"EVALSHA": 1}, 2),
     "revokeAll": ({"GET": 1, "EVALSHA": 3}, 34),
-    "password": ({"HMGET": 1, "EVALSHA": 5}, 21),
+    "password": ({"HMGET": 1, "EVALSHA": 5}, 22),
 }
 """The commands that each operation sends, and how many commands its scripts run."""
 

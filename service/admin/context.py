@@ -21,7 +21,7 @@ from service.crypto.keyring import Keyring
 from service.observability.audit import record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.protocol.scope import MAIN_REALM, parse_realm
-from service.protocol.user import UserIdentity, identify_user, normalize_username
+from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
 from service.store.access_tokens import AccessTokens
@@ -82,7 +82,7 @@ class AdminContext:
     async def identify_user(self, realm: str, username: str) -> UserIdentity:
         """Return the identity of a user name as typed, by the rule of the realm."""
         provider = None if realm == MAIN_REALM else await self.registry.find_realm(realm)
-        name = normalize_username(username, provider.username_claim) if provider else username
+        name = normalize_claim(username, provider.username_claim) if provider else username
         return identify_user(realm, name)
 
     async def identify_known_user(self, realm: str, username: str) -> UserIdentity:

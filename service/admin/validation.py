@@ -7,7 +7,7 @@ from typing import Final
 
 from service.admin.output import WrongInput
 from service.protocol.client import Client
-from service.protocol.user import MAX_PASSWORD_CHARACTERS
+from service.protocol.user import User
 from service.registry.seed_file.entries import ClientEntry, UserEntry
 
 _SOURCES: Final = {
@@ -34,13 +34,14 @@ def validate_client(client: Client) -> None:
     _refuse(mistakes)
 
 
-def validate_user(username: str, password: str | None, min_password_characters: int) -> None:
-    """Raise WrongInput with every mistake in a user name and a password. Without a password the name is checked."""
+def validate_user(user: User, password: str | None, least_characters: int) -> None:
+    """Raise WrongInput with every mistake in the names of a user, and in a new password if there is one."""
     from service.registry.seed_file.check import check_user  # as above
 
-    given = "-" * MAX_PASSWORD_CHARACTERS if password is None else password
     mistakes: dict[str, str] = {}
-    check_user(UserEntry(username=username, password=given), "", mistakes, min_password_characters)
+    check_user(UserEntry(username=user.username, name=user.name, password=password), "", mistakes, least_characters)
+    if password is None:
+        mistakes.pop("password")
     _refuse(mistakes)
 
 

@@ -151,6 +151,10 @@ def parse_password_length(text: str) -> int:
     return _read_number(text, allowed, f"a number of characters between 1 and {MAX_MIN_PASSWORD_CHARACTERS}")
 
 
+def parse_sessions(text: str) -> int:
+    return _read_number(text, range(1, 10_001), "a number of sessions between 1 and 10000")
+
+
 def parse_limit(text: str) -> Limit:
     match = re.fullmatch(r"([0-9]{1,9})/(second|minute|hour|day)", text)
     if match is None or int(match[1]) < 1:

@@ -83,6 +83,7 @@ class Settings:
     access_token_ttl_ms: int = setting("TOKEN_SERVICE_ACCESS_TOKEN_TTL", parsers.parse_duration_ms, "600")
     refresh_token_ttl_ms: int = setting("TOKEN_SERVICE_REFRESH_TOKEN_TTL", parsers.parse_duration_ms, "2592000")
     session_max_age_ms: int | None = setting("TOKEN_SERVICE_SESSION_MAX_AGE", parsers.parse_duration_ms, None)
+    sessions_per_user: int = setting("TOKEN_SERVICE_SESSIONS_PER_USER", parsers.parse_sessions, "1000")
     code_ttl_ms: int = setting("TOKEN_SERVICE_CODE_TTL", parsers.parse_duration_ms, "60")
     refresh_grace_ms: int = setting("TOKEN_SERVICE_REFRESH_GRACE", parsers.parse_duration_or_zero_ms, "300")
     login_session_ttl_ms: int = setting("TOKEN_SERVICE_LOGIN_SESSION_TTL", parsers.parse_duration_ms, "3600")
@@ -224,6 +225,7 @@ def make_lifetimes(settings: Settings) -> Lifetimes:
         session_max_age_ms=settings.session_max_age_ms,
         code_ms=settings.code_ttl_ms,
         refresh_grace_ms=settings.refresh_grace_ms,
+        sessions_per_user=settings.sessions_per_user,
     )
 
 

@@ -3,12 +3,16 @@
 A generated secret is 256 random bits and needs one SHA-256. A secret that a person chose needs a slow hash. Slow hashes
 run in the threads of `hashing_pool`, so that they do not block the event loop.
 
+A password is hashed in the Unicode form NFC. A hash that another program made of another form fits the password as it
+was typed.
+
 Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
 from argon2 import Type, extract_parameters
@@ -44,7 +48,11 @@ _argon2id: Final = CryptContext(
 
 def hash_password(password: str) -> str:
     """Return an argon2id hash in PHC form. This takes about 20 ms of one core and 19 MiB."""
-    return str(_argon2id.hash(password))
+    return str(_argon2id.hash(normalize_password(password)))
+
+
+def normalize_password(password: str) -> str:
+    return unicodedata.normalize("NFC", password)
 
 
 def is_password_hash(text: str) -> bool:
@@ -61,13 +69,23 @@ def is_password_hash(text: str) -> bool:
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:
-    """Return True if the password is right, and a new hash if the stored one is weaker than today's, else None.
+    """Return True if the password is right, and a new hash if the stored one must be replaced, else None.
 
-    A password that is too long takes as long as any wrong one. Otherwise its time would reveal whether the user exists.
+    A hash is replaced if it is weaker than today's, or fits the password only as it was typed. A password that is too
+    long takes as long as any wrong one. Otherwise its time would reveal whether the user exists.
     """
     if len(password) > MAX_PASSWORD_CHARACTERS:
-        verify_dummy_password()
+        verify_dummy_password(password)
         return False, None
+    normal = normalize_password(password)
+    right, new_hash = _verify(normal, password_hash)
+    # Both forms are always checked, so that the time tells nothing about a user who may not log in.
+    if normal == password or not _verify(password, password_hash)[0] or right:
+        return right, new_hash
+    return True, hash_password(normal)
+
+
+def _verify(password: str, password_hash: str) -> tuple[bool, str | None]:
     try:
         if not _is_weaker(password_hash):
             return _argon2id.verify(password, password_hash), None
@@ -83,9 +101,11 @@ def _is_weaker(password_hash: str) -> bool:
     return found.type is not Type.ID or found.memory_cost < MEMORY_KIB or found.time_cost < PASSES
 
 
-def verify_dummy_password() -> None:
-    """Take as long as a real check, so that the time does not reveal whether a user exists."""
+def verify_dummy_password(password: str = "") -> None:
+    """Take as long as a real check of the password, so that the time does not reveal whether a user exists."""
     _argon2id.dummy_verify()
+    if len(password) <= MAX_PASSWORD_CHARACTERS and normalize_password(password) != password:
+        _argon2id.dummy_verify()
 
 
 def is_secret_hash(text: str) -> bool:

@@ -14,6 +14,9 @@ VSCHAR: Final = re.compile(r"[\x20-\x7E]+")
 # UNICODECHARNOCRLF = %x09 / %x20-7E / %x80-D7FF / %xE000-FFFD / %x10000-10FFFF
 UNICODECHARNOCRLF: Final = re.compile(r"[\x09\x20-\x7E\x80-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]+")
 
+# The control characters, line separators, and the characters that change the direction of the text after them.
+_CONTROL: Final = re.compile(r"[\x00-\x1F\x7F-\x9F\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]")
+
 # scope-token = 1*( %x21 / %x23-5B / %x5D-7E )
 SCOPE_TOKEN: Final = re.compile(r"[\x21\x23-\x5B\x5D-\x7E]+")
 
@@ -35,6 +38,11 @@ def is_vschar(text: str) -> bool:
 def is_unicode_without_line_ends(text: str) -> bool:
     """Return True for one or more characters of UNICODECHARNOCRLF: no control character but the tab."""
     return UNICODECHARNOCRLF.fullmatch(text) is not None
+
+
+def is_showable(text: str) -> bool:
+    """Return True for one or more characters, none of which could make a page or a list show another name."""
+    return is_unicode_without_line_ends(text) and _CONTROL.search(text) is None
 
 
 def make_printable(text: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from .authorization import Query
 from .errors import AccessDenied, TemporarilyUnavailable
-from .grammar import B64TOKEN, is_unicode_without_line_ends, is_vschar
+from .grammar import B64TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
 from .provider import IdentityProvider, ProviderEndpoints
 from .uri import find_server_mistake
 from .user import MAX_USERNAME_CHARACTERS
@@ -229,7 +229,7 @@ def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bo
         form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
         raise InvalidLoginResponse(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
-    shown = name if isinstance(name, str) and _is_name(name) else ""
+    shown = name if isinstance(name, str) and _is_name(name) and is_showable(name) else ""
     return ExternalIdentity(username, shown, email_unverified=needs_verified_email and not _is_email_verified(claims))
 
 

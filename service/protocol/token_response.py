@@ -25,7 +25,8 @@ class TokenResponse(msgspec.Struct, frozen=True, kw_only=True):
 class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
     """The lifetimes of tokens, codes and sessions, in milliseconds.
 
-    If `session_max_age_ms` is None, a session expires only when it is idle.
+    If `session_max_age_ms` is None, a session expires only when it is idle. A user who has `sessions_per_user` sessions
+    loses the one with the oldest login at the next login.
     """
 
     access_token_ms: int
@@ -33,6 +34,7 @@ class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
     session_max_age_ms: int | None
     code_ms: int
     refresh_grace_ms: int
+    sessions_per_user: int
 
 
 TokenUse = Literal["access_token", "refresh_token"]

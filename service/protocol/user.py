@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from base64 import urlsafe_b64encode
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -22,7 +22,18 @@ MAX_PASSWORD_CHARACTERS: Final = 1024
 
 EMAIL_CLAIM: Final = "email"
 
-_ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+_BLANKS: Final = (*range(0x21), *range(0x7F, 0xA1), 0x1680, 0x180E, *range(0x2000, 0x2010), *range(0x2028, 0x2030))
+_OTHERS: Final = (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, *range(0x205F, 0x2070), 0x2800, 0x3000, 0x3164, 0xFEFF, 0xFFA0)
+_INVISIBLE: Final = "".join(map(chr, _BLANKS + _OTHERS))
+"""Control characters, white space, and the characters without width that keyboards and copied text add to a name."""
+
+_MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
+"""NFC makes one character of at most four, so a name that is longer than this is longer than any user's in NFC, too."""
+
+UserNarrowing = Literal["user_disabled", "password_set", "role_removed"]
+
+_WIDE_SIGNS: Final = str.maketrans("\uff20\ufe6b\u3002\uff61\ufe12", "@@...")
+"""Signs of East Asian keyboards that separate the parts of an address."""
 
 
 class UserIdentity(msgspec.Struct, frozen=True):
@@ -39,40 +50,60 @@ class UserIdentity(msgspec.Struct, frozen=True):
 
 
 def identify_user(realm: str, username: str) -> UserIdentity:
-    """Return the identity for a realm and a user name. In realm main, A-Z counts as a-z.
-
-    User names in realm main are e-mail addresses, which phones like to capitalise. Only ASCII letters are folded:
-    folding all of Unicode could make one account out of two different addresses.
-    """
-    name = fold_email(username) if realm == MAIN_REALM else username
+    """Return the identity for a realm and a user name, which in realm main may be as it was typed."""
+    name = normalize_username(username) if realm == MAIN_REALM else username
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
     subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
     return UserIdentity(realm, name, subject, digest[:2].hex()[:3])
 
 
 def identify_for_throttle(realm: str, username: str) -> UserIdentity:
-    """Return the identity whose counters limit the logins with this user name, as it was typed."""
-    return identify_user(realm, username if realm == MAIN_REALM else _fold_for_throttle(username))
+    """Return the identity whose counters limit the logins with this user name, as it was typed.
 
-
-def _fold_for_throttle(username: str) -> str:
-    """Return the folded name under which logins are counted.
-
-    A name that is longer than any user's counts by its beginning, because the time of normalizing grows with the square
-    of the length.
+    An identity provider may treat more spellings as one name than realm main does.
     """
-    username = username[: MAX_USERNAME_CHARACTERS + 1]
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()
+    name = normalize_username(username)
+    return identify_user(realm, name if realm == MAIN_REALM else unicodedata.normalize("NFKC", name).casefold())
 
 
-def fold_email(address: str) -> str:
-    """Return the e-mail address in its form for comparison: A-Z as a-z, and all other letters unchanged."""
-    return address.translate(_ASCII_LOWER)
+def normalize_username(typed: str) -> str:
+    """Return the one form of a user name in realm main, which its record, its events and its sessions have.
+
+    Blanks and invisible characters at the ends are dropped, letters are in lower case, and the domain of an e-mail
+    address is in Unicode. The result is the same if it is normalized again. Of a name that is longer than any user's
+    only the beginning counts, because the time of normalizing grows with the square of the length.
+    """
+    name = typed.strip(_INVISIBLE)[: _MAX_TYPED_CHARACTERS + 1].translate(_WIDE_SIGNS)
+    local, at, domain = name.rpartition("@")
+    return _lower("NFC", local) + at + _normalize_domain(domain) if at else _lower("NFC", name).strip(_INVISIBLE)
 
 
-def normalize_username(username: str, username_claim: str) -> str:
-    """Return the user name of an identity provider's user in this service. Only e-mail addresses are folded."""
-    return fold_email(username) if username_claim == EMAIL_CLAIM else username
+def _normalize_domain(domain: str) -> str:
+    domain = _lower("NFKC", domain).strip(_INVISIBLE + ".")
+    return ".".join(map(_decode_label, domain.split(".")))
+
+
+def _decode_label(label: str) -> str:
+    """Return the Unicode form of a label of a domain, or the label itself if it has no other form."""
+    try:
+        text = label.removeprefix("xn--").encode("ascii").decode("punycode")
+    except UnicodeError:
+        return label
+    is_encoded = label.startswith("xn--") and text.isprintable() and not text.isascii()
+    return text if is_encoded and _normalize_domain(text.translate(_WIDE_SIGNS)) == text else label
+
+
+def _lower(form: Literal["NFC", "NFKC"], text: str) -> str:
+    """Return the text in lower case and in this form of Unicode. The two forms of the Greek letter sigma are one.
+
+    The text is normalized twice, because a change of case can change the order of a letter's accents.
+    """
+    return unicodedata.normalize(form, unicodedata.normalize(form, text).lower().replace("\u03c2", "\u03c3"))
+
+
+def normalize_claim(username: str, username_claim: str) -> str:
+    """Return the user name of an identity provider's user in this service. Only e-mail addresses are normalized."""
+    return normalize_username(username) if username_claim == EMAIL_CLAIM else username
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +128,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return identify_user(self.realm, self.username)
 
 
-def is_narrowed(old: User, new: User) -> bool:
-    """Return True if sessions of the old record rest on something that the new record lacks.
-
-    The user may have been disabled, or have lost a role, or have another password.
-    """
-    newly_disabled = new.disabled and not old.disabled
-    return newly_disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
+def find_user_narrowing(old: User, new: User) -> UserNarrowing | None:
+    """Return what sessions of the old record rest on and the new record lacks, or None."""
+    if new.disabled and not old.disabled:
+        return "user_disabled"
+    if old.password_hash != new.password_hash:
+        return "password_set"
+    return None if set(old.roles) <= set(new.roles) else "role_removed"

@@ -26,7 +26,7 @@ from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnava
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
-from service.protocol.user import User, identify_user, normalize_username
+from service.protocol.user import User, identify_user, normalize_claim
 from service.realms.provider.circuit_breaker import CircuitBreaker
 from service.registry.cache import RealmCache, UserCache
 
@@ -152,7 +152,7 @@ class ExternalRealm:
 
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they are disabled. A user that the registry does not list has default roles."""
-        name = normalize_username(username, self.provider.username_claim)
+        name = normalize_claim(username, self.provider.username_claim)
         listed = await self._realms.find_user(self.name, name)
         user = listed or self.provider.make_unlisted_user(self.name, name)
         return None if user.disabled else user

@@ -38,7 +38,7 @@ class MainRealm:
         """
         user = await self._registry.find_user(identify_user(MAIN_REALM, username))
         if user is None or user.password_hash is None:
-            await self._passwords.run(verify_dummy_password, network=network)
+            await self._passwords.run(verify_dummy_password, password, network=network)
             raise InvalidGrant("user_unknown")
         right, new_hash = await self._passwords.run(verify_password, password, user.password_hash, network=network)
         if not right:

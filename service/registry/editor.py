@@ -16,9 +16,10 @@ from typing import TypeVar
 
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, is_narrowed
+from service.protocol.user import User, UserIdentity, find_user_narrowing
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
+from service.store.families import EndReason, UserEnding
 from service.store.registry import RegistryStore
 
 Changed = TypeVar("Changed", Client, User)
@@ -93,7 +94,7 @@ class RegistryEditor:
             if await self._registry.find_user(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
-            await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
+            await self._put_user(user, find_user_narrowing(unlisted, user) if unlisted else None)
             self._record(None, user)
 
     async def change_user(
@@ -113,13 +114,14 @@ class RegistryEditor:
         async with self._changing():
             old = await self._get_user(identity, or_unlisted=or_unlisted)
             new = change(old)
-            await self._put_user(new, ends_sessions=not keep_sessions and (new.disabled or is_narrowed(old, new)))
+            reason = find_user_narrowing(old, new) or ("user_disabled" if new.disabled else None)
+            await self._put_user(new, None if keep_sessions else reason)
             self._record(old, new)
 
     async def delete_user(self, identity: UserIdentity) -> None:
         async with self._changing():
             user = await self._get_user(identity)
-            await self._registry.add_pending_users([identity])
+            await self._registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
             await self._registry.delete_user(identity)
             self._record(user, None)
 
@@ -176,7 +178,8 @@ class RegistryEditor:
             raise ChangeRefused(f"there is no realm {identity.realm}")
         return provider.make_unlisted_user(identity.realm, identity.username)
 
-    async def _put_user(self, new: User, *, ends_sessions: bool) -> None:
-        if ends_sessions:
-            await self._registry.add_pending_users([new.identity])
+    async def _put_user(self, new: User, reason: EndReason | None) -> None:
+        """Write the record. With a reason, all sessions of the user end."""
+        if reason is not None:
+            await self._registry.add_pending_users([UserEnding.of(new.identity, reason)])
         await self._registry.put_user(new)

@@ -18,6 +18,7 @@ from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import User
 from service.redis_client.lock import LockHeld
 from service.registry.pending_revocations import PendingRevocations
+from service.store.families import UserEnding
 from service.store.registry import RegistryStore
 
 LOCK_WAIT_SECONDS: Final = 1.5
@@ -45,13 +46,14 @@ class PasswordChange:
                 present = await self._registry.find_user(identity)
                 if present is None or present.revision != checked.revision:
                     return None
-                await self._registry.add_pending_users([identity])
+                ending = UserEnding.of(identity, "password_set")
+                await self._registry.add_pending_users([ending])
                 new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
                 changed = await self._registry.put_password(new)
                 if changed is not None:
                     # Recorded now, so that an interruption of the revocation cannot hide the change.
                     record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
-                    await self._pending_revocations.run_revocation_of(identity)
+                    await self._pending_revocations.run_revocation_of(ending)
                 return changed
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None

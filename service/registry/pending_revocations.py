@@ -16,10 +16,10 @@ from typing import Final
 
 from service.protocol.client import Narrowing, may_keep_session
 from service.protocol.scope import parse_scope
-from service.protocol.user import UserIdentity
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.store.families import EndReason, UserEnding
 from service.store.registry import RegistryStore
 from service.store.reports.session_scan import Session, SessionScan
 from service.store.revocations import Revocations
@@ -49,10 +49,10 @@ class PendingRevocations:
                 await self.run_user_revocations(lock)
             await self.run_session_scans()
 
-    async def run_revocation_of(self, identity: UserIdentity) -> None:
+    async def run_revocation_of(self, user: UserEnding) -> None:
         """End all sessions of one user with a pending revocation. The caller holds the lock."""
-        await self._revocations.revoke_all(identity.shard, identity.subject, reason="withdrawn")
-        await self._registry.clear_pending_users([(identity.shard, identity.subject)])
+        await self._revocations.revoke_all(user.shard, user.subject, reason=user.reason)
+        await self._registry.clear_pending_users([user])
 
     async def run_user_revocations(self, lock: RedisLock) -> None:
         """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""
@@ -60,11 +60,11 @@ class PendingRevocations:
         left = []
         for start in range(0, len(pending), REVOCATIONS_AT_ONCE):
             some = pending[start : start + REVOCATIONS_AT_ONCE]
-            unreached = await self._revocations.revoke_all_of(some, reason="withdrawn")
+            unreached = await self._revocations.revoke_all_of(some)
             await self._registry.clear_pending_users([each for each in some if each not in unreached])
             await lock.renew()
             left += unreached
-        await self._revocations.revoke_all_left(left, reason="withdrawn")
+        await self._revocations.revoke_all_left(left)
         await self._registry.clear_pending_users(left)
 
     async def run_session_scans(self, on_wait: Callable[[], object] = lambda: None) -> None:
@@ -99,12 +99,14 @@ class PendingRevocations:
             return 0
         clients = {client_id: await self._registry.find_client(client_id) for client_id in pending}
 
-        def may_keep(session: Session) -> bool:
+        def find_reason(session: Session) -> EndReason | None:
             client, mark = clients[session.client_id], pending[session.client_id]
             narrowing: Narrowing = "refresh" if mark.startswith("refresh:") else "grant_or_scope"
-            return may_keep_session(client, narrowing, session.grant_type, parse_scope(session.scope))
+            if may_keep_session(client, narrowing, session.grant_type, parse_scope(session.scope)):
+                return None
+            return "client_deleted" if client is None else "client_disabled" if client.disabled else "client_changed"
 
-        ended = await self._session_scan.end_sessions(pending, may_keep, after_batch=lock.renew)
+        ended = await self._session_scan.end_sessions(pending, find_reason, after_batch=lock.renew)
         await lock.renew()
         return ended
 
@@ -115,7 +117,7 @@ class PendingRevocations:
         longer exists, the sessions of all its users end.
         """
         providers = {realm: await self._registry.find_realm(realm) for realm in pending_realms}
-        ended, left = set[tuple[str, str]](), set[tuple[str, str]]()
+        ended, left = set[str](), set[UserEnding]()
         async for batch in self._session_scan.scan_sessions(after_batch=lock.renew):
             found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
@@ -125,12 +127,12 @@ class PendingRevocations:
                 if user is None and provider is not None:
                     user = provider.make_unlisted_user(identity.realm, identity.username)
                 is_kept = provider is not None and user is not None and roles <= set(user.roles)
-                place = identity.shard, identity.subject
-                if place in ended or is_kept:
+                if identity.subject in ended or is_kept:
                     continue
-                ended.add(place)
-                left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
+                ended.add(identity.subject)
+                reason: EndReason = "realm_deleted" if provider is None else "role_removed"
+                left.update(await self._revocations.revoke_all_of([UserEnding.of(identity, reason)]))
                 await lock.renew()
-        await self._revocations.revoke_all_left(left, reason="withdrawn")
+        await self._revocations.revoke_all_left(left)
         await lock.renew()
         log.info("realms with fewer rights: %s; users whose sessions ended: %d", ", ".join(pending_realms), len(ended))

@@ -15,7 +15,7 @@ from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.store.client import StoreClient
-from service.store.families import list_lifetimes
+from service.store.families import list_lifetimes, record_displaced
 from service.store.keys import code_key, family_key, redeemed_key
 from service.store.records import parse_code, parse_redeemed
 from service.store.scripts import load_script
@@ -60,6 +60,8 @@ class Codes:
                     int(secret_used),
                     max(REMEMBERED_MS, self._lifetimes.code_ms),
                     *list_lifetimes(self._lifetimes),
+                    self._lifetimes.sessions_per_user,
                 ],
             )
+            record_displaced(verdict[2:])
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]

@@ -7,14 +7,17 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
+from service.observability.audit import record_event
+from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User, UserIdentity
+from service.protocol.user import User, UserIdentity, UserNarrowing
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
@@ -23,25 +26,33 @@ from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
 Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
-EndReason = Literal[
-    "replayed",
-    "code_replayed",
-    "revoked",
-    "revoke_all",
-    "signed_out_there",
-    "signed_out_everywhere",
-    "withdrawn",
-    "console",
-]
+Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "console"]
+Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
+EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.
 
 - replayed, code_replayed: a refresh token or an authorization code was used again.
 - revoked: the client revoked the family.
 - revoke_all: revokeAll was called.
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
-- withdrawn: the client, the realm or the user lost a right that the family depended on.
+- session_displaced: the user has as many families as one may have, and logged in once more.
+- password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
+  family depended on, and role_removed is also of a realm's default role.
 - console: an operator ended the family.
 """
+
+
+class UserEnding(NamedTuple):
+    """A user of whom everything must end, and why."""
+
+    shard: str
+    subject: str
+    reason: EndReason
+
+    @classmethod
+    def of(cls, user: UserIdentity, reason: EndReason) -> UserEnding:
+        return cls(user.shard, user.subject, reason)
+
 
 _SUCCESSES: Final = frozenset(get_args(Success))
 
@@ -118,8 +129,10 @@ class Families:
                 scope,
                 int(secret_used),
                 *list_lifetimes(self._lifetimes),
+                self._lifetimes.sessions_per_user,
             ],
         )
+        record_displaced(verdict[2:])
         return int(verdict[1]) if verdict[0] == "started" else None
 
     async def spend(
@@ -220,6 +233,13 @@ class Families:
         now_ms = await self.read_clock_ms()
         live = [pair for pair in found if now_ms < pair[1].lives_until_ms]
         return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), is_cut
+
+
+def record_displaced(values: Sequence[str | int]) -> None:
+    """Record that a new family ended others. Each is four values: digest, client_id, username and scope."""
+    for family, client_id, username, scope in zip(*[iter(map(str, values))] * 4, strict=True):
+        realm = parse_realm(scope)
+        record_event("session_displaced", client_id=client_id, username=username, realm=realm, family=family)
 
 
 def list_lifetimes(lifetimes: Lifetimes) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@
 | ------------------------------- | ------ | ------------------------------------ | --------------------------------- |
 | access:{shard}:<token digest>   | string | the access token's lifetime          | start, redeem, spend              |
 | family:{shard}:<family digest>  | hash   | until family and tokens end, and more| start, redeem, spend              |
-| ended:{shard}:<family digest>   | string | a day from the family's end          | end_family, spend, delete_revoked |
+| ended:{shard}:<family digest>   | string | a day from the family's end          | end_family, spend, start, redeem …|
 | code:{shard}:<code digest>      | string | the code's lifetime                  | allow_consent                     |
 | redeemed:{shard}:<code digest>  | string | ten minutes, or a code's longer life | redeem_authorization_code         |
 | external:{shard}:<digest>       | string | ten minutes                          | external_logins                   |

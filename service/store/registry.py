@@ -18,6 +18,7 @@ from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
 from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
+from service.store.families import UserEnding
 from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.records import read_json, reading
 from service.store.scripts import load_script
@@ -197,21 +198,19 @@ class RegistryStore:
         keys = [user_key(identity), user_seed_key(identity.shard)]
         await self._redis.run(_REMOVE_USER, keys, [identity.subject])
 
-    async def add_pending_users(self, identities: Sequence[UserIdentity]) -> None:
+    async def add_pending_users(self, users: Sequence[UserEnding]) -> None:
         """Record users whose sessions must end before a change is complete. Call this before the change is written."""
-        members = [f"{identity.shard}:{identity.subject}" for identity in identities]
-        if members:
-            await self._redis.write("SADD", registry_key("pending_revocations"), *members)
+        if users:
+            await self._redis.write("SADD", registry_key("pending_revocations"), *map(":".join, users))
 
-    async def list_pending_users(self) -> list[tuple[str, str]]:
-        """Return the shard and the subject of each user whose sessions must end."""
+    async def list_pending_users(self) -> list[UserEnding]:
         members = await self._redis.read("SMEMBERS", registry_key("pending_revocations"))
-        return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
+        with reading("a pending revocation"):
+            return [UserEnding(*member.decode().split(":")) for member in members]
 
-    async def clear_pending_users(self, users: Sequence[tuple[str, str]]) -> None:
-        members = [f"{shard}:{subject}" for shard, subject in users]
-        if members:
-            await self._redis.write("SREM", registry_key("pending_revocations"), *members)
+    async def clear_pending_users(self, users: Sequence[UserEnding]) -> None:
+        if users:
+            await self._redis.write("SREM", registry_key("pending_revocations"), *map(":".join, users))
 
     async def replace_password_hash(self, user: User) -> None:
         """Store a stronger hash of the same password, unless the user's record changed since it was read."""

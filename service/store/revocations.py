@@ -23,7 +23,7 @@ from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Run
 from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient
-from service.store.families import EndReason
+from service.store.families import EndReason, UserEnding
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 
@@ -86,27 +86,25 @@ class Revocations:
                 return is_done
         return True
 
-    async def revoke_all_of(
-        self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
-    ) -> list[tuple[str, str]]:
-        """Revoke everything of many users, each a shard and a subject, several at once. The first failure stops all.
+    async def revoke_all_of(self, users: Iterable[UserEnding], *, until_ms: int = 0) -> list[UserEnding]:
+        """Revoke everything of many users, several at once. The first failure stops all.
 
         If a shard turns out to lie in a moving slot, the remaining users of the shard are not tried. Returns the users
         who keep their sessions for now because their slot is moving.
         """
-        waiting = iter(subjects)
+        waiting = iter(users)
         moving: set[str] = set()
-        left: list[tuple[str, str]] = []
+        left: list[UserEnding] = []
 
         async def work() -> None:
-            for shard, subject in waiting:
+            for user in waiting:
                 try:
-                    if shard not in moving:
-                        await self.revoke_all(shard, subject, until_ms=until_ms, reason=reason)
+                    if user.shard not in moving:
+                        await self.revoke_all(user.shard, user.subject, until_ms=until_ms, reason=user.reason)
                         continue
                 except SlotIsMoving:
-                    moving.add(shard)
-                left.append((shard, subject))
+                    moving.add(user.shard)
+                left.append(user)
 
         workers = [asyncio.create_task(work()) for _ in range(USERS_AT_ONCE)]
         try:
@@ -117,11 +115,9 @@ class Revocations:
             await asyncio.gather(*workers, return_exceptions=True)
         return left
 
-    async def revoke_all_left(
-        self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: EndReason
-    ) -> None:
+    async def revoke_all_left(self, users: Collection[UserEnding], *, until_ms: int = 0) -> None:
         """Revoke everything of users whose slots were moving. Raises SlotIsMoving if a slot is still moving."""
-        left = await self.revoke_all_of(subjects, until_ms=until_ms, reason=reason)
+        left = await self.revoke_all_of(users, until_ms=until_ms)
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
+from service.store.families import UserEnding
 from service.store.keys import registry_key
 from service.worker import PENDING_REVOCATIONS_SECONDS, Worker
 from tests.admin.conftest import Admin, is_live
@@ -89,7 +90,7 @@ async def test_service_ends_revocations_of_a_killed_console(
     """
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
-    await worker.registry.add_pending_users([identity])
+    await worker.registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
     await worker.registry.delete_user(identity)
 
     if is_restarted:

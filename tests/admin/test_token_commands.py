@@ -65,6 +65,28 @@ async def test_inspect_tells_that_a_replay_ended_a_session(
     assert inspection["replayed_generation"] == 1
 
 
+@pytest.mark.clause("decided-ended-families")
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("user set-password alice@example.com", "password_set"),
+        ("user update alice@example.com --remove-role enduser", "role_removed"),
+        ("user disable alice@example.com", "user_disabled"),
+        ("user delete alice@example.com", "user_deleted"),
+        ("client update phone-app --remove-grant-type refresh_token", "client_changed"),
+        ("client disable phone-app", "client_disabled"),
+        ("client delete phone-app", "client_deleted"),
+    ],
+)
+async def test_inspect_tells_which_change_ended_a_session(
+    admin: Admin, http: httpx2.AsyncClient, words: str, cause: str
+) -> None:
+    token = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
+    assert (await admin(*words.split(), "--yes", typed="quite another password\n")).status == 0
+
+    assert (await admin("token", "inspect", token, "--json")).json["ended_by"] == cause
+
+
 async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, worker: Worker) -> None:
     revoked, everywhere, console = [(await PHONE_APP.log_in(http, ALICE)).json() for _ in range(3)]
     await PHONE_APP.revoke(http, revoked["refresh_token"])

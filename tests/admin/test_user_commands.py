@@ -62,6 +62,18 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
     assert (await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "a new password"))).status_code == 200
 
 
+@pytest.mark.clause("decided-common-passwords")
+@pytest.mark.parametrize(
+    ("password", "told"),
+    [("Password1", "commonest"), (BOB.username, "own name"), ("bo\u0308b ist hier", "")],
+    ids=ascii,
+)
+async def test_a_password_that_is_guessed_first_is_refused(admin: Admin, password: str, told: str) -> None:
+    done = await admin("user", "set-password", BOB.username, "--yes", typed=f"{password}\n")
+
+    assert (done.status, told in done.aside) == (2 if told else 0, True)
+
+
 async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http: httpx2.AsyncClient) -> None:
     await admin("user", "disable", ALICE.username, "--yes")
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
@@ -79,7 +91,7 @@ async def test_the_list_shows_all_users_of_the_realm_and_no_hash(admin: Admin) -
     assert {user["username"]: user["disabled"] for user in listed.json} == {
         "alice@example.com": False,
         "bob@example.com": True,
-        "Meter@Example.com": False,
+        "meter@example.com": False,
     }
     assert "argon2" not in listed.output + table.output
     assert len(table.output.splitlines()) == 4
@@ -165,7 +177,7 @@ class TestExternalUsers:
 
         assert len(subjects) == 1
         again = await admin("user", "create", "CAROL@coop.example", "--realm", "cep")
-        assert "the user CAROL@coop.example already exists in realm cep" in again.aside
+        assert "the user carol@coop.example already exists in realm cep" in again.aside
 
     async def test_embedded_redis_needs_no_password(self, admin: Admin, cep: None, password_file: str) -> None:
         create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")

@@ -231,7 +231,7 @@ async def test_sweep_finds_records_of_moving_slots(deployment: ClusterDeployment
     with moving_slot(deployment.cluster, people[0].key) as moving:
         moving.move_keys(lambda key: key.startswith("access:"))
         sweep = asyncio.create_task(
-            deployment.worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
+            deployment.worker.session_scan.end_sessions(["phone-app"], lambda _: "console", after_batch=after_batch)
         )
         await until(looked_twice.is_set)
         assert not sweep.done()

@@ -15,6 +15,7 @@ from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
 from service.store.client import StoreClient
+from service.store.families import UserEnding
 from service.store.reports.readiness import find_obstacle
 from service.store.revocations import Revocations
 from service.worker import Worker
@@ -47,7 +48,7 @@ async def every_kind_of_key(
     yield "a narrowed client"
     await worker.registry.put_realm("cep", None, ends_sessions=True)
     yield "a narrowed realm"
-    await worker.registry.add_pending_users([identify_user("main", ALICE.username)])
+    await worker.registry.add_pending_users([UserEnding.of(identify_user("main", ALICE.username), "password_set")])
     yield "a changed user"
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await make_code(worker)

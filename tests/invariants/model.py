@@ -16,6 +16,7 @@ GRACE_SECONDS = 3_050
 MAX_AGE_SECONDS = 2_592_050
 CONSENT_SECONDS = 18_050
 REMEMBERED_END_SECONDS = 86_400
+SESSIONS_PER_USER = 2
 BROWSER_SECONDS = (12_050, 36_050, 900_050)
 
 
@@ -146,6 +147,9 @@ class Model:
         ends = self.now + min(REFRESH_SECONDS, MAX_AGE_SECONDS)
         self.families[number] = Family(user, client_id, self.now, ends)
         self._add_access(self.families[number], access)
+        others = [each for each, family in self.families.items() if family.user == user and each != number]
+        if len(others) == SESSIONS_PER_USER:
+            self._end(min(others, key=lambda each: self.families[each].created), "session_displaced")
 
     def issue_code(self, number: int, user: str, client_id: str) -> None:
         self.codes[number] = Code(user, client_id, self.now + CODE_SECONDS, self.now)

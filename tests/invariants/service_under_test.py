@@ -45,6 +45,7 @@ LIFETIMES = Lifetimes(
     session_max_age_ms=round(model.MAX_AGE_SECONDS * 1000),
     code_ms=round(model.CODE_SECONDS * 1000),
     refresh_grace_ms=round(model.GRACE_SECONDS * 1000),
+    sessions_per_user=model.SESSIONS_PER_USER,
 )
 
 

@@ -56,6 +56,7 @@ class Histories(RuleBasedStateMachine):
     def log_in(self, user: str, client_id: str) -> None:
         family, access = self.name(), self.name()
         self.generations[family] = 1
+        self.wait(1)  # the order of two logins decides which session ends
         self.service.start(family, access, user, client_id)
         self.model.start(family, access, user, client_id)
 
@@ -117,6 +118,7 @@ class Histories(RuleBasedStateMachine):
     def exchange(self, choice: int) -> None:
         """Exchange a code as the endpoint does. A second exchange ends the session of the first."""
         code = self.pick(list(self.service.code_names), choice)
+        self.wait(1)
         known = self.model.codes.get(code)
         family, access = self.name(), self.name()
         expected = self.model.redeem(code, family, access)
@@ -272,7 +274,12 @@ class Histories(RuleBasedStateMachine):
         return names[choice % len(names)]
 
 
-@pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
+@pytest.mark.clause(
+    "decided-sessions-per-user",
+    "decided-i2-one-head",
+    "decided-i7-revocation-is-final",
+    "decided-i6-everything-expires",
+)
 @pytest.mark.parametrize("histories", [60, pytest.param(1_000, marks=pytest.mark.long)])
 def test_random_histories_go_as_the_design_says(redis_server: AnyRedis, histories: int) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""

@@ -5,24 +5,55 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import text
 
-from service.protocol.user import User, identify_user
-
-
-@pytest.mark.clause("decided-user-names-ascii-folded")
-def test_ascii_letters_are_folded_in_realm_main_only() -> None:
-    assert identify_user("main", "Alice@Example.COM") == identify_user("main", "alice@example.com")
-    assert identify_user("cep", "Alice").subject != identify_user("cep", "alice").subject
+from service.protocol.user import User, identify_user, normalize_username
 
 
-@pytest.mark.clause("decided-user-names-ascii-folded")
+@pytest.mark.clause("decided-user-names-one-form")
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [("stra\u00dfe", "strasse"), ("\u0130", "i"), ("\u212a", "k"), ("\u00c9", "\u00e9"), ("e\u0301", "\u00e9")],
+    ("typed", "name"),
+    [
+        ("Alice@Example.COM", "alice@example.com"),
+        (" \talice@example.com\u00a0\u200b\ufeff\n", "alice@example.com"),
+        ("JU\u0308RGEN@Example.com", "j\u00fcrgen@example.com"),
+        ("anna@xn--mnchen-3ya.de.", "anna@m\u00fcnchen.de"),
+        ("anna@M\u00dcNCHEN\u3002de", "anna@m\u00fcnchen.de"),
+        ("anna@\uff45\uff58ample.com", "anna@example.com"),
+        ("\u212a@example.com", "k@example.com"),
+        ("\u03a3\u0391\u03a3@example.com", "\u03c3\u03b1\u03c3@example.com"),
+        ("anna@xn--a", "anna@xn--a"),
+        ("Device 7", "device 7"),
+    ],
     ids=ascii,
 )
-def test_no_other_letters_meet_in_one_account(one: str, other: str) -> None:
+def test_a_typed_name_has_one_form_in_realm_main(typed: str, name: str) -> None:
+    assert identify_user("main", typed) == identify_user("main", name)
+    assert identify_user("main", typed).username == name
+
+
+@pytest.mark.clause("decided-user-names-one-form")
+def test_a_name_at_an_identity_provider_stays_as_it_is() -> None:
+    assert identify_user("cep", " Alice").username == " Alice"
+
+
+@pytest.mark.clause("decided-user-names-one-form")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("stra\u00dfe", "strasse"), ("a@stra\u00dfe.de", "a@strasse.de"), ("\u0130", "i"), ("\u0131", "i")],
+    ids=ascii,
+)
+def test_different_letters_are_different_users(one: str, other: str) -> None:
     assert identify_user("main", one).subject != identify_user("main", other).subject
+
+
+@pytest.mark.clause("decided-user-names-one-form")
+@given(text(), text(alphabet="aZ09-\u00fc.@"))
+def test_the_form_of_a_name_is_stable(name: str, domain: str) -> None:
+    for typed in (name, f"{name}@{domain}", f"a@{domain}{name}", f"a@xn--{domain}"):
+        once = normalize_username(typed)
+        assert normalize_username(once) == once
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")

@@ -16,7 +16,7 @@ from service.protocol.user import identify_user
 from service.store.attempts import MAX_WAITING
 from service.store.keys import login_key
 from service.worker import Worker
-from tests.conftest import Clock, MakeSettings, serving_worker
+from tests.conftest import Clock, MakeSettings, serving, serving_worker
 from tests.races.instances import CONCURRENT_REQUESTS, InstancePair, all_at_once, until_available
 from tests.support.clients_and_users import (
     ALICE,
@@ -26,6 +26,7 @@ from tests.support.clients_and_users import (
     OAuthClient,
     UserCredentials,
     assert_error,
+    is_live,
     tokens_of,
 )
 from tests.support.loop_time import LoopTime
@@ -231,3 +232,21 @@ async def test_no_more_logins_wait_for_one_user_than_may(
 
         let_in = await result_of(asyncio.gather(*(task for task in crowd if task not in refused)))
         assert [answer.status_code for answer in let_in] == [200] * 10
+
+
+@pytest.mark.clause("decided-sessions-per-user")
+async def test_concurrent_logins_leave_as_many_sessions_as_allowed(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_SESSIONS_PER_USER="5")
+    async with serving(settings, clock) as one, serving(settings, clock) as other:
+        answers = await all_at_once([PHONE_APP.log_in(http, ALICE) for http in (one, other) * 20])
+        bobs = tokens_of(await PHONE_APP.log_in(other, BOB))
+        clock.advance(1)
+        newest = tokens_of(await PHONE_APP.log_in(one, ALICE))
+
+        live = [answer for answer in answers if is_live(store, tokens_of(answer)["access_token"])]
+        assert len(live) == 4
+        for tokens in (*map(tokens_of, live), newest, bobs):
+            assert is_live(store, tokens["access_token"])
+            assert (await PHONE_APP.refresh(other, tokens["refresh_token"])).status_code == 200

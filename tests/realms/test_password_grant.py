@@ -340,7 +340,7 @@ async def test_user_list_uses_the_names_of_the_provider(
 ) -> None:
     await register_realm(
         {"username": USERNAME, "realm": "cep", "roles": ["organisation"]},
-        {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
+        {"username": SUB, "realm": "main", "password": "a password of Zoe", "roles": ["organisation"]},
     )
 
     assert_error(await log_in(http, PROVIDER_SCOPE), 400, "invalid_scope")

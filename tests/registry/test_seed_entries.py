@@ -1,5 +1,8 @@
 """The form of redirect URIs, secrets, scopes, realms and names in the entries of a seed file."""
 
+import json
+
+import msgspec
 import pytest
 
 from service.registry.seed_file.entries import BadSeed
@@ -58,7 +61,7 @@ def test_a_scheme_without_a_dot_is_refused_but_for_those_of_the_web(redirect_uri
 
 @pytest.mark.clause("decided-password-min-length")
 def test_a_short_password_is_refused_with_its_place() -> None:
-    users = [f"{{username: u{number}, password: '{'ä' * number}'}}" for number in (8, 7, 12)]
+    users = [f"{{username: u{number}, password: '{'pässwörd in Jülich'[:number]}'}}" for number in (8, 7, 12)]
     text = f"users: [{', '.join(users)}, {{username: hashed, password_hash: {HASH!r}}}]"
     told = "expected {} to 1024 characters in one line"
 
@@ -66,6 +69,55 @@ def test_a_short_password_is_refused_with_its_place() -> None:
     with pytest.raises(BadSeed) as refusal:
         parse_seed(text.encode(), 12)
     assert refusal.value.mistakes == tuple(f"users[{index}].password: {told.format(12)}" for index in (0, 1))
+
+
+@pytest.mark.clause("decided-common-passwords")
+@pytest.mark.parametrize(
+    ("password", "told"),
+    [
+        ("Password1", "commonest"),
+        ("jennifer", "commonest"),
+        ("12341234", "commonest"),
+        ("9876543210", "commonest"),
+        ("        ", "commonest"),
+        ("Zoë@Example.com ", "own name"),
+        ("zoe\u0308 Example", "own name"),
+        ("correct horse battery", ""),
+    ],
+    ids=ascii,
+)
+def test_a_password_that_is_guessed_first_is_refused(password: str, told: str) -> None:
+    users = [{"username": "zoë@example.com", "name": "Zoë Example", "password": password}]
+    mistakes = find_mistakes(f"users: {msgspec.json.encode(users).decode()}")
+
+    assert [told in mistake and mistake.startswith("users[0].password: ") for mistake in mistakes] == [True] * bool(
+        told
+    )
+
+
+@pytest.mark.clause("decided-user-names-one-form")
+def test_two_names_of_one_form_are_refused_with_both_places() -> None:
+    names = ["Jürgen@MÜNCHEN.de", "ju\u0308rgen@xn--mnchen-3ya.de.\u200b"]
+    users = [{"username": name, "password_hash": HASH} for name in names]
+    text = f"users: {msgspec.json.encode(users).decode()}"
+
+    assert find_mistakes(text) == ["users[1].username: stands at users[0].username already"]
+    (user,) = parse_seed(f"users: {msgspec.json.encode(users[:1]).decode()}".encode()).users
+    assert user.username == "jürgen@münchen.de"
+
+
+@pytest.mark.clause("decided-shown-names")
+@pytest.mark.parametrize("mark", ["\u0007", "\u0085", "\u2028", "\u202e", "\u2067", "\u200f"], ids=ascii)
+def test_marks_that_change_what_is_seen_are_refused(mark: str) -> None:
+    name = f"Example{mark}Shop"
+    seed = {
+        "realms": {"cep": {"client_id": "us", "issuer": "https://a.example", "name": name}},
+        "clients": [{"client_id": "shop", "client_name": name, "client_secret": "secret of the shop"}],
+        "users": [{"username": name, "name": name, "password_hash": HASH}],
+    }
+    places = [mistake.partition(":")[0] for mistake in find_mistakes(json.dumps(seed))]
+
+    assert places == ["realms.cep.name", "clients[0].client_name", "users[0].username", "users[0].name"]
 
 
 @pytest.mark.clause("decided-external-email-folded")

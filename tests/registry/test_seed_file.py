@@ -20,14 +20,14 @@ def mistakes(text: str) -> list[str]:
 
 
 @pytest.mark.clause("spec-5.5-registration-procedure", "spec-2.3-client-record", "spec-2.3-user-record")
-def test_valid_file_is_read_unchanged() -> None:
+def test_a_valid_file_is_read() -> None:
     seed = load_seed(CHECKOUT / "tests" / "seed.yaml", 8)
 
     assert (seed.clients[0].client_id, seed.clients[0].scope) == (
         "phone-app",
         "realm:main realm:cep role:enduser role:organisation role:device",
     )
-    assert (seed.users[2].username, seed.users[2].realm) == ("Meter@Example.com", "main")
+    assert (seed.users[2].username, seed.users[2].realm) == ("meter@example.com", "main")
 
 
 @pytest.mark.parametrize("text", ["{}", "clients:\nusers:\nrealms:\n", "clients: []"])

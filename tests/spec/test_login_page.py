@@ -100,7 +100,7 @@ async def test_no_links_without_the_settings(browser: Browser) -> None:
     assert Page(await browser.open(LOGIN)).links == []
 
 
-@pytest.mark.clause("decided-user-names-ascii-folded")
+@pytest.mark.clause("decided-user-names-one-form")
 async def test_however_the_user_name_is_written_the_registered_one_is_shown(browser: Browser) -> None:
     page = await browser.log_in(await browser.open(authorization_url()), replace(ALICE, username="Alice@EXAMPLE.com"))
 

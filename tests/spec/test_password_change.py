@@ -132,6 +132,8 @@ async def test_a_browser_that_is_known_stays_known(browser: Browser, http: httpx
         ({"new": "seven77", "repeated": "seven77"}, "too_short_other"),
         ({"new": "x" * 1025, "repeated": "x" * 1025}, "too_long_other"),
         ({"new": "eight\x0088", "repeated": "eight\x0088"}, "not_text"),
+        ({"new": "Basketball", "repeated": "Basketball"}, "common"),
+        ({"new": "Alice@example.com", "repeated": "Alice@example.com"}, "own_name"),
         ({"new": ALICE.password, "repeated": ALICE.password}, "not_new"),
         ({"repeated": f"{NEW} "}, "repeated_differs"),
     ],

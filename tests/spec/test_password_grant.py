@@ -7,11 +7,15 @@ from dataclasses import replace
 import httpx2
 import msgspec
 import pytest
+from argon2 import PasswordHasher
 
+from service.crypto.password_hashing import hash_password
 from service.protocol.user import identify_user
 from service.worker import Worker
+from tests.support.browser import change_user
 from tests.support.clients_and_users import (
     ALICE,
+    AUDITOR,
     GATEWAY,
     METER,
     PHONE_APP,
@@ -41,7 +45,7 @@ async def test_a_user_gets_tokens_for_the_right_password(http: httpx2.AsyncClien
     assert tokens["access_token"] != tokens["refresh_token"]
 
 
-@pytest.mark.clause("decided-user-names-ascii-folded")
+@pytest.mark.clause("decided-user-names-one-form")
 @pytest.mark.parametrize("username", ["ALICE@EXAMPLE.COM", "Alice@example.com"])
 async def test_the_case_of_ascii_letters_in_a_user_name_makes_no_difference(
     http: httpx2.AsyncClient, username: str
@@ -49,16 +53,35 @@ async def test_the_case_of_ascii_letters_in_a_user_name_makes_no_difference(
     assert (await PHONE_APP.log_in(http, replace(ALICE, username=username))).status_code == 200
 
 
-@pytest.mark.clause("decided-user-names-ascii-folded")
+@pytest.mark.clause("decided-user-names-one-form")
 async def test_a_name_that_was_registered_with_capitals_is_found_without_them(http: httpx2.AsyncClient) -> None:
     meter = replace(METER, username="meter@example.com")
 
     assert (await PHONE_APP.log_in(http, meter, "realm:main role:device")).status_code == 200
 
 
-@pytest.mark.parametrize("username", [" alice@example.com", "alice@example.com ", "alice"])
-async def test_a_user_name_is_not_trimmed_or_completed(http: httpx2.AsyncClient, username: str) -> None:
-    assert_error(await PHONE_APP.log_in(http, replace(ALICE, username=username)), 400, "invalid_grant")
+@pytest.mark.clause("decided-user-names-one-form")
+@pytest.mark.parametrize(
+    "typed", [" alice@example.com", "alice@example.com\u200b", "alice@example.com\u00a0"], ids=ascii
+)
+async def test_blanks_that_a_keyboard_adds_refuse_no_login(http: httpx2.AsyncClient, typed: str) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, replace(ALICE, username=typed)))
+
+    described = await AUDITOR.introspect(http, tokens["access_token"])
+    assert described.json()["username"] == ALICE.username
+
+
+async def test_a_user_name_is_not_completed(http: httpx2.AsyncClient) -> None:
+    assert_error(await PHONE_APP.log_in(http, replace(ALICE, username="alice")), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-passwords-nfc")
+async def test_the_letters_of_a_password_may_be_composed_or_not(http: httpx2.AsyncClient, worker: Worker) -> None:
+    composed, decomposed = "p\u00e4ssw\u00f6rd of alice", "pa\u0308sswo\u0308rd of alice"
+    for stored in (hash_password(decomposed), PasswordHasher(memory_cost=8192, time_cost=1).hash(decomposed)):
+        await change_user(worker, ALICE, password_hash=stored)
+        for typed in (decomposed, composed):
+            assert (await PHONE_APP.log_in(http, replace(ALICE, password=typed))).status_code == 200
 
 
 @pytest.mark.clause("6749-5.2-invalid-grant", "decided-invalid-grant-400", "6749-4.3.2-password-validated")

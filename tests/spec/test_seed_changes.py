@@ -24,15 +24,30 @@ from tests.support.clients_and_users import (
 
 @pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions", "decided-ended-families")
 @pytest.mark.parametrize(
-    ("client", "credentials", "before", "after"),
+    ("client", "credentials", "before", "after", "cause"),
     [
-        pytest.param(PHONE_APP, BOB, "password: hunter2 hunter2", "password: hunter3 hunter3", id="a new password"),
-        pytest.param(PHONE_APP, ALICE, "roles: [enduser, organisation]", "roles: [enduser]", id="a role of the user"),
+        pytest.param(
+            PHONE_APP,
+            BOB,
+            "password: hunter2 hunter2",
+            "password: hunter3 hunter3",
+            "password_set",
+            id="a new password",
+        ),
+        pytest.param(
+            PHONE_APP,
+            ALICE,
+            "roles: [enduser, organisation]",
+            "roles: [enduser]",
+            "role_removed",
+            id="a role of the user",
+        ),
         pytest.param(
             WEB_SHOP,
             BOB,
             "role:enduser role:partner\n    default_scope: realm:main role:enduser",
             "role:partner\n    default_scope: realm:main role:partner",
+            "client_changed",
             id="a scope of the client",
         ),
         pytest.param(
@@ -40,6 +55,7 @@ from tests.support.clients_and_users import (
             BOB,
             "grant_types: [password, authorization_code",
             "grant_types: [authorization_code",
+            "client_changed",
             id="a grant of the client",
         ),
     ],
@@ -54,6 +70,7 @@ async def test_session_ends_with_its_scope(
     credentials: UserCredentials,
     before: str,
     after: str,
+    cause: str,
 ) -> None:
     seed = SEED.read_text(encoding="utf-8")
     edited = tmp_path / "seed.yaml"
@@ -68,7 +85,7 @@ async def test_session_ends_with_its_scope(
         assert not is_live(store, tokens["access_token"])
         assert_error(await client.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
     (tombstone,) = store.scan_iter("ended:*")
-    assert str(store.get(tombstone)).split("\n")[2] == "withdrawn"
+    assert str(store.get(tombstone)).split("\n")[2] == cause
 
 
 @pytest.mark.clause("decided-user-change-ends-tokens")

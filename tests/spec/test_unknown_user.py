@@ -21,10 +21,16 @@ pytestmark = pytest.mark.usefixtures("real_hashes")
 
 @pytest.mark.clause("decided-unknown-user-costs-the-same")
 @pytest.mark.parametrize(
-    "password", [pytest.param("wrong", id="a usual password"), pytest.param("x" * 2000, id="a very long one")]
+    ("password", "hashes"),
+    [
+        pytest.param("wrong", 1, id="a usual password"),
+        pytest.param("x" * 2000, 1, id="a very long one"),
+        pytest.param("a\u0308" * 900, 1, id="a very long one with loose accents"),
+        pytest.param("wa\u0308re", 2, id="one with loose accents"),
+    ],
 )
 async def test_an_unknown_user_takes_the_work_of_a_wrong_password(
-    http: httpx2.AsyncClient, worker: Worker, password: str
+    http: httpx2.AsyncClient, worker: Worker, password: str, hashes: int
 ) -> None:
     await worker.registry.put_user(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
     for credentials in (replace(ALICE, password=password), UserCredentials("nobody@example.com", password)):
@@ -32,4 +38,4 @@ async def test_an_unknown_user_takes_the_work_of_a_wrong_password(
             response = await PHONE_APP.log_in(http, credentials)
 
         assert response.status_code == 400
-        assert costs == [FULL_COST], credentials.username
+        assert costs == hashes * [FULL_COST], credentials.username

@@ -38,6 +38,7 @@ DEFAULT_LIFETIMES = Lifetimes(
     session_max_age_ms=None,
     code_ms=60_000,
     refresh_grace_ms=300_000,
+    sessions_per_user=1_000,
 )
 
 KEPT_MS = 2_592_000_000 + 86_400_000

@@ -5,6 +5,7 @@ import pytest
 import redis
 
 from service.protocol.user import User, identify_user
+from service.store.families import UserEnding
 from service.worker import Worker
 from tests.support.clients_and_users import ALICE
 
@@ -33,13 +34,13 @@ async def test_users_of_one_name_in_two_realms_have_two_records(worker: Worker) 
 async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, store: redis.Redis) -> None:
     """It is kept after a change of the record, and also without a record."""
     alice = identify_user("main", ALICE.username)
-    await worker.registry.add_pending_users([CAROL.identity, alice])
-    await worker.registry.add_pending_users([CAROL.identity])
+    carols, alices = UserEnding.of(CAROL.identity, "user_deleted"), UserEnding.of(alice, "password_set")
+    await worker.registry.add_pending_users([carols, alices])
+    await worker.registry.add_pending_users([carols])
     await worker.registry.put_user(CAROL)
 
-    owed = {(CAROL.identity.shard, CAROL.identity.subject), (alice.shard, alice.subject)}
-    assert set(await worker.registry.list_pending_users()) == owed
-    await worker.registry.clear_pending_users([(CAROL.identity.shard, CAROL.identity.subject)])
-    assert await worker.registry.list_pending_users() == [(alice.shard, alice.subject)]
-    await worker.registry.clear_pending_users([(alice.shard, alice.subject)])
+    assert set(await worker.registry.list_pending_users()) == {carols, alices}
+    await worker.registry.clear_pending_users([carols])
+    assert await worker.registry.list_pending_users() == [alices]
+    await worker.registry.clear_pending_users([alices])
     assert not store.exists("pending_revocations:{registry}")

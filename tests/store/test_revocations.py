@@ -7,6 +7,7 @@ import pytest
 from service.gateway.access_record import access_key
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
+from service.store.families import UserEnding
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.revocations import MAX_KEYS, Revocations
 from tests.conftest import Clock, MakeSettings
@@ -328,8 +329,8 @@ async def test_revocation_by_time_signs_out_older_browsers_only(sessions: Sessio
 @pytest.mark.clause("decided-revoke-all-issued-before")
 async def test_many_users_are_taken_at_once(sessions: Sessions) -> None:
     alice, bob, meter = [await sessions.start(person) for person in (ALICE, BOB, METER)]
-    subjects = [(session.identity.shard, session.identity.subject) for session in (alice, bob)]
-    await sessions.worker.revocations.revoke_all_of(subjects * 20, reason="console")
+    users = [UserEnding.of(session.identity, "console") for session in (alice, bob)]
+    await sessions.worker.revocations.revoke_all_of(users * 20)
 
     assert [sessions.live(session) for session in (alice, bob, meter)] == [[False], [False], [True]]
     assert sessions.tombstone(bob)["reason"] == "console"
@@ -339,7 +340,7 @@ async def test_an_outage_ends_the_whole_of_it(sessions: Sessions, make_settings:
     connection = BreakingConnection(make_settings(), calls=3)
     tasks = asyncio.all_tasks()
     with pytest.raises(StoreUnavailable):
-        await Revocations(connection).revoke_all_of([(IDENTITY.shard, IDENTITY.subject)] * 100)
+        await Revocations(connection).revoke_all_of([UserEnding.of(IDENTITY, "console")] * 100)
     await connection.close()
 
     assert tasks == asyncio.all_tasks()

@@ -1,13 +1,17 @@
 """A family started by a password login."""
 
+import io
+
 import msgspec
 import pytest
 
 from service.crypto.keyring import make_access_token, make_first_refresh_token
 from service.protocol.user import User
 from service.store.records import FamilyRecord
+from tests.conftest import Clock
 from tests.store.sessions import Sessions
-from tests.support.clients_and_users import ALICE
+from tests.support.clients_and_users import ALICE, BOB
+from tests.support.events import events_of
 
 
 async def try_to_start(sessions: Sessions, user: User) -> int | None:
@@ -77,3 +81,59 @@ async def test_session_after_a_mark_is_younger(sessions: Sessions, ahead_ms: int
     assert marked_ms + 1 == sessions.parsed(later).created_ms
     assert (await sessions.spend(later, 1)).verdict == "rotated"
     assert (await sessions.spend(earlier, 1)).verdict == "unknown"
+
+
+@pytest.mark.clause("decided-sessions-per-user")
+@pytest.mark.parametrize("by_code", [False, True])
+async def test_one_session_too_many_ends_the_oldest_login(
+    sessions: Sessions, clock: Clock, json_logs: io.StringIO, by_code: bool
+) -> None:
+    sessions.set_lifetimes(sessions_per_user=3)
+    bobs = await sessions.start(BOB)
+    started = []
+    for _ in range(3):
+        started.append(await sessions.start())
+        clock.advance(1)
+    oldest, *others = started
+    await sessions.refresh(oldest)
+    events_of(json_logs)
+
+    if by_code:
+        _, newest = await sessions.redeem(await sessions.issue_code())
+    else:
+        newest = await sessions.start()
+
+    assert sessions.live(oldest) == [False, False]
+    assert sessions.tombstone(oldest)["reason"] == "session_displaced"
+    assert [sessions.live(each) for each in (*others, newest, bobs)] == [[True]] * 4
+    fields = {"client_id": "phone-app", "username": ALICE.username, "realm": "main"}
+    fields["family"] = oldest.first.family_digest
+    assert ("session_displaced", fields) in events_of(json_logs)
+
+
+@pytest.mark.clause("decided-sessions-per-user")
+async def test_sessions_that_are_over_do_not_count(sessions: Sessions, clock: Clock) -> None:
+    sessions.set_lifetimes(sessions_per_user=2, refresh_token_ms=1_000_000)
+    kept = await sessions.start()
+    over = await sessions.start()
+    clock.advance(900)
+    await sessions.refresh(kept)
+    clock.advance(101)
+    assert sessions.record(over)
+    newest = await sessions.start()
+
+    assert [sessions.live(each)[-1] for each in (kept, newest)] == [True, True]
+    assert not sessions.tombstone(over)
+
+
+@pytest.mark.clause("decided-sessions-per-user")
+async def test_a_lower_limit_is_reached_by_further_logins(sessions: Sessions) -> None:
+    started = [await sessions.start() for _ in range(25)]
+    sessions.set_lifetimes(sessions_per_user=2)
+    left = []
+    for _ in range(3):
+        started.append(await sessions.start())
+        left.append(sum(sessions.live(each)[0] for each in started))
+
+    assert left == [16, 7, 2]
+    assert sessions.live(started[-1]) == [True]

@@ -30,7 +30,7 @@ async def test_sessions_and_codes_of_the_client_end_for_every_user(
     alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
     code = await sessions.issue_code(BOB)
     shop = await sessions.start(client_id="web-shop")
-    ended = await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on)
+    ended = await session_scan.end_sessions({"phone-app"}, lambda _: "console", after_batch=go_on)
 
     assert ended == 3
     assert (sessions.live(alice), sessions.live(bob), sessions.live(shop)) == ([False], [False], [True])
@@ -43,9 +43,8 @@ async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, 
     await sessions.issue_code()
     judged: list[Judged] = []
 
-    def keep(session: Judged) -> bool:
+    def keep(session: Judged) -> None:
         judged.append(session)
-        return True
 
     assert await session_scan.end_sessions({"phone-app", "web-shop"}, keep, after_batch=go_on) == 0
     assert {
@@ -58,7 +57,7 @@ async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, 
 async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_scan: SessionScan) -> None:
     started = [await sessions.start(person) for person in (ALICE, BOB) for _ in range(150)]
 
-    assert await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on) == 300
+    assert await session_scan.end_sessions({"phone-app"}, lambda _: "console", after_batch=go_on) == 300
     assert not [session for session in started if sessions.record(session) or sessions.live(session)[0]]
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
 
@@ -71,17 +70,17 @@ async def test_sweep_stops_when_its_lock_is_lost(sessions: Sessions, session_sca
         raise StoreUnavailable("another holds the lock")
 
     with pytest.raises(StoreUnavailable):
-        await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=lose)
+        await session_scan.end_sessions({"phone-app"}, lambda _: "console", after_batch=lose)
 
     assert not sessions.code_is_there(code)
     assert sessions.live(session) == [True]
 
 
 @pytest.mark.clause("decided-ended-families")
-@pytest.mark.parametrize("reason", ["withdrawn", "console"])
+@pytest.mark.parametrize("reason", ["client_changed", "console"])
 async def test_swept_family_has_its_reason(sessions: Sessions, session_scan: SessionScan, reason: EndReason) -> None:
     session = await sessions.start()
-    await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on, reason=reason)
+    await session_scan.end_sessions({"phone-app"}, lambda _: reason, after_batch=go_on)
 
     assert sessions.tombstone(session)["reason"] == reason
 

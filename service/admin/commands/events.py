@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from service.admin.context import AdminContext
 from service.admin.formatting import format_time, read_since_ms
 from service.admin.output import Output
 from service.observability.audit import get_level
+from service.protocol.user import normalize_username
 from service.redis_client.deadline import StoreUnavailable
 from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
@@ -50,7 +51,7 @@ async def events(
     line is one JSON value.
     """
     stream = context.events
-    wanted = {"username": username, "client_id": client_id}
+    wanted = {"username": normalize_username(username or ""), "client_id": client_id}
     since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
     latest = await stream.read_latest(2 * MAX_EVENTS)
     found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
@@ -63,7 +64,7 @@ async def events(
             await _follow(stream, output, get_position(latest), wanted)
 
 
-async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
+async def _follow(stream: EventStream, output: Output, after: Position, wanted: Mapping[str, str | None]) -> None:
     """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
@@ -76,7 +77,7 @@ async def _follow(stream: EventStream, output: Output, after: Position, wanted: 
         after = get_position(news, after)
 
 
-def _select(entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> list[dict[str, Any]]:
+def _select(entries: Sequence[StoredEvent], wanted: Mapping[str, str | None]) -> list[dict[str, Any]]:
     """Return the fields of the events that were asked for."""
     found = [{"at": format_time(entry.order[0]), "id": entry.id} | msgspec.json.decode(entry.text) for entry in entries]
     return [event for event in found if _is_about(event, wanted)]
@@ -87,7 +88,7 @@ def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
         output.show(event, [(_word(event), "yellow" if get_level(event["event"]) >= 30 else "")])
 
 
-def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
+def _is_about(event: dict[str, Any], wanted: Mapping[str, str | None]) -> bool:
     """Return True if the event has the wanted names. Case is ignored as in realm main; an extra event does no harm."""
     return all(str(event.get(field, "")).lower() == value.lower() for field, value in wanted.items() if value)
 

@@ -13,6 +13,7 @@ from service.admin.formatting import format_time, parse_time_ms
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.protocol.scope import MAIN_REALM
 from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
+from service.store.families import UserEnding
 
 MAX_COUNTED: Final = 10_000
 """The number of sessions of one user that are counted before they end."""
@@ -68,7 +69,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
     await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")
     ended = len(families)
-    context.record("revoke_all_by_console", username=username, realm=realm, reason="user", count=ended)
+    context.record("revoke_all_by_console", username=identity.username, realm=realm, reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
 
@@ -80,7 +81,7 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Looking through all sessions"):
         ended = await context.session_scan.end_sessions(
-            [client_id], lambda _: False, after_batch=lambda: asyncio.sleep(0), reason="console"
+            [client_id], lambda _: "console", after_batch=lambda: asyncio.sleep(0)
         )
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
     output.done(f"All sessions with {client_id} have ended, codes included: {ended}.", client_id=client_id, ended=ended)
@@ -91,7 +92,7 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all there is now)")
     before = "" if before_ms is None else f" that began before {format_time(before_ms)}"
     output.ask(f"End all sessions{before}, of all users?")
-    users, left = 0, set[tuple[str, str]]()
+    users, left = 0, set[UserEnding]()
     until_ms = 0 if before_ms is None else before_ms - 1
     # Without the lock, two such commands at once could each skip users that the other one is processing.
     async with context.registry.make_lock(context.on_wait) as lock:
@@ -99,13 +100,14 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             async for subjects in context.session_scan.scan_subjects():
                 # The batches are small, so that the lock is renewed in time even if Redis is slow.
                 for start in range(0, len(subjects), REVOCATIONS_AT_ONCE):
-                    some = [each for each in subjects[start : start + REVOCATIONS_AT_ONCE] if each not in left]
-                    left.update(await context.revocations.revoke_all_of(some, until_ms=until_ms, reason="console"))
+                    found = (UserEnding(*each, "console") for each in subjects[start : start + REVOCATIONS_AT_ONCE])
+                    some = [each for each in found if each not in left]
+                    left.update(await context.revocations.revoke_all_of(some, until_ms=until_ms))
                     await lock.renew()
                     users += len(some)
                     advance(users)
                 await lock.renew()
-            await context.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
+            await context.revocations.revoke_all_left(left, until_ms=until_ms)
     reason, issued_before = ("everything", "") if before_ms is None else ("issued_before", format_time(before_ms))
     context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
     output.done(f"All sessions{before} of all users have ended. Users who had any: {users}.", users=users)

@@ -14,21 +14,20 @@ from service.admin.output import CommandRefused, Output
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_form import RandomToken, parse_access_token, parse_authorization_code
-from service.store.families import EndReason
 from service.store.records import FamilyRecord, TombstoneRecord
 from service.store.reports.token_inspection import EndedFamily, KnownFamily
 
-_ENDINGS: Final[dict[EndReason, str]] = {
+_ENDINGS: Final[dict[str, str]] = {
     "replayed": "by a replay of a refresh token",
     "revoked": "by its client, which revoked the token",
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
-    "withdrawn": "because its user, client or realm was disabled, deleted or changed (`events` may show by whom)",
+    "session_displaced": "by a new login of its user, who had as many sessions as one may have",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
     "console": "at the console",
 }
-"""Words for each reason why a session ended."""
+"""Words for the reasons why a session ended. Other reasons are changes of its user, client or realm."""
 
 
 @console.group("token")
@@ -142,7 +141,7 @@ def _explain_generation(number: int, head: int) -> str:
 
 def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
     """Return a sentence that says who ended the session, when and why."""
-    how = _ENDINGS[record.reason]  # type: ignore[index]
+    how = _ENDINGS.get(record.reason, f"by a change ({record.reason.replace('_', ' ')})")
     if record.presented is not None:
         how = f"by a replay of generation {record.presented} while generation {record.head} was the newest"
     return f"Its session was ended {how}, at {format_when(record.ended_ms, now_ms)}."

@@ -89,13 +89,14 @@ async def create_user(
     await context.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
-    validate_user(username, None, context.settings.min_password_characters)
     identity = await context.identify_user(realm, username)
+    username = identity.username
+    user = change_record(User(realm=realm, username=username), options)
+    validate_user(user, None, context.settings.min_password_characters)
     if await context.registry.find_user(identity) is not None:
         raise CommandRefused(f"the user {username} already exists in realm {realm}")
-    user = change_record(User(realm=realm, username=username if realm == MAIN_REALM else identity.username), options)
     if realm == MAIN_REALM:
-        password = _read_password(context, username, password_file)
+        password = _read_password(context, user, password_file)
         user = msgspec.structs.replace(user, password_hash=await _hash(password))
     await context.editor.create_user(user)
     output.done(f"Created the user {username} in realm {realm}.", **_describe(user))
@@ -119,6 +120,7 @@ async def update_user(context: AdminContext, output: Output, username: str, real
     if old is None:
         raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
     new = change_record(old, options)
+    validate_user(new, None, context.settings.min_password_characters)
     if new == old:
         raise CommandRefused("nothing was changed: no option names anything new (see --help)")
     if lost := ", ".join(sorted(set(old.roles) - set(new.roles))):
@@ -146,7 +148,8 @@ async def set_password(
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
     identity = await context.identify_known_user(realm, username)
-    password = _read_password(context, username, password_file)
+    user = await context.registry.find_user(identity) or User(realm=realm, username=username)
+    password = _read_password(context, user, password_file)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
         output.ask(f"Replace the password of {username}, and end all of their sessions?")
     fields = {"password_hash": await _hash(password), "upgraded_from": None}
@@ -191,10 +194,11 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
 
     The limits of addresses stay. In a realm with an identity provider, give the name as it was typed.
     """
-    user = await context.registry.find_user(await context.identify_known_user(realm, username))
+    identity = await context.identify_known_user(realm, username)
+    user = await context.registry.find_user(identity)
     cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
-        context.record("user_unlocked", username=username, realm=realm, reason="console")
+        context.record("user_unlocked", username=identity.username, realm=realm, reason="console")
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
     output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
     if user is not None and user.disabled:
@@ -216,10 +220,10 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
     output.done(sentence, username=username, realm=realm, deleted=True)
 
 
-def _read_password(context: AdminContext, username: str, file: str | None) -> str:
-    """Read a new password. Raises WrongInput if it is too short or too long."""
-    password = read_secret(f"Password of {username}", file, what="password", twice=True)
-    validate_user(username, password, context.settings.min_password_characters)
+def _read_password(context: AdminContext, user: User, file: str | None) -> str:
+    """Read a new password. Raises WrongInput if it breaks a rule for passwords."""
+    password = read_secret(f"Password of {user.username}", file, what="password", twice=True)
+    validate_user(user, password, context.settings.min_password_characters)
     return password
 
 

@@ -32,6 +32,7 @@ from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
+from service.store.families import UserEnding
 from service.store.keys import SHARDS
 from service.store.registry import LOCK_SECONDS, RegistryStore
 from service.system.scheduling import count_usable_cores, lower_thread_priority
@@ -221,8 +222,8 @@ class Seeding:
         }
 
     async def _write(self, batch: Sequence[Planned], lock: RedisLock) -> None:
-        identities = [each.item.identity for each in batch if each.ends_sessions and each.item.identity]
-        await self._registry.add_pending_users(identities)
+        ends = [(each.item.identity, each.ending) for each in batch]
+        await self._registry.add_pending_users([UserEnding.of(user, why) for user, why in ends if user and why])
         await asyncio.gather(*map(self._write_one, batch))
         await self._pending_revocations.run_user_revocations(lock)
 
@@ -230,7 +231,7 @@ class Seeding:
         item, old, new, applied, registry = planned.item, planned.old, planned.new, planned.applied, self._registry
         if item.kind == "realm" and applied is not None:
             provider = new if isinstance(new, IdentityProvider) else None
-            await registry.put_realm(item.name, provider, applied=applied, ends_sessions=planned.ends_sessions)
+            await registry.put_realm(item.name, provider, applied=applied, ends_sessions=planned.ending is not None)
         elif item.kind == "realm":
             return
         elif planned.act is None and applied:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from service.crypto.password_hashing import is_password_hash, is_secret_hash
+from service.crypto.password_rules import PasswordMistake, find_password_mistake
 from service.protocol.client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
-from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
+from service.protocol.grammar import SCOPE_TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, SCOPE_ITEMS, Scope, parse_scope
 from service.protocol.uri import find_origin_mistake, find_server_mistake, find_uri_mistake
 from service.protocol.user import EMAIL_CLAIM, MAX_PASSWORD_CHARACTERS, MAX_USERNAME_CHARACTERS
@@ -30,6 +31,12 @@ _NON_IDENTIFYING_CLAIMS: Final = frozenset(
 
 Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
 """
+
+_WITHOUT_CONTROLS: Final = "without control characters and marks that change its direction"
+_PASSWORD_MISTAKES: Final[dict[PasswordMistake, str]] = {
+    "common": "is one of the commonest passwords, which are guessed first",
+    "own_name": "is the user's own name or address, which is guessed first",
+}
 
 
 def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
@@ -55,8 +62,7 @@ def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
         note(f"{at}username_claim", "expected a claim that names a user, and always by the same name")
     if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
         note(f"{at}trust_email", f"expected username_claim: {EMAIL_CLAIM} in the same entry")
-    if entry.name and not is_unicode_without_line_ends(entry.name):
-        note(f"{at}name", "expected text in one line")
+    _check_shown(f"{at}name", entry.name, mistakes)
     if entry.issuer:
         return
     for name in needed:
@@ -73,6 +79,7 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
     secret, secret_hash = entry.client_secret, entry.client_secret_hash
     if not is_vschar(entry.client_id) or len(entry.client_id) > MAX_CLIENT_ID_CHARACTERS:
         note(f"{at}client_id", f"expected 1 to {MAX_CLIENT_ID_CHARACTERS} printable ASCII characters")
+    _check_shown(f"{at}client_name", entry.client_name, mistakes)
     if secret is not None and secret_hash is not None:
         note(f"{at}client_secret_hash", "expected client_secret or client_secret_hash, not both")
     if secret is not None and not (is_vschar(secret) and len(secret) <= MAX_PASSWORD_CHARACTERS):
@@ -97,22 +104,30 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
 
 
 def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_characters: int) -> None:
-    note, is_text = mistakes.setdefault, is_unicode_without_line_ends
+    note = mistakes.setdefault
     password, password_hash = entry.password, entry.password_hash
     has_password = password is not None or password_hash is not None
-    if not is_text(entry.username) or len(entry.username) > MAX_USERNAME_CHARACTERS:
-        note(f"{at}username", f"expected 1 to {MAX_USERNAME_CHARACTERS} characters in one line")
+    if not is_showable(entry.username) or len(entry.username) > MAX_USERNAME_CHARACTERS:
+        note(f"{at}username", f"expected 1 to {MAX_USERNAME_CHARACTERS} characters in one line, {_WITHOUT_CONTROLS}")
+    _check_shown(f"{at}name", entry.name, mistakes)
     if password is not None and password_hash is not None:
         note(f"{at}password_hash", "expected password or password_hash, not both")
     if entry.realm == MAIN_REALM and not has_password:
         note(f"{at}password", "is missing (or password_hash)")
     if entry.realm != MAIN_REALM and f"{at}realm" not in mistakes and has_password:
         note(f"{at}password", f"the realm {entry.realm} checks passwords itself")
-    least, most = min_password_characters, MAX_PASSWORD_CHARACTERS
-    if password is not None and not (is_text(password) and least <= len(password) <= most):
-        note(f"{at}password", f"expected {least} to {most} characters in one line")
+    if password is not None:
+        mistake = find_password_mistake(password, min_password_characters, entry.username, entry.name)
+        form = f"expected {min_password_characters} to {MAX_PASSWORD_CHARACTERS} characters in one line"
+        if mistake is not None:
+            note(f"{at}password", _PASSWORD_MISTAKES.get(mistake, form))
     if password_hash is not None and not is_password_hash(password_hash):
         note(f"{at}password_hash", "expected an argon2 hash in PHC form")
+
+
+def _check_shown(place: str, text: str, mistakes: Mistakes) -> None:
+    if text and not is_showable(text):
+        mistakes.setdefault(place, f"expected text in one line, {_WITHOUT_CONTROLS}")
 
 
 def _read_scope(text: str, place: str, mistakes: Mistakes) -> Scope:

@@ -11,7 +11,7 @@ Clauses: SPEC §2.3
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -19,10 +19,11 @@ from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
 from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, is_narrowed
+from service.protocol.user import User, UserIdentity, find_user_narrowing
 from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields
 from service.registry.records import make_client, make_provider, make_user
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
+from service.store.families import EndReason
 
 Act = Literal["add", "update", "remove"]
 
@@ -75,6 +76,7 @@ class Planned(NamedTuple):
 
     The record stays as it is if `act` is None, except that the secret of a realm may be encrypted again. `applied` is
     the text to store as last applied: None if it is stored already, and empty if the entry is to be forgotten.
+    `ending` is the reason why sessions end, if any do.
     """
 
     item: Item
@@ -82,7 +84,7 @@ class Planned(NamedTuple):
     old: Record | None
     new: Record | None
     applied: str | None
-    ends_sessions: bool = False
+    ending: EndReason | None = None
 
     @property
     def is_written(self) -> bool:
@@ -164,7 +166,7 @@ class Candidate(NamedTuple):
             new = _merge(old, new, edit.fields)
         if self._is_realm and old != new:  # one script writes both
             applied = edit.applied
-        return Planned(item, self._find_act(new), old, new, applied, _ends_sessions(old or unlisted, new))
+        return Planned(item, self._find_act(new), old, new, applied, _find_ending(old or unlisted, new))
 
     def _make_record(self, keyring: Keyring, secret_hash: str | None) -> Record:
         entry, old = self.item.entry, self.old
@@ -192,7 +194,8 @@ def plan_removal(item: Item, old: Record | None) -> Planned:
     if isinstance(old, User):
         item = item._replace(name=old.username)
     is_removed = old is not None and not is_block
-    return Planned(item, "remove" if is_removed else None, old, None, "", ends_sessions=is_removed)
+    reason = cast("EndReason", f"{item.kind}_deleted")
+    return Planned(item, "remove" if is_removed else None, old, None, "", reason if is_removed else None)
 
 
 def _merge(old: Record, made: Record, fields: Collection[str]) -> Record:
@@ -201,11 +204,11 @@ def _merge(old: Record, made: Record, fields: Collection[str]) -> Record:
     return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})
 
 
-def _ends_sessions(old: Record | None, new: Record) -> bool:
+def _find_ending(old: Record | None, new: Record) -> EndReason | None:
     if isinstance(old, User) and isinstance(new, User):
-        return is_narrowed(old, new)
+        return find_user_narrowing(old, new)
     if isinstance(old, Client) and isinstance(new, Client):
-        return find_narrowing(old, new) is not None
+        return "client_changed" if find_narrowing(old, new) else None
     if isinstance(old, IdentityProvider) and isinstance(new, IdentityProvider):
-        return not set(old.default_roles) <= set(new.default_roles)
-    return False
+        return None if set(old.default_roles) <= set(new.default_roles) else "role_removed"
+    return None

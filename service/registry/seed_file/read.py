@@ -21,7 +21,7 @@ from yaml.constructor import ConstructorError
 from service.protocol.client import GRANT_TYPES
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.scope import MAIN_REALM, ROLES
-from service.protocol.user import MIN_PASSWORD_CHARACTERS, identify_user, normalize_username
+from service.protocol.user import EMAIL_CLAIM, MIN_PASSWORD_CHARACTERS, identify_user, normalize_claim
 from service.registry.seed_file import entries
 from service.registry.seed_file.check import Mistakes, check_client, check_realm, check_user
 from service.registry.seed_file.entries import BadSeed, ClientEntry, RealmEntry, Seed, UserEntry
@@ -156,15 +156,14 @@ def _read_clients(section: Any, mistakes: Mistakes) -> Iterator[ClientEntry]:
 def _read_users(
     section: Any, realms: dict[str, RealmEntry], mistakes: Mistakes, min_password_characters: int
 ) -> Iterator[UserEntry]:
-    """Yield each user. If the user's realm folds user names, the name is folded."""
+    """Yield each user, with the user name in the form that its realm gives it."""
     known = sorted({MAIN_REALM, *realms})
     seen: dict[str, str] = {}
     for at, entry in _read_list("users", section, UserEntry, mistakes):
         if entry.realm not in known:
             mistakes.setdefault(f"{at}realm", f"unknown realm; this file has {', '.join(known)}")
-        if entry.realm in realms:
-            name = normalize_username(entry.username, realms[entry.realm].username_claim)
-            entry = msgspec.structs.replace(entry, username=name)
+        claim = realms[entry.realm].username_claim if entry.realm in realms else EMAIL_CLAIM
+        entry = msgspec.structs.replace(entry, username=normalize_claim(entry.username, claim))
         check_user(entry, at, mistakes, min_password_characters)
         if is_unicode_without_line_ends(entry.username):
             subject = identify_user(entry.realm, entry.username).subject

@@ -98,7 +98,7 @@ class Outcome:
         counts = self.counts[f"{item.kind}s"]
         setattr(counts, _COUNTS[act], getattr(counts, _COUNTS[act]) + 1)
         counts.unchanged -= act != "remove"
-        self.ending += planned.ends_sessions
+        self.ending += planned.ending is not None
         for warning in _list_record_warnings(planned):
             self._names[warning].append(item.name)
 
@@ -128,7 +128,7 @@ def describe(planned: Planned) -> Change:
         act=planned.act,
         realm=_get_realm(planned),
         fields=tuple(fields.values()),
-        ends_sessions=planned.ends_sessions,
+        ends_sessions=planned.ending is not None,
     )
 
 

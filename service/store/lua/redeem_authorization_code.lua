@@ -1,17 +1,18 @@
--- Exchanges an authorization code, once, and starts its family.
+-- Exchanges an authorization code, once, and starts its family. If the user has too many families then, the one with the
+-- oldest login ends. Four values tell each family that ended.
 -- The caller has checked what cannot change (client, redirect_uri, code_challenge) against the record. This script
 -- checks what can change: the code must still exist, must not be expired, and must not be covered by a revokeAll.
 -- KEYS     code_key redeemed_key family_key access_key
--- DERIVED  mark, index, revoked
+-- DERIVED  mark, index, revoked, families with their access tokens, tombstones
 -- ARGV     code_digest family_digest access_digest secret_used remembered_ms
---          access_ttl_ms refresh_ttl_ms max_age_ms
--- RETURNS  redeemed lives_ms | repeated | revoked | unknown
+--          access_ttl_ms refresh_ttl_ms max_age_ms sessions_per_user
+-- RETURNS  redeemed lives_ms family_digest client_id username scope … | repeated | revoked | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §4.1.3, §10.5
 -- USES     records families
 local code_key, redeemed_key, family_key, access_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local code_digest, family_digest, access_digest, secret_used = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local remembered_ms, access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local max_age_ms = tonumber(ARGV[8])
+local max_age_ms, sessions_per_user = tonumber(ARGV[8]), tonumber(ARGV[9])
 
 local text = redis.call('GET', code_key)
 if not text then
@@ -35,4 +36,7 @@ local family = {
   grant_type = 'a', secret_used = secret_used,
   subject = subject, client_id = client_id, username = username, scope = scope,
 }
-return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms) }
+local lives_ms =
+  start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
+-- The new family comes first: after a deletion a full Redis would accept its writes as well.
+return { 'redeemed', lives_ms, unpack(displace_oldest(family, family_digest, sessions_per_user, now_ms)) }

@@ -43,23 +43,23 @@ class SessionScan:
     async def end_sessions(
         self,
         client_ids: Collection[str],
-        may_keep: Callable[[Session], bool],
+        find_reason: Callable[[Session], EndReason | None],
         *,
         after_batch: Callable[[], Awaitable[None]],
-        reason: EndReason = "withdrawn",
     ) -> int:
-        """End the sessions of these clients that `may_keep` rejects. Returns the number of ended families and codes.
+        """End the sessions of these clients that have a reason to end. Returns the number of ended families and codes.
 
         No session issued before the call is missed. A key that exists throughout is seen, even if its slot moves to
         another node during the scan. Codes are scanned before families: a code exchanged before its turn is a family
         when the scan of families begins, and a code whose turn comes first is deleted.
         """
         ended = 0
-        left: dict[str, str] = {}
+        left: list[tuple[str, str, EndReason]] = []
         moving: set[str] = set()
         async for batch in self._read_batches(after_batch):
             for key, session in batch:
-                if session.client_id not in client_ids or may_keep(session):
+                reason = find_reason(session) if session.client_id in client_ids else None
+                if reason is None:
                     continue
                 _, shard, _ = _split_key(key)
                 try:
@@ -68,8 +68,8 @@ class SessionScan:
                         continue
                 except SlotIsMoving:
                     moving.add(shard)
-                left[key] = session.client_id
-        for key, client_id in left.items():
+                left.append((key, session.client_id, reason))
+        for key, client_id, reason in left:
             ended += await self._end(key, client_id, reason)
         return ended
 

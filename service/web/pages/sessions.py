@@ -5,6 +5,7 @@ Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.crypto.password_hashing import hash_password
+from service.crypto.password_rules import find_password_mistake
 from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
@@ -187,7 +189,10 @@ class SessionsPages(PageSteps):
         fields, session = await self._read_form(request, PASSWORD_PARAMETERS)
         if session.realm != MAIN_REALM:
             raise PageRefusal("forged", "realm_without_password")
-        mistakes = find_mistakes(self.pages.get_language(request), fields, self.settings.min_password_characters)
+        listed = await self.logins.find_user(MAIN_REALM, session.username)
+        language, least = self.pages.get_language(request), self.settings.min_password_characters
+        shown = listed.name if listed else ""
+        mistakes = await asyncio.to_thread(find_mistakes, language, fields, least, session.username, shown)
         if mistakes is not None:
             return await self._render(request, session, password_errors=mistakes)
         try:
@@ -261,12 +266,15 @@ def _to_datetime(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def find_mistakes(language: Language, fields: Form, min_characters: int) -> PasswordErrors | None:
-    """Return what is wrong with the form, or None. Whether the current password is right is not checked here."""
+def find_mistakes(language: Language, fields: Form, min_characters: int, *names: str) -> PasswordErrors | None:
+    """Return what is wrong with the form, or None. Whether the current password is right is not checked here.
+
+    `names` are the user's own, which no new password may be.
+    """
     current, new, repeated = (fields.get(name, "") for name in ("current", "new", "repeated"))
     errors = PasswordErrors(
         current=None if current else language.text("password.current_missing"),
-        new=_find_mistake_in_new(language, current, new, min_characters),
+        new=_find_mistake_in_new(language, current, new, min_characters, *names),
         repeated=None if repeated else language.text("password.repeated_missing"),
     )
     if repeated and not errors.new and repeated != new:
@@ -274,13 +282,13 @@ def find_mistakes(language: Language, fields: Form, min_characters: int) -> Pass
     return errors if any(errors) else None
 
 
-def _find_mistake_in_new(language: Language, current: str, new: str, min_characters: int) -> str | None:
+def _find_mistake_in_new(language: Language, current: str, new: str, least: int, *names: str) -> str | None:
     if not new:
         return language.text("password.new_missing")
-    if not is_unicode_without_line_ends(new):
-        return language.text("password.not_text")
-    if len(new) < min_characters:
-        return language.count("password.too_short", min_characters)
-    if len(new) > MAX_PASSWORD_CHARACTERS:
-        return language.count("password.too_long", MAX_PASSWORD_CHARACTERS)
+    mistake = find_password_mistake(new, least, *names)
+    limits = {"too_short": least, "too_long": MAX_PASSWORD_CHARACTERS}
+    if mistake in limits:
+        return language.count(f"password.{mistake}", limits[mistake])
+    if mistake is not None:
+        return language.text(f"password.{mistake}")
     return language.text("password.not_new") if new == current else None

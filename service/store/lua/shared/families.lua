@@ -144,3 +144,37 @@ local function end_whole_family(family, family_digest, reason, now_ms, replay)
   redis.call('DEL', key_of('family', family_digest))
   return #keys
 end
+
+local MOST_DISPLACED = 10
+
+-- Ends the oldest families of the user, by login and however recently they were refreshed, until at most `most` are live
+-- with the new one. One call ends at most MOST_DISPLACED, so after the limit was lowered it takes several. The index
+-- also has members of other kinds and of families that are over. It is read only if it has more members than `most`.
+-- Returns digest, client_id, username and scope of each family that it ended.
+local function displace_oldest(family, family_digest, most, now_ms)
+  local index_key, live, displaced = key_of('index', family.subject), {}, {}
+  if redis.call('ZCARD', index_key) <= most then return displaced end
+  for _, member in ipairs(redis.call('ZRANGE', index_key, '0', '-1')) do
+    -- Only what is needed is read of each: parse_family would take twice the time.
+    local digest = string.sub(member, 1, 7) == 'family:' and string.sub(member, 8)
+    local values = digest and digest ~= family_digest and redis.call('HMGET', key_of('family', digest), 'v', 'h')
+    local created_ms = values and string.match(values[1] or '', '^2 (%d+) ')
+    if created_ms then
+      local expires_in_ms, access_in_ms = string.match(values[2], '^%d+ (%-?%d+) (%-?%d+) ')
+      if now_ms < created_ms + math.max(expires_in_ms, access_in_ms) then live[#live + 1] = { created_ms + 0, digest } end
+    end
+  end
+  for _ = 1, math.min(#live + 1 - most, MOST_DISPLACED) do
+    local oldest = 1
+    for i = 2, #live do
+      if live[i][1] < live[oldest][1] then oldest = i end
+    end
+    local digest = table.remove(live, oldest)[2]
+    local other = read_whole_family(key_of('family', digest))
+    end_whole_family(other, digest, 'session_displaced', now_ms)
+    for _, value in ipairs({ digest, other.client_id, other.username, other.scope }) do
+      displaced[#displaced + 1] = value
+    end
+  end
+  return displaced
+end
