@@ -28,6 +28,7 @@ from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.report import Outcome
+from service.registry.warnings import FOREIGN_KEY
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.browser_sessions import BrowserSessions
@@ -38,9 +39,11 @@ from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
 from service.store.registry import RegistryStore
+from service.store.reports.readiness import find_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
+from service.store.secret_keys import SecretKeys
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -78,6 +81,8 @@ class Worker:
         )
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
+        self.keyring.is_in_use = False
+        self.secret_keys = SecretKeys(self.redis)
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)
         self.browser_sessions = BrowserSessions(self.redis)
@@ -114,9 +119,11 @@ class Worker:
             self.bearer,
             self.bearer_counts,
             self.clients,
+            self.is_secret_key_in_use,
             self.is_seed_in_force,
             lambda: self._seed_progress,
         )
+        self._was_key_in_use: bool | None = None
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
         self._seed_progress = (0, 0)
@@ -133,6 +140,8 @@ class Worker:
             return
         self._seed_progress = (0, 0)
         try:
+            if not await self._register_secret_key():
+                return
             least = self.settings.min_password_characters
             outcome = await self.seeding.apply_file(self.settings.seed_file, least, self._note_seed_progress)
         except (StoreUnavailable, BadSeed) as error:
@@ -172,10 +181,28 @@ class Worker:
         emptied.
         """
         while True:
+            await self.is_secret_key_in_use()
             if not await self.is_seed_in_force():
                 await self.apply_seed()
             self._seed_was_tried.set()
             await asyncio.sleep(SEED_RETRY_SECONDS)
+
+    async def is_secret_key_in_use(self) -> bool:
+        """Return True if a secret key of this worker is in use in the store. During an outage this is the last result.
+
+        The worker asks once a second, so it notices an id that the console adopted or removed.
+        """
+        with suppress(StoreUnavailable):
+            await self._register_secret_key()
+        return self.keyring.is_in_use
+
+    async def _register_secret_key(self) -> bool:
+        keyring, was_in_use = self.keyring, self._was_key_in_use
+        keyring.is_in_use = await self.secret_keys.register(keyring.key_ids, is_start=not was_in_use)
+        self._was_key_in_use = keyring.is_in_use
+        if not keyring.is_in_use and was_in_use is not False:
+            log.error("TOKEN_SERVICE_SECRET_KEY: %s", FOREIGN_KEY)
+        return keyring.is_in_use
 
     async def is_seed_in_force(self) -> bool:
         """Return True if this worker has seen its seed applied and the store has not been emptied since.
@@ -199,7 +226,7 @@ class Worker:
                 log.exception("pending revocations failed and will be run again")
 
     async def keep_sessions_counted(self) -> None:
-        """Refresh the session gauges every 15 s.
+        """Refresh the gauges of sessions and of the memory of Redis every 15 s.
 
         If a count fails, the gauges are cleared. An outage is not logged here, as it has its own lines in the log. If
         the Redis user lacks the permission, one warning is logged and the loop ends.
@@ -208,10 +235,12 @@ class Worker:
         while True:
             try:
                 metrics.note_live(*await estimate_session_count(self.redis))
+                metrics.note_memory(*await find_fullest_memory(self.redis))
                 is_known = True
             except (StoreUnavailable, CountingForbidden) as error:
                 if is_known:
                     metrics.note_live(nan, nan)
+                    metrics.note_memory(nan, nan)
                 if isinstance(error, CountingForbidden):
                     log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
                     return

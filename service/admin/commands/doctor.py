@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -11,7 +13,7 @@ import click
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_span
+from service.admin.formatting import format_bytes, format_span
 from service.admin.output import Advance, Output
 from service.config.settings import PREFIX, Settings, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
@@ -23,9 +25,9 @@ from service.protocol.uri import is_loopback
 from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
-from service.registry.warnings import list_client_warnings
+from service.registry.warnings import FOREIGN_KEY, list_client_warnings
 from service.store.reports.key_statistics import Statistics
-from service.store.reports.readiness import find_obstacle
+from service.store.reports.readiness import Memory, find_obstacle, find_write_obstacle
 
 Level = Literal["good", "note", "warning", "trouble"]
 """Checked and right; worth knowing; maybe intended; must be fixed."""
@@ -36,7 +38,10 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "warning": ("!", "yellow"),
     "trouble": ("✗", "red"),
 }
+_SECTIONS: Final = ("memory", "persistence", "stats", "replication")
+_SECRET_KEY: Final = f"{PREFIX}SECRET_KEY"
 _MANY_TRACKED_KEYS: Final = 900_000
+_MUCH_MEMORY: Final = 0.8
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
@@ -63,12 +68,16 @@ async def doctor(context: AdminContext, output: Output) -> None:
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
     works = f"{context.store_name} answers, takes writes and runs the service's scripts"
-    obstacle = await find_obstacle(context.redis)
-    findings = [Finding("trouble", "Redis", obstacle) if obstacle else Finding("good", "Redis", works)]
-    sections = [await context.redis.read_info(section) for section in ("memory", "persistence", "stats")]
-    servers = [memory | persistence | statistics for memory, persistence, statistics in zip(*sections, strict=True)]
+    obstacles = (await find_obstacle(context.redis), await find_write_obstacle(context.redis))
+    findings = [Finding("trouble", "Redis", obstacle) for obstacle in obstacles if obstacle]
+    findings = findings or [Finding("good", "Redis", works)]
+    findings.append(await _look_at_secret_keys(context))
+    sections = [await context.redis.read_info(section) for section in _SECTIONS]
+    servers = [functools.reduce(operator.or_, parts) for parts in zip(*sections, strict=True)]
     if servers:
-        findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(servers))
+        is_alone = make_redis_url(context.settings).kind == "single"
+        found = look_at_servers(servers, needs_replicas=not is_alone)
+        findings += _or_good("Redis", "noeviction, append-only file, memory limit", found)
     else:
         findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))
     durability = choose_durability(context.settings)
@@ -94,9 +103,24 @@ def _find(*checks: tuple[object, Level, str, str]) -> Iterator[Finding]:
     yield from (Finding(level, subject, says) for is_found, level, subject, says in checks if is_found)
 
 
-def look_at_servers(servers: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Check INFO of each master: the sections `memory`, `persistence` and `stats` in one mapping."""
+async def _look_at_secret_keys(context: AdminContext) -> Finding:
+    ours, in_use = context.keyring.key_ids, await context.secret_keys.list_ids()
+    if await context.secret_keys.has_only_others(ours):
+        return Finding("trouble", _SECRET_KEY, FOREIGN_KEY)
+    others = [key_id for key_id in in_use if key_id not in ours]
+    if others:
+        says = f"also in use: {', '.join(others)}, which is not configured here. `key adopt --only` removes it"
+        return Finding("note", _SECRET_KEY, says)
+    return Finding("good", _SECRET_KEY, "in use in this store" if in_use else "no instance has used this store yet")
+
+
+def look_at_servers(servers: Iterable[Mapping[str, Any]], *, needs_replicas: bool = False) -> Iterator[Finding]:
+    """Check INFO of each master: the sections of `_SECTIONS` in one mapping."""
     for server in servers:
+        memory = Memory(server.get("used_memory", 0), server.get("maxmemory", 0))
+        level: Level = "trouble" if memory.share >= 1 else "warning"
+        of_memory = f"{format_bytes(memory.used)} of {format_bytes(memory.limit)} memory are in use"
+        is_lone = needs_replicas and not server.get("connected_slaves")
         policy, tracked = server.get("maxmemory_policy"), server.get("tracking_total_keys", 0)
         evicts, has_written = policy != "noeviction", server.get("aof_last_write_status", "ok") == "ok"
         yield from _find(
@@ -107,6 +131,8 @@ def look_at_servers(servers: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 "Redis",
                 "no maxmemory: the kernel may end Redis if memory runs out",
             ),
+            (memory.share >= _MUCH_MEMORY, level, "Redis", f"{of_memory}: raise maxmemory before logins fail"),
+            (is_lone, "warning", "Redis", "a master has no replica: if it fails, nothing takes its place"),
             (not server.get("aof_enabled"), "warning", "Redis", "appendonly is off: a restart loses every session"),
             (not has_written, "trouble", "Redis", "the append-only file could not be written: look at its disk"),
             (tracked >= _MANY_TRACKED_KEYS, "note", "Redis", f"{tracked} tracked keys: raise tracking-table-max-keys"),
@@ -175,7 +201,7 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes help a thief"),
         (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
-        (keys > 1, "note", f"{PREFIX}SECRET_KEY", of_keys),
+        (keys > 1, "note", _SECRET_KEY, of_keys),
     )
 
 
@@ -196,9 +222,10 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
         yield Finding("warning", subject, risk)
     sealed = provider.sealed_secret
     client_secret = context.keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
-    if client_secret is None:
-        says = "no configured key opens its client secret. If TOKEN_SERVICE_SECRET_KEY is right, apply the seed again"
-        yield Finding("trouble", subject, says)
+    if not client_secret:
+        says = "no client secret" if client_secret == "" else "a client secret of a key that is not configured here"
+        level: Level = "note" if client_secret == "" else "trouble"
+        yield Finding(level, subject, f"{says}. If its provider expects one, a seed file brings it")
     http_client = HttpClient()
     conversation = ProviderClient(provider, client_secret, http_client, context.redis.read_clock_ms)
     try:

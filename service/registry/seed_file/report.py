@@ -71,12 +71,12 @@ class Outcome:
     `ending` is the number of changes that end sessions. Only a dry run has `details`.
     """
 
-    def __init__(self, seed: Seed, *, is_key_strange: bool = False) -> None:
+    def __init__(self, seed: Seed) -> None:
         sections = {"realms": seed.realms, "clients": seed.clients, "users": seed.users}
         self.counts = {name: Counts(unchanged=len(entries)) for name, entries in sections.items()}
         self.details: list[Change] = []
         self.ending = 0
-        self._seed_warnings = list(_list_seed_warnings(seed, is_key_strange=is_key_strange))
+        self._seed_warnings = list(_list_seed_warnings(seed))
         self._names = defaultdict[str, list[str]](list)
 
     @property
@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self._seed_warnings, *(f"{_join(names)}: {warning}" for warning, names in self._names.items()))
+        return (*self._seed_warnings, *(f"{join_names(names)}: {warning}" for warning, names in self._names.items()))
 
     def add(self, planned: Planned) -> None:
         item, act = planned.item, planned.act
@@ -137,19 +137,14 @@ def _get_realm(planned: Planned) -> str:
     return user.realm if isinstance(user, User) else ""
 
 
-def _list_seed_warnings(seed: Seed, *, is_key_strange: bool) -> Iterator[str]:
+def _list_seed_warnings(seed: Seed) -> Iterator[str]:
     """Yield a line for each way to take over user names of a realm, and one line for all short client secrets."""
     for name, realm in seed.realms.items():
         for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
             yield f"realm {name}: {risk}"
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:
-        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
-    if is_key_strange:
-        yield (
-            "the seed was last applied with a secret key that is not configured here, so secrets that were edited "
-            "in the file since then are not applied; seed --force applies all"
-        )
+        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {join_names(short)}"
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
@@ -180,6 +175,7 @@ def _show(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, tuple) else str(value) or "none"
 
 
-def _join(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     others = len(names) - _MAX_NAMED
     return ", ".join(names[:_MAX_NAMED]) + (f" and {others} more" if others > 0 else "")

@@ -1,0 +1,47 @@
+"""The writer of a seed file: the records of the registry as the entries that make the same records again.
+
+Neither client secrets at identity providers nor the previous secrets of clients are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from service.protocol.client import Client
+from service.protocol.provider import IdentityProvider
+from service.protocol.user import User
+from service.registry.record_changes import Record
+from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
+
+_UNFOLDED: Final = 10_000
+"""The width of a line, so that no text is folded."""
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def write_seed(
+    realms: Mapping[str, IdentityProvider], clients: Sequence[Client], users: Sequence[User]
+) -> tuple[dict[str, Any], str]:
+    """Return the content of the seed file, and its text, which depends on the records and their order only."""
+    sections: dict[str, Any] = {
+        "realms": {name: _write_entry(provider, RealmEntry) for name, provider in realms.items()},
+        "clients": [_write_entry(client, ClientEntry) for client in clients],
+        "users": [_write_entry(user, UserEntry) for user in users],
+    }
+    tree = {name: entries for name, entries in sections.items() if entries}
+    return tree, yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_UNFOLDED)
+
+
+def _write_entry(record: Record, entry_type: type[RealmEntry | ClientEntry | UserEntry]) -> Any:
+    """Return the fields that an entry and the record share, without defaults."""
+    values = {name: getattr(record, name) for name in entry_type.__struct_fields__ if hasattr(record, name)}
+    if not values.get("disabled"):
+        values.pop("disabled", None)
+    return msgspec.to_builtins(entry_type(**values))
