@@ -28,7 +28,6 @@ from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.report import Outcome
-from service.registry.warnings import FOREIGN_KEY
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.browser_sessions import BrowserSessions
@@ -82,7 +81,7 @@ class Worker:
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
         self.keyring.is_in_use = False
-        self.secret_keys = SecretKeys(self.redis)
+        self.secret_keys = SecretKeys(self.redis, self.keyring)
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)
         self.browser_sessions = BrowserSessions(self.redis)
@@ -123,7 +122,6 @@ class Worker:
             self.is_seed_in_force,
             lambda: self._seed_progress,
         )
-        self._was_key_in_use: bool | None = None
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
         self._seed_progress = (0, 0)
@@ -140,7 +138,7 @@ class Worker:
             return
         self._seed_progress = (0, 0)
         try:
-            if not await self._register_secret_key():
+            if not await self.secret_keys.register():
                 return
             least = self.settings.min_password_characters
             outcome = await self.seeding.apply_file(self.settings.seed_file, least, self._note_seed_progress)
@@ -193,16 +191,8 @@ class Worker:
         The worker asks once a second, so it notices an id that the console adopted or removed.
         """
         with suppress(StoreUnavailable):
-            await self._register_secret_key()
+            await self.secret_keys.register()
         return self.keyring.is_in_use
-
-    async def _register_secret_key(self) -> bool:
-        keyring, was_in_use = self.keyring, self._was_key_in_use
-        keyring.is_in_use = await self.secret_keys.register(keyring.key_ids, is_start=not was_in_use)
-        self._was_key_in_use = keyring.is_in_use
-        if not keyring.is_in_use and was_in_use is not False:
-            log.error("TOKEN_SERVICE_SECRET_KEY: %s", FOREIGN_KEY)
-        return keyring.is_in_use
 
     async def is_seed_in_force(self) -> bool:
         """Return True if this worker has seen its seed applied and the store has not been emptied since.
@@ -234,13 +224,12 @@ class Worker:
         is_known = False
         while True:
             try:
-                metrics.note_live(*await estimate_session_count(self.redis))
-                metrics.note_memory(*await find_fullest_memory(self.redis))
+                memory = await find_fullest_memory(self.redis)
+                metrics.note_live(*await estimate_session_count(self.redis), *memory)
                 is_known = True
             except (StoreUnavailable, CountingForbidden) as error:
                 if is_known:
-                    metrics.note_live(nan, nan)
-                    metrics.note_memory(nan, nan)
+                    metrics.note_live(nan, nan, nan, nan)
                 if isinstance(error, CountingForbidden):
                     log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
                     return

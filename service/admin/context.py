@@ -50,7 +50,7 @@ class AdminContext:
             make_redis_url(settings), durability=choose_durability(settings), clock_offset_ms=clock_offset_ms
         )
         self.keyring = Keyring(settings.secret_keys)
-        self.secret_keys = SecretKeys(self.redis)
+        self.secret_keys = SecretKeys(self.redis, self.keyring)
         self.registry = RegistryStore(self.redis)
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)

@@ -19,11 +19,10 @@ def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None 
         secret_hash = entry.client_secret_hash
         is_short = old is not None and old.client_secret_hash == secret_hash and old.has_short_secret
     client = msgspec.convert(msgspec.to_builtins(entry), Client)
-    client = msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
-    if old is None or old.client_secret_hash != secret_hash:
-        return client
-    previous = {"previous_secret_hash": old.previous_secret_hash}
-    return msgspec.structs.replace(client, **previous, previous_secret_until_ms=old.previous_secret_until_ms)
+    if old is not None and old.client_secret_hash == secret_hash:
+        until_ms, previous_hash = old.previous_secret_until_ms, old.previous_secret_hash
+        client = msgspec.structs.replace(client, previous_secret_hash=previous_hash, previous_secret_until_ms=until_ms)
+    return msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
 
 
 def make_user(entry: UserEntry, old: User | None, password_hash: str | None = None) -> User:

@@ -288,14 +288,14 @@ class RegistryStore:
     async def forget_seed(self, name: SeedName) -> None:
         await self._redis.write("HDEL", *_get_seed_field(name))
 
-    async def list_users(self, realm: str | None = None) -> list[User]:
-        """Return the users of one realm or of all, sorted by realm and user name."""
+    async def list_users(self, *realms: str) -> list[User]:
+        """Return the users of these realms, sorted by realm and user name."""
         found: dict[tuple[str, str], User] = {}
         async for keys in self._redis.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
             for fields in await self._redis.read_many(commands):
                 user = _parse_user(fields)
-                if user is not None and realm in (None, user.realm):
+                if user is not None and user.realm in realms:
                     found[user.realm, user.identity.username] = user
         return [found[name] for name in sorted(found)]
 

@@ -40,9 +40,7 @@ async def exported(admin: Admin, tmp_path: Path) -> Path:
         answer = await admin(*words, "--yes", typed="a password of a user\n" if is_secret_typed else None)
         assert answer.status == 0, answer.aside
     file = tmp_path / "export.yaml"
-    answer = await admin("export", str(file))
-    assert "client secrets at identity providers (cep)" in answer.aside
-    assert "previous secrets in their overlap (web-shop)" in answer.aside
+    assert (await admin("export", str(file))).status == 0
     return file
 
 

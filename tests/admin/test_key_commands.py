@@ -46,7 +46,7 @@ async def test_foreign_instance_refuses_nothing_for_good(
             await AUDITOR.introspect(foreign, tokens["refresh_token"]),
         ]
 
-        assert (unready.status_code, "secret keys is in use" in unready.text) == (503, True)
+        assert (unready.status_code, "secret keys configured here is in use" in unready.text) == (503, True)
         for answer in answers:
             assert_error(answer, 503, "temporarily_unavailable")
             assert answer.headers["retry-after"] == "1"

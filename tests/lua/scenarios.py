@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from service.crypto.keyring import make_access_token
+from service.crypto.keyring import Keyring, make_access_token
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.redis_client.client import FENCE_LIFETIME_MS
@@ -246,8 +246,7 @@ async def probe(store_client: StoreClient) -> None:
 
 
 async def register_secret_keys(comparing: ComparingClient) -> None:
-    secret_keys = SecretKeys(comparing)
-    registered = [await secret_keys.register([key_id], is_start=True) for key_id in ("one", "two")]
+    registered = [await SecretKeys(comparing, Keyring([key * 32])).register() for key in (b"1", b"2")]
     assert registered == [True, False]
 
 

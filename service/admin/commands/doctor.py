@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -27,7 +25,7 @@ from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
 from service.store.reports.key_statistics import Statistics
-from service.store.reports.readiness import Memory, find_obstacle, find_write_obstacle
+from service.store.reports.readiness import find_obstacle, find_write_obstacle
 
 Level = Literal["good", "note", "warning", "trouble"]
 """Checked and right; worth knowing; maybe intended; must be fixed."""
@@ -38,7 +36,6 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "warning": ("!", "yellow"),
     "trouble": ("✗", "red"),
 }
-_SECTIONS: Final = ("memory", "persistence", "stats", "replication")
 _SECRET_KEY: Final = f"{PREFIX}SECRET_KEY"
 _MANY_TRACKED_KEYS: Final = 900_000
 _MUCH_MEMORY: Final = 0.8
@@ -49,6 +46,9 @@ class Finding(NamedTuple):
     level: Level
     subject: str
     says: str
+
+
+_GOOD_KEY: Final = Finding("good", _SECRET_KEY, "right for this store")
 
 
 @command(console, "doctor", examples=("doctor", "doctor --json"))
@@ -71,12 +71,11 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     obstacles = (await find_obstacle(context.redis), await find_write_obstacle(context.redis))
     findings = [Finding("trouble", "Redis", obstacle) for obstacle in obstacles if obstacle]
     findings = findings or [Finding("good", "Redis", works)]
-    findings.append(await _look_at_secret_keys(context))
-    sections = [await context.redis.read_info(section) for section in _SECTIONS]
-    servers = [functools.reduce(operator.or_, parts) for parts in zip(*sections, strict=True)]
+    is_foreign = await context.secret_keys.are_foreign()
+    findings.append(Finding("trouble", _SECRET_KEY, FOREIGN_KEY) if is_foreign else _GOOD_KEY)
+    servers = await context.redis.read_info("default")
     if servers:
-        is_alone = make_redis_url(context.settings).kind == "single"
-        found = look_at_servers(servers, needs_replicas=not is_alone)
+        found = look_at_servers(servers, needs_replicas=make_redis_url(context.settings).kind != "single")
         findings += _or_good("Redis", "noeviction, append-only file, memory limit", found)
     else:
         findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))
@@ -103,35 +102,19 @@ def _find(*checks: tuple[object, Level, str, str]) -> Iterator[Finding]:
     yield from (Finding(level, subject, says) for is_found, level, subject, says in checks if is_found)
 
 
-async def _look_at_secret_keys(context: AdminContext) -> Finding:
-    ours, in_use = context.keyring.key_ids, await context.secret_keys.list_ids()
-    if await context.secret_keys.has_only_others(ours):
-        return Finding("trouble", _SECRET_KEY, FOREIGN_KEY)
-    others = [key_id for key_id in in_use if key_id not in ours]
-    if others:
-        says = f"also in use: {', '.join(others)}, which is not configured here. `key adopt --only` removes it"
-        return Finding("note", _SECRET_KEY, says)
-    return Finding("good", _SECRET_KEY, "in use in this store" if in_use else "no instance has used this store yet")
-
-
 def look_at_servers(servers: Iterable[Mapping[str, Any]], *, needs_replicas: bool = False) -> Iterator[Finding]:
-    """Check INFO of each master: the sections of `_SECTIONS` in one mapping."""
+    """Check INFO of each master."""
     for server in servers:
-        memory = Memory(server.get("used_memory", 0), server.get("maxmemory", 0))
-        level: Level = "trouble" if memory.share >= 1 else "warning"
-        of_memory = f"{format_bytes(memory.used)} of {format_bytes(memory.limit)} memory are in use"
+        used, limit = server.get("used_memory", 0), server.get("maxmemory", 0)
+        level: Level = "warning" if used < limit else "trouble"
+        of_memory = f"{format_bytes(used)} of {format_bytes(limit)} memory are in use: raise maxmemory"
         is_lone = needs_replicas and not server.get("connected_slaves")
         policy, tracked = server.get("maxmemory_policy"), server.get("tracking_total_keys", 0)
         evicts, has_written = policy != "noeviction", server.get("aof_last_write_status", "ok") == "ok"
         yield from _find(
             (evicts, "trouble", "Redis", f"maxmemory-policy is {policy}: sessions may be lost; expected noeviction"),
-            (
-                not server.get("maxmemory"),
-                "warning",
-                "Redis",
-                "no maxmemory: the kernel may end Redis if memory runs out",
-            ),
-            (memory.share >= _MUCH_MEMORY, level, "Redis", f"{of_memory}: raise maxmemory before logins fail"),
+            (not limit, "warning", "Redis", "no maxmemory: the kernel may end Redis if memory runs out"),
+            (limit and used >= _MUCH_MEMORY * limit, level, "Redis", of_memory),
             (is_lone, "warning", "Redis", "a master has no replica: if it fails, nothing takes its place"),
             (not server.get("aof_enabled"), "warning", "Redis", "appendonly is off: a restart loses every session"),
             (not has_written, "trouble", "Redis", "the append-only file could not be written: look at its disk"),

@@ -39,7 +39,6 @@ async def adopt(context: AdminContext, output: Output, only: bool) -> None:
     removed = [key_id for key_id in in_use if key_id not in ours] if only else []
     if removed:
         output.ask(f"Remove the keys {', '.join(removed)}? Instances with no other key refuse to issue tokens.")
-    await context.secret_keys.adopt(ours, removed)
+    await context.secret_keys.adopt(removed)
     context.record("secret_keys_adopted", count=len(ours))
-    taken = f" Removed: {', '.join(removed)}." if removed else ""
-    output.done(f"In use: {', '.join(ours)}.{taken}", keys=ours, removed=removed)
+    output.done(f"In use: {', '.join(ours)}. Removed: {len(removed)}.", keys=ours, removed=removed)

@@ -39,7 +39,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
     """
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
     seeding = Seeding(context.registry, context.keyring, context.pending_revocations)
-    if await context.secret_keys.has_only_others(context.keyring.key_ids):
+    if await context.secret_keys.are_foreign():
         raise CommandRefused(f"TOKEN_SERVICE_SECRET_KEY: {FOREIGN_KEY}")
     if dry_run or prune or force or sys.stdin.isatty():
         with output.progress("Comparing the file with the records"):

@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self._seed_warnings, *(f"{join_names(names)}: {warning}" for warning, names in self._names.items()))
+        return (*self._seed_warnings, *(f"{_join(names)}: {warning}" for warning, names in self._names.items()))
 
     def add(self, planned: Planned) -> None:
         item, act = planned.item, planned.act
@@ -144,7 +144,7 @@ def _list_seed_warnings(seed: Seed) -> Iterator[str]:
             yield f"realm {name}: {risk}"
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:
-        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {join_names(short)}"
+        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
@@ -175,7 +175,6 @@ def _show(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, tuple) else str(value) or "none"
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+def _join(names: Sequence[str]) -> str:
     others = len(names) - _MAX_NAMED
     return ", ".join(names[:_MAX_NAMED]) + (f" and {others} more" if others > 0 else "")

@@ -6,37 +6,27 @@ Neither client secrets at identity providers nor the previous secrets of clients
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import yaml
 
-from service.protocol.client import Client
-from service.protocol.provider import IdentityProvider
-from service.protocol.user import User
 from service.registry.record_changes import Record
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
-_UNFOLDED: Final = 10_000
-"""The width of a line, so that no text is folded."""
 
-
-class _Dumper(yaml.CSafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def write_seed(
-    realms: Mapping[str, IdentityProvider], clients: Sequence[Client], users: Sequence[User]
-) -> tuple[dict[str, Any], str]:
-    """Return the content of the seed file, and its text, which depends on the records and their order only."""
+def make_sections(realms: Mapping[str, Record], clients: Sequence[Record], users: Sequence[Record]) -> dict[str, Any]:
+    """Return the content of the seed file, which depends on the records and their order only."""
     sections: dict[str, Any] = {
         "realms": {name: _write_entry(provider, RealmEntry) for name, provider in realms.items()},
         "clients": [_write_entry(client, ClientEntry) for client in clients],
         "users": [_write_entry(user, UserEntry) for user in users],
     }
-    tree = {name: entries for name, entries in sections.items() if entries}
-    return tree, yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_UNFOLDED)
+    return {name: entries for name, entries in sections.items() if entries}
+
+
+def write_seed(sections: dict[str, Any]) -> str:
+    return yaml.dump(sections, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=10_000)
 
 
 def _write_entry(record: Record, entry_type: type[RealmEntry | ClientEntry | UserEntry]) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from math import nan
-from typing import Final, NamedTuple
+from math import inf, nan
+from typing import Final
 
 from service.redis_client.deadline import StoreUnavailable, with_own_budget
 from service.store.client import StoreClient
@@ -31,21 +31,13 @@ async def find_obstacle(redis: StoreClient) -> str | None:
     return None
 
 
-class Memory(NamedTuple):
-    """The memory of a master in bytes, and its limit, which is 0 if there is none."""
+async def find_fullest_memory(redis: StoreClient) -> tuple[float, float]:
+    """Return the bytes that the master nearest to its limit uses, and the limit. NaN: this Redis user may not read it.
 
-    used: float
-    limit: float
-
-    @property
-    def share(self) -> float:
-        return self.used / self.limit if self.limit else 0.0
-
-
-async def find_fullest_memory(redis: StoreClient) -> Memory:
-    """Return the memory of the master that is nearest to its limit, or NaN if this Redis user may not read it."""
-    servers = [Memory(server["used_memory"], server["maxmemory"]) for server in await redis.read_info("memory")]
-    return max(servers, key=lambda memory: (memory.share, memory.used), default=Memory(nan, nan))
+    A limit of 0 is none.
+    """
+    servers = [(server["used_memory"], server["maxmemory"]) for server in await redis.read_info("memory")]
+    return max(servers, key=lambda server: server[0] / (server[1] or inf), default=(nan, nan))
 
 
 async def find_write_obstacle(redis: StoreClient) -> str | None:

@@ -23,13 +23,13 @@ from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.redis_client.deadline import StoreUnavailable, with_own_budget
 from service.registry.cache import ClientCache
+from service.registry.warnings import FOREIGN_KEY
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from service.web.request.state import ENDING
 
 REMEMBERED_SECONDS: Final = 0.5
 
-_FOREIGN_KEY: Final = "none of this instance's secret keys is in use in its store"
 _UNSEEDED: Final = "the seed file is not applied"
 _UNKNOWN_TOKEN: Final = make_access_token("000").text
 _UNKNOWN_CLIENT_ID: Final = ""
@@ -94,7 +94,7 @@ class HealthEndpoint:
                 with_own_budget(self._bearer.lookup(_UNKNOWN_TOKEN)),
                 with_own_budget(self._clients.find(_UNKNOWN_CLIENT_ID)),
             )
-            foreign_key = "" if is_key_in_use else _FOREIGN_KEY
+            foreign_key = "" if is_key_in_use else FOREIGN_KEY
             obstacle = reason = found or foreign_key or ("" if is_seed_in_force else _UNSEEDED)
         except StoreUnavailable as error:
             obstacle, reason = "the store does not answer or cannot serve", str(error)
