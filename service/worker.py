@@ -80,7 +80,6 @@ class Worker:
         )
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
-        self.keyring.is_in_use = False
         self.secret_keys = SecretKeys(self.redis, self.keyring)
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)
@@ -245,6 +244,7 @@ class Worker:
         self.audit_stream.start()
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
+        self.keyring.is_in_use = False
         seeding = asyncio.create_task(self.keep_seed_applied())
         with suppress(TimeoutError):
             async with asyncio.timeout(SEED_START_SECONDS):
