@@ -29,9 +29,8 @@ def write_seed(sections: dict[str, Any]) -> str:
     return yaml.dump(sections, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=10_000)
 
 
-def _write_entry(record: Record, entry_type: type[RealmEntry | ClientEntry | UserEntry]) -> Any:
+def _write_entry(record: Record, entry_type: type[RealmEntry | ClientEntry | UserEntry]) -> dict[str, Any]:
     """Return the fields that an entry and the record share, without defaults."""
-    values = {name: getattr(record, name) for name in entry_type.__struct_fields__ if hasattr(record, name)}
-    if not values.get("disabled"):
-        values.pop("disabled", None)
-    return msgspec.to_builtins(entry_type(**values))
+    defaults = {field.name: field.default for field in msgspec.structs.fields(entry_type)} | {"disabled": False}
+    values = {name: getattr(record, name) for name in defaults if hasattr(record, name)}
+    return {name: value for name, value in values.items() if value != defaults[name]}
