@@ -50,7 +50,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         PasswordGrant(worker.clients, worker.users, worker.logins, worker.families, worker.keyring),
         RefreshTokenGrant(worker.families, worker.keyring),
     )
-    token = TokenEndpoint(worker.authenticator, {grant.grant_type: grant for grant in grants})
+    token = TokenEndpoint(worker.authenticator, worker.keyring, {grant.grant_type: grant for grant in grants})
     revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
     revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
     issuer = worker.settings.base_url

@@ -38,9 +38,11 @@ from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
 from service.store.registry import RegistryStore
+from service.store.reports.readiness import find_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
+from service.store.secret_keys import SecretKeys
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -78,6 +80,7 @@ class Worker:
         )
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
+        self.secret_keys = SecretKeys(self.redis, self.keyring)
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)
         self.browser_sessions = BrowserSessions(self.redis)
@@ -114,6 +117,7 @@ class Worker:
             self.bearer,
             self.bearer_counts,
             self.clients,
+            self.is_secret_key_in_use,
             self.is_seed_in_force,
             lambda: self._seed_progress,
         )
@@ -133,6 +137,8 @@ class Worker:
             return
         self._seed_progress = (0, 0)
         try:
+            if not await self.secret_keys.register():
+                return
             least = self.settings.min_password_characters
             outcome = await self.seeding.apply_file(self.settings.seed_file, least, self._note_seed_progress)
         except (StoreUnavailable, BadSeed) as error:
@@ -172,10 +178,20 @@ class Worker:
         emptied.
         """
         while True:
+            await self.is_secret_key_in_use()
             if not await self.is_seed_in_force():
                 await self.apply_seed()
             self._seed_was_tried.set()
             await asyncio.sleep(SEED_RETRY_SECONDS)
+
+    async def is_secret_key_in_use(self) -> bool:
+        """Return True if a secret key of this worker is in use in the store. During an outage this is the last result.
+
+        The worker asks once a second, so it notices an id that the console adopted or removed.
+        """
+        with suppress(StoreUnavailable):
+            await self.secret_keys.register()
+        return self.keyring.is_in_use
 
     async def is_seed_in_force(self) -> bool:
         """Return True if this worker has seen its seed applied and the store has not been emptied since.
@@ -199,7 +215,7 @@ class Worker:
                 log.exception("pending revocations failed and will be run again")
 
     async def keep_sessions_counted(self) -> None:
-        """Refresh the session gauges every 15 s.
+        """Refresh the gauges of sessions and of the memory of Redis every 15 s.
 
         If a count fails, the gauges are cleared. An outage is not logged here, as it has its own lines in the log. If
         the Redis user lacks the permission, one warning is logged and the loop ends.
@@ -207,11 +223,12 @@ class Worker:
         is_known = False
         while True:
             try:
-                metrics.note_live(*await estimate_session_count(self.redis))
+                memory = await find_fullest_memory(self.redis)
+                metrics.note_live(*await estimate_session_count(self.redis), *memory)
                 is_known = True
             except (StoreUnavailable, CountingForbidden) as error:
                 if is_known:
-                    metrics.note_live(nan, nan)
+                    metrics.note_live(nan, nan, nan, nan)
                 if isinstance(error, CountingForbidden):
                     log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
                     return
@@ -227,6 +244,7 @@ class Worker:
         self.audit_stream.start()
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
+        self.keyring.is_in_use = False
         seeding = asyncio.create_task(self.keep_seed_applied())
         with suppress(TimeoutError):
             async with asyncio.timeout(SEED_START_SECONDS):

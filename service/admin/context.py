@@ -35,6 +35,7 @@ from service.store.registry import RegistryStore
 from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.revocations import Revocations
+from service.store.secret_keys import SecretKeys
 
 
 class AdminContext:
@@ -49,6 +50,7 @@ class AdminContext:
             make_redis_url(settings), durability=choose_durability(settings), clock_offset_ms=clock_offset_ms
         )
         self.keyring = Keyring(settings.secret_keys)
+        self.secret_keys = SecretKeys(self.redis, self.keyring)
         self.registry = RegistryStore(self.redis)
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)

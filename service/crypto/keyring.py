@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from service.protocol import token_form
+from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.token_form import RandomToken, encode
 
 REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
@@ -108,9 +109,12 @@ class Keyring:
 
     Each purpose has its own sub-key by HKDF. The id of a key is derived from the key, so the id stays the same when the
     key moves in the list.
+
+    A worker sets `is_in_use` to False until it has found one of the keys in use in its store.
     """
 
     def __init__(self, secret_keys: Sequence[bytes]) -> None:
+        self.is_in_use = True
         if not secret_keys:
             raise ValueError("a keyring needs a key")
         self._keys = tuple(_derive_key(secret_key) for secret_key in secret_keys)
@@ -121,11 +125,20 @@ class Keyring:
         head = REFRESH_TOKEN_PREFIX + refresh_token.shard
         return head + encode(payload + _make_mac(key.refresh, head, payload))
 
+    def check_in_use(self) -> None:
+        """Raise TemporarilyUnavailable unless a key is in use, since other instances would reject our tokens."""
+        if not self.is_in_use:
+            raise TemporarilyUnavailable("secret_key_not_in_use", retry_after_seconds=1)
+
     def parse_refresh_token(self, text: str) -> RefreshToken | None:
-        """Return the refresh token, or None unless one of our keys signed exactly this text. Needs no Redis."""
+        """Return the refresh token, or None unless one of our keys signed exactly this text. Needs no Redis.
+
+        Raises TemporarilyUnavailable if none of our keys is in use, because other instances may know the token.
+        """
         match = _REFRESH_TOKEN.fullmatch(text)
         if match is None:
             return None
+        self.check_in_use()
         data = urlsafe_b64decode(match[2])
         payload, mac = data[:_PAYLOAD_BYTES], data[_PAYLOAD_BYTES:]
         head = REFRESH_TOKEN_PREFIX + match[1]
@@ -188,15 +201,12 @@ class Keyring:
 
     def is_sealed(self, purpose: str, sealed: str, text: str) -> bool:
         """Return True if `sealed` was sealed with the current key and holds `text`."""
-        return sealed.startswith(self.key_id) and self.open_sealed_text(purpose, sealed) == text
+        return sealed.startswith(self.key_ids[0]) and self.open_sealed_text(purpose, sealed) == text
 
     @property
-    def key_id(self) -> str:
-        """The id of the first key: 4 characters of base64url."""
-        return encode(self._keys[0].key_id)
-
-    def has_key(self, key_id: str) -> bool:
-        return any(encode(key.key_id) == key_id for key in self._keys)
+    def key_ids(self) -> list[str]:
+        """The ids of the keys in their order: 4 characters of base64url each."""
+        return [encode(key.key_id) for key in self._keys]
 
     def digest_seed(self, text: bytes) -> str:
         """Return a keyed digest of a seed file, or of a secret in one. It begins with the id of the first key.

@@ -7,6 +7,8 @@ import os
 import secrets
 from pathlib import Path
 
+from service.system.private_files import write_private
+
 # The kernel limits the path of a socket to 108 bytes (BSD: 104), with the closing zero.
 MAX_SOCKET_PATH_BYTES = 100
 
@@ -24,13 +26,5 @@ def socket_path(data_dir: Path) -> Path:
 def make_secret_key(data_dir: Path) -> None:
     """Make the secret key of this folder if it has none. Only the holder of the folder's lock may call this."""
     file = data_dir / "secret_key"
-    if file.exists():
-        return
-    # The key file appears complete, by the rename, so it never holds half a key.
-    draft = data_dir / "secret_key.draft"
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:
-        text.write(secrets.token_urlsafe(48) + "\n")
-        text.flush()
-        os.fsync(text.fileno())
-    draft.replace(file)
+    if not file.exists():
+        write_private(file, f"{secrets.token_urlsafe(48)}\n".encode())

@@ -50,4 +50,6 @@ _report = OutageLog(logging.getLogger(__package__), "the store is not available"
 def report_outage(error: Exception) -> TemporarilyUnavailable:
     """Log the outage. Returns the error for the caller, which does not contain the reason."""
     _report.log_error(error)
+    if "OOM " in str(error):
+        return TemporarilyUnavailable("store_full", retry_after_seconds=1)
     return TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)

@@ -135,6 +135,8 @@ class Metrics:
             ("kind",),
             multiprocess_mode="livemostrecent",
         )
+        self.memory = gauge("redis_memory_bytes", "Memory that Redis uses.", multiprocess_mode="livemostrecent")
+        self.memory_limit = gauge("redis_memory_limit_bytes", "Its limit, 0: none.", multiprocess_mode="livemostrecent")
         for rare in ("repeated", "replayed", "recovered"):
             self.refreshes.labels(rare)  # shown from 0 on, or Prometheus would see no rise at the first count
         self.refresh_tally = CounterBuffer(self.refreshes)
@@ -211,8 +213,10 @@ def count_redis_call(call: str, seconds: float, failed: bool) -> None:
         get_metrics().redis_spans.note(call, seconds)
 
 
-def note_live(sessions: float, access_tokens: float) -> None:
-    """Set the gauges of live sessions and access tokens, which have no value before the first call. NaN: not known."""
+def note_live(sessions: float, access_tokens: float, memory: float, memory_limit: float) -> None:
+    """Set the gauges of what Redis holds, which have no value before the first call. NaN: not known."""
+    get_metrics().memory.set(memory)
+    get_metrics().memory_limit.set(memory_limit)
     get_metrics().live.labels("session").set(sessions)
     get_metrics().live.labels("access_token").set(access_tokens)
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from service.config.settings import Settings
-from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
+from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import digest_token
@@ -39,7 +39,7 @@ class Logins:
         """Return the external realm. Raises InvalidScope if the realm has no identity provider."""
         found = await self._external.find(realm)
         if found is None:
-            raise InvalidScope("realm_without_login", name=f"realm:{realm}")
+            raise await self._make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
         return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
@@ -51,11 +51,11 @@ class Logins:
         """Return the user if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
 
         `device` names a browser in which this user has logged in before. Raises LoginThrottled, without a check, if a
-        limit is reached. Raises TemporarilyUnavailable in place of InvalidGrant if the seed file is not in force.
+        limit is reached.
         """
         checker = await self._find_realm(realm)
         if checker is None:
-            raise InvalidScope("realm_without_login", name=f"realm:{realm}")
+            raise await self._make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
         network = prefixes[-1].network
         checker.check_room(network)
         of_user, of_address = self._make_counters(realm, username, prefixes, device)
@@ -65,13 +65,17 @@ class Logins:
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
             async with checking, self.limiting_refusals(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
-        except InvalidGrant as error:
-            if await self._is_seed_in_force():
-                raise
-            raise TemporarilyUnavailable("seed_not_in_force", username=error.username, retry_after_seconds=1) from None
+        except InvalidGrant as refusal:
+            raise await self._make_refusal(refusal) from None
         except Exhausted as error:
             name = await self._main.find_registered_name(username) if realm == MAIN_REALM else ""
             raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None
+
+    async def _make_refusal(self, refusal: OAuthError) -> OAuthError:
+        """Return the refusal, or a temporary one if the seed file is not in force, which may bring what is missing."""
+        if await self._is_seed_in_force():
+            return refusal
+        return TemporarilyUnavailable("seed_not_in_force", username=refusal.username, retry_after_seconds=1)
 
     @asynccontextmanager
     async def limiting_refusals(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:

@@ -19,6 +19,9 @@ def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None 
         secret_hash = entry.client_secret_hash
         is_short = old is not None and old.client_secret_hash == secret_hash and old.has_short_secret
     client = msgspec.convert(msgspec.to_builtins(entry), Client)
+    if old is not None and old.client_secret_hash == secret_hash:
+        until_ms, previous_hash = old.previous_secret_until_ms, old.previous_secret_hash
+        client = msgspec.structs.replace(client, previous_secret_hash=previous_hash, previous_secret_until_ms=until_ms)
     return msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
 
 
@@ -30,7 +33,7 @@ def make_user(entry: UserEntry, old: User | None, password_hash: str | None = No
     upgraded_from = None
     if entry.password is None:
         password_hash = entry.password_hash
-        if old is not None and old.upgraded_from == password_hash:
+        if old is not None and password_hash in (old.upgraded_from, old.password_hash):
             password_hash, upgraded_from = old.password_hash, old.upgraded_from
     user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
     return msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=upgraded_from)
@@ -46,10 +49,13 @@ def keep_or_hash(secret: str, old_hash: str | None) -> str:
 def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, keyring: Keyring) -> IdentityProvider:
     """Make the record of a realm. An unchanged secret that was encrypted with the current key is not encrypted again.
 
-    Each encryption of a secret gives another result, which would count as a change.
+    Each encryption of a secret gives another result, which would count as a change. An entry without a secret keeps
+    the old one.
     """
-    sealed = old.sealed_secret if old else ""
-    if not keyring.is_sealed(f"realm:{name}", sealed, entry.client_secret):
-        sealed = keyring.seal(f"realm:{name}", entry.client_secret.encode()) if entry.client_secret else ""
+    sealed, client_secret = old.sealed_secret if old else "", entry.client_secret
+    if client_secret is None:
+        client_secret = keyring.open_sealed_text(f"realm:{name}", sealed)
+    if client_secret is not None and not keyring.is_sealed(f"realm:{name}", sealed, client_secret):
+        sealed = keyring.seal(f"realm:{name}", client_secret.encode()) if client_secret else ""
     provider = msgspec.convert(msgspec.to_builtins(entry), IdentityProvider)
     return msgspec.structs.replace(provider, sealed_secret=sealed)

@@ -6,12 +6,18 @@ Seeds, the console and `doctor` share them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.uri import is_loopback
 from service.protocol.user import User
+
+FOREIGN_KEY: Final = (
+    "none of the secret keys configured here is in use in this store, so an instance with them is not ready. "
+    "If store and key are right, `token-service-admin key adopt` adds them"
+)
 
 
 def list_client_warnings(client: Client) -> Iterator[str]:

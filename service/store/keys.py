@@ -23,6 +23,7 @@
 | realm:{registry}:<realm>        | string | for good                             | put_realm                         |
 | origin:{registry}:<origin>      | set    | while a client has this origin       | put_client, delete_client         |
 | seed:{registry}                 | hash   | for good                             | registry, put_client, put_realm … |
+| secret_keys:{registry}          | set    | for good                             | register_secret_keys, secret_keys |
 | pending_scans:{registry}        | hash   | while a client's scan is pending     | put_client, delete_client         |
 | pending_realm_scans:{registry}  | hash   | while a realm's scan is pending      | put_realm                         |
 | pending_revocations:{registry}  | set    | while a user's revocation is pending | registry                          |
@@ -67,6 +68,7 @@ LASTING_KINDS: Final = frozenset(
         "pending_scans",
         "pending_realm_scans",
         "pending_revocations",
+        "secret_keys",
     }
 )
 """The kinds of keys that have no time to live. Keys of all other kinds expire."""
@@ -128,7 +130,7 @@ def user_seed_key(shard: str) -> str:
 def registry_key(kind: str, name: str = "") -> str:
     """Return the key of a record that is not a user's.
 
-    `kind` is client, realm, origin, seed, events, pending_…, lock or probe.
+    `kind` is client, realm, origin, seed, secret_keys, events, pending_…, lock or probe.
     """
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 

@@ -250,7 +250,8 @@ class RegistryStore:
         return bool(await self._redis.read("EXISTS", *keys))
 
     async def find_seed(self, name: SeedName) -> str | None:
-        return (await self.find_seeds([name]))[0]
+        text = await self._redis.read("HGET", *_get_seed_field(name))
+        return None if text is None else text.decode()
 
     async def find_seeds(self, names: Sequence[SeedName]) -> list[str | None]:
         """Return the seed entries under these names as last applied, or None for each that was not applied."""
@@ -288,16 +289,16 @@ class RegistryStore:
     async def forget_seed(self, name: SeedName) -> None:
         await self._redis.write("HDEL", *_get_seed_field(name))
 
-    async def list_users(self, realm: str) -> list[User]:
-        """Return the users of one realm, sorted by user name."""
-        found: dict[str, User] = {}
+    async def list_users(self, *realms: str) -> list[User]:
+        """Return the users of these realms, sorted by realm and user name."""
+        found: dict[tuple[str, str], User] = {}
         async for keys in self._redis.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
             for fields in await self._redis.read_many(commands):
                 user = _parse_user(fields)
-                if user is not None and user.realm == realm:
-                    found[user.identity.username] = user
-        return [found[username] for username in sorted(found)]
+                if user is not None and user.realm in realms:
+                    found[user.realm, user.identity.username] = user
+        return [found[name] for name in sorted(found)]
 
     async def _list_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
         """Return all records of a kind, by name."""

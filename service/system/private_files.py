@@ -1,4 +1,4 @@
-"""Folders that only their owner may read, and exclusive locks on files."""
+"""Folders and files that only their owner may read, and exclusive locks on files."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def _check_owner(folder: Path, status: os.stat_result) -> None:
         raise FolderRefused(f"{folder} is not a folder")
     if status.st_uid != os.geteuid():
         raise FolderRefused(f"{folder} belongs to another user (id {status.st_uid})")
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file with mode 0600. It appears complete, by a rename, so no reader and no crash meets half of it."""
+    draft = file.with_name(f"{file.name}.draft")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+        written.write(content)
+        written.flush()
+        os.fsync(written.fileno())
+    draft.replace(file)
 
 
 def hold_lock(file: Path) -> int | None:

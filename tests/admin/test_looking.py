@@ -179,6 +179,17 @@ class TestDoctor:
         assert answers[0].aside == f"{answers[0].output.count('✗')} to fix (marked ✗ above).\n"
         assert answers[1].aside == ""
 
+    async def test_a_full_redis_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
+        store.config_set("maxmemory", store.info("memory")["used_memory"] // 2)
+        try:
+            found = (await admin("doctor", "--json")).json
+        finally:
+            store.config_set("maxmemory", 0)
+
+        told = [each["says"] for each in found if (each["level"], each["subject"]) == ("trouble", "Redis")]
+        assert any("OOM" in says for says in told)
+        assert any("memory are in use" in says for says in told)
+
     @pytest.mark.parametrize(
         ("info", "level", "says"),
         [
@@ -187,12 +198,17 @@ class TestDoctor:
             ({"aof_enabled": 0}, "warning", "appendonly is off"),
             ({"aof_last_write_status": "err"}, "trouble", "look at its disk"),
             ({"tracking_total_keys": 900_000}, "note", "tracking-table-max-keys"),
+            ({"used_memory": 800}, "warning", "800 B of 1000 B memory"),
+            ({"used_memory": 1000}, "trouble", "1000 B of 1000 B memory"),
+            ({"connected_slaves": 0}, "warning", "no replica"),
         ],
     )
     async def test_a_server_that_may_lose_data_is_reported(
         self, info: dict[str, object], level: str, says: str
     ) -> None:
-        (finding,) = look_at_servers([{"maxmemory_policy": "noeviction", "maxmemory": 1, "aof_enabled": 1} | info])
+        sound = {"maxmemory_policy": "noeviction", "maxmemory": 1000, "aof_enabled": 1, "connected_slaves": 1}
+
+        (finding,) = look_at_servers([sound | info], needs_replicas=True)
 
         assert (finding.level, says in finding.says) == (level, True)
 

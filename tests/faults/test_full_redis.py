@@ -71,6 +71,7 @@ async def test_refused_write_of_a_full_redis_is_503_without_changes(
         ]
         for answer in answers:
             assert_error(answer, 503, "temporarily_unavailable")
+            assert "cannot store anything" in answer.json()["error_description"]
             assert int(answer.headers["retry-after"]) >= 1
         assert deployment.find_family(tokens["refresh_token"]) == family
         assert deployment.knows_access_token(tokens["access_token"])

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from service.crypto.keyring import Keyring
+from service.protocol.client import Client
+from service.protocol.grammar import is_unicode_without_line_ends
+from service.protocol.provider import IdentityProvider
+from service.protocol.user import User
+from service.registry.records import make_client, make_provider, make_user
 from service.registry.seed_file.entries import BadSeed, Seed
 from service.registry.seed_file.read import parse_seed
+from service.registry.seed_file.write import make_sections, write_seed
 from tests.conftest import SEED
-from tests.fuzz.generators import bent, data
+from tests.fuzz.generators import bent, data, printable, text, utf8
 from tests.support.servers import CHECKOUT
 
 SEEDS = (SEED.read_bytes(), (CHECKOUT / "examples" / "seed.yaml").read_bytes())
@@ -90,6 +98,38 @@ def test_no_mistake_repeats_a_password(before: str, behind: str, field: str) -> 
         except BadSeed as refusal:
             told = str(refusal)
         assert PASSWORD not in told, value
+
+
+@pytest.mark.clause("decided-export")
+@given(
+    st.one_of(
+        printable, st.sampled_from(["null", "yes", "0x1F", "1e3", "1_000", "1:99", "~", "=", "<<", "2001-01-01"])
+    ),
+    st.one_of(utf8, text).filter(is_unicode_without_line_ends),
+    st.sampled_from(["no", "null", "true", "cep"]),
+    st.booleans(),
+)
+def test_an_exported_entry_makes_its_record_again(identifier: str, name: str, realm: str, is_set: bool) -> None:
+    hashed, roles = "sha256:" + "a" * 43, ("enduser", "partner")
+    provider = IdentityProvider(client_id=identifier, issuer="https://login.example", name=name, default_roles=roles)
+    client = Client(
+        client_id=identifier,
+        client_secret_hash=hashed,
+        client_name=name,
+        redirect_uris=("https://a.example/", "com.example.app:/x"),
+        grant_types=("authorization_code",),
+        scope="realm:main role:enduser",
+        introspect="all" if is_set else False,
+        require_pkce=is_set,
+        disabled=is_set,
+    )
+    user = User(realm=realm, username="1e3@example.com", roles=roles, name=name, disabled=is_set)
+
+    seed = parse_seed(write_seed(make_sections({realm: provider}, [client], [user])).encode())
+
+    assert make_provider(realm, seed.realms[realm], None, Keyring([b"1" * 32])) == provider
+    assert make_client(seed.clients[0], None) == client
+    assert make_user(seed.users[0], None) == user
 
 
 def test_yaml_aliases_are_not_multiplied() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from service.crypto.keyring import make_access_token
+from service.crypto.keyring import Keyring, make_access_token
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.redis_client.client import FENCE_LIFETIME_MS
@@ -18,6 +18,7 @@ from service.store.keys import fence_key, registry_key
 from service.store.reports.readiness import PROBE_TTL_MS
 from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.store.scripts import load_script
+from service.store.secret_keys import SecretKeys
 from tests.lua.comparing import ComparingClient
 from tests.lua.store_objects import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Page, StoreObjects
 from tests.store.sessions import DEFAULT_LIFETIMES
@@ -244,6 +245,11 @@ async def probe(store_client: StoreClient) -> None:
     await store_client.run(load_script("probe_store"), [registry_key("probe")], [PROBE_TTL_MS])
 
 
+async def register_secret_keys(comparing: ComparingClient) -> None:
+    registered = [await SecretKeys(comparing, Keyring([key * 32])).register() for key in (b"1", b"2")]
+    assert registered == [True, False]
+
+
 async def append_events(comparing: ComparingClient) -> None:
     events = StoreObjects(comparing).events
     await events.append([b'{"a": 1}', b'{"b": "\xc3\xa9"}'], [b"{}"], [b"{}"])
@@ -284,7 +290,7 @@ SCENARIOS: Final[dict[str, Callable[[ComparingClient], Awaitable[None]]]] = {
         *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, mark_revoked),
         *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, put_realm, put_user, remove_user),
         replace_password_hash,
-        *(probe_store, append_events, keep_lock, leave_fence),
+        *(probe_store, register_secret_keys, append_events, keep_lock, leave_fence),
     )
 }
 """The scenarios by the names of their scripts."""

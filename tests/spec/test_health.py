@@ -36,6 +36,7 @@ async def serving_with_cached_readyz(settings: Settings, seconds: float) -> Asyn
         worker.bearer,
         worker.bearer_counts,
         worker.clients,
+        worker.is_secret_key_in_use,
         worker.is_seed_in_force,
         lambda: (0, 0),
         remembered_seconds=seconds,

@@ -233,7 +233,10 @@ async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
             return (await scrape(http)).sum("token_service_live_objects", kind="session") == 2
 
         await until_true(are_counted, "the first census")
-        assert (await scrape(http)).sum("token_service_live_objects", kind="access_token") == 3
+        found = await scrape(http)
+        assert found.sum("token_service_live_objects", kind="access_token") == 3
+        assert found.sum("token_service_redis_memory_bytes") > 0
+        assert found.sum("token_service_redis_memory_limit_bytes") == 0
 
 
 async def test_nothing_that_a_caller_sends_becomes_a_label(local_http: httpx2.AsyncClient) -> None:

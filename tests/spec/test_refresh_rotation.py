@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import redis
 
-from tests.conftest import Clock, MakeSettings, serving
+from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
 from tests.support.clients_and_users import (
     ALICE,
     MADE_SECRET,
@@ -93,7 +93,7 @@ async def test_grace_revives_no_revoked_session(http: httpx2.AsyncClient) -> Non
 async def test_a_key_that_was_moved_back_still_verifies_and_a_dropped_one_does_not(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    old, new = "an old key of the tests of 32 bytes or more", "a new key of the tests of 32 bytes or more!"
+    old, new = SECRET_KEY, "a new key of the tests of 32 bytes or more!"
     async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=old), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=f"{new},{old}"), clock) as http:

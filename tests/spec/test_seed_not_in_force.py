@@ -33,6 +33,12 @@ async def test_a_failed_login_is_answered_503_and_counts(
     assert answers[0].headers["Retry-After"] == "1"
 
 
+async def test_a_login_in_a_realm_that_is_not_there_yet_is_answered_503(http: httpx2.AsyncClient) -> None:
+    answer = await PHONE_APP.log_in(http, UserCredentials("carol", "x", "cep"))
+
+    assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
+
+
 @pytest.mark.parametrize("client_id", [WEB_SHOP.client_id, "unknown"])
 async def test_a_failed_client_authentication_is_answered_503(http: httpx2.AsyncClient, client_id: str) -> None:
     answer = await OAuthClient(client_id, "wrong").log_in(http, ALICE)

@@ -12,7 +12,7 @@ import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_span
+from service.admin.formatting import format_bytes, format_span
 from service.admin.output import Advance, Output
 from service.config.settings import PREFIX, Settings, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
@@ -24,10 +24,10 @@ from service.protocol.uri import is_loopback
 from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.durability import Durability
-from service.registry.warnings import list_client_warnings
+from service.registry.warnings import FOREIGN_KEY, list_client_warnings
 from service.store.events import MAX_EVENTS
 from service.store.reports.key_statistics import Statistics
-from service.store.reports.readiness import find_obstacle
+from service.store.reports.readiness import find_obstacle, find_write_obstacle
 
 Level = Literal["good", "note", "warning", "trouble"]
 """Checked and right; worth knowing; maybe intended; must be fixed."""
@@ -38,7 +38,9 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "warning": ("!", "yellow"),
     "trouble": ("✗", "red"),
 }
+_SECRET_KEY: Final = f"{PREFIX}SECRET_KEY"
 _MANY_TRACKED_KEYS: Final = 900_000
+_MUCH_MEMORY: Final = 0.8
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
@@ -46,6 +48,9 @@ class Finding(NamedTuple):
     level: Level
     subject: str
     says: str
+
+
+_GOOD_KEY: Final = Finding("good", _SECRET_KEY, "right for this store")
 
 
 @command(console, "doctor", examples=("doctor", "doctor --json"))
@@ -65,12 +70,15 @@ async def doctor(context: AdminContext, output: Output) -> None:
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
     works = f"{context.store_name} answers, takes writes and runs the service's scripts"
-    obstacle = await find_obstacle(context.redis)
-    findings = [Finding("trouble", "Redis", obstacle) if obstacle else Finding("good", "Redis", works)]
-    sections = [await context.redis.read_info(section) for section in ("memory", "persistence", "stats")]
-    servers = [memory | persistence | statistics for memory, persistence, statistics in zip(*sections, strict=True)]
+    obstacles = (await find_obstacle(context.redis), await find_write_obstacle(context.redis))
+    findings = [Finding("trouble", "Redis", obstacle) for obstacle in obstacles if obstacle]
+    findings = findings or [Finding("good", "Redis", works)]
+    is_foreign = await context.secret_keys.are_foreign()
+    findings.append(Finding("trouble", _SECRET_KEY, FOREIGN_KEY) if is_foreign else _GOOD_KEY)
+    servers = await context.redis.read_info("default")
     if servers:
-        findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(servers))
+        found = look_at_servers(servers, needs_replicas=make_redis_url(context.settings).kind != "single")
+        findings += _or_good("Redis", "noeviction, append-only file, memory limit", found)
     else:
         findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))
     durability = choose_durability(context.settings)
@@ -97,19 +105,20 @@ def _find(*checks: tuple[object, Level, str, str]) -> Iterator[Finding]:
     yield from (Finding(level, subject, says) for is_found, level, subject, says in checks if is_found)
 
 
-def look_at_servers(servers: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Check INFO of each master: the sections `memory`, `persistence` and `stats` in one mapping."""
+def look_at_servers(servers: Iterable[Mapping[str, Any]], *, needs_replicas: bool = False) -> Iterator[Finding]:
+    """Check INFO of each master."""
     for server in servers:
+        used, limit = server.get("used_memory", 0), server.get("maxmemory", 0)
+        level: Level = "warning" if used < limit else "trouble"
+        of_memory = f"{format_bytes(used)} of {format_bytes(limit)} memory are in use: raise maxmemory"
+        is_lone = needs_replicas and not server.get("connected_slaves")
         policy, tracked = server.get("maxmemory_policy"), server.get("tracking_total_keys", 0)
         evicts, has_written = policy != "noeviction", server.get("aof_last_write_status", "ok") == "ok"
         yield from _find(
             (evicts, "trouble", "Redis", f"maxmemory-policy is {policy}: sessions may be lost; expected noeviction"),
-            (
-                not server.get("maxmemory"),
-                "warning",
-                "Redis",
-                "no maxmemory: the kernel may end Redis if memory runs out",
-            ),
+            (not limit, "warning", "Redis", "no maxmemory: the kernel may end Redis if memory runs out"),
+            (limit and used >= _MUCH_MEMORY * limit, level, "Redis", of_memory),
+            (is_lone, "warning", "Redis", "a master has no replica: if it fails, nothing takes its place"),
             (not server.get("aof_enabled"), "warning", "Redis", "appendonly is off: a restart loses every session"),
             (not has_written, "trouble", "Redis", "the append-only file could not be written: look at its disk"),
             (tracked >= _MANY_TRACKED_KEYS, "note", "Redis", f"{tracked} tracked keys: raise tracking-table-max-keys"),
@@ -178,7 +187,7 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes help a thief"),
         (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
-        (keys > 1, "note", f"{PREFIX}SECRET_KEY", of_keys),
+        (keys > 1, "note", _SECRET_KEY, of_keys),
     )
 
 
@@ -209,9 +218,10 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
         yield Finding("warning", subject, risk)
     sealed = provider.sealed_secret
     client_secret = context.keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
-    if client_secret is None:
-        says = "no configured key opens its client secret. If TOKEN_SERVICE_SECRET_KEY is right, apply the seed again"
-        yield Finding("trouble", subject, says)
+    if not client_secret:
+        says = "no client secret" if client_secret == "" else "a client secret of a key that is not configured here"
+        level: Level = "note" if client_secret == "" else "trouble"
+        yield Finding(level, subject, f"{says}. If its provider expects one, a seed file brings it")
     http_client = HttpClient()
     conversation = ProviderClient(provider, client_secret, http_client, context.redis.read_clock_ms)
     try:

@@ -18,6 +18,7 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
 from service.registry.seed_file.read import load_seed
 from service.registry.seed_file.report import Change, Counts, Outcome
+from service.registry.warnings import FOREIGN_KEY
 
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
     "add": ("+", "green"),
@@ -38,11 +39,8 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
     """
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
     seeding = Seeding(context.registry, context.keyring, context.pending_revocations)
-    if not (force or await seeding.is_key_known()):
-        raise CommandRefused(
-            "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
-            "If the other one is gone for good, --force applies every entry, over changes of the console too"
-        )
+    if await context.secret_keys.are_foreign():
+        raise CommandRefused(f"TOKEN_SERVICE_SECRET_KEY: {FOREIGN_KEY}")
     if dry_run or prune or force or sys.stdin.isatty():
         with output.progress("Comparing the file with the records"):
             difference = await seeding.compare(parsed, prune=prune, force=force)

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from service.crypto.keyring import KEY_ID_CHARACTERS, Keyring
+from service.crypto.keyring import Keyring
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity, identify_user
@@ -98,29 +98,21 @@ class Seeding:
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
-        outcome = await self._make_outcome(seed, force)
+        outcome = Outcome(seed)
         async for _, batch in self._run(seed, force, prune, is_dry=True):
             for planned in batch:
                 outcome.add(planned)
             outcome.details += [describe(planned) for planned in batch if planned.act is not None]
         return outcome
 
-    async def is_key_known(self) -> bool:
-        """Return True if one of our keys made the digest of the last seed, or if there is no digest."""
-        digest = await self._registry.find_seed("file")
-        return digest is None or self._keyring.has_key(digest[:KEY_ID_CHARACTERS])
-
     async def _is_in_force(self, fingerprint: bytes) -> bool:
         return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
 
-    async def _make_outcome(self, seed: Seed, force: bool) -> Outcome:
-        return Outcome(seed, is_key_strange=not (force or await self.is_key_known()))
-
     async def _apply(self, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str) -> Outcome:
-        outcome = await self._make_outcome(seed, force)
+        outcome = Outcome(seed)
         if force or prune or not await self._is_in_force(seed.fingerprint):
-            # Until the end, no file is in force, neither this one nor the one before. `is_key_known` reads the key id.
-            await self._registry.put_seed("file", f"{self._keyring.key_id} is being applied")
+            # Until the end, no file is in force, neither this one nor the one before.
+            await self._registry.put_seed("file", "is being applied")
             done = 0
             on_progress(done, seed.size)
             try:

@@ -30,10 +30,13 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class RealmEntry(_Entry, frozen=True, kw_only=True):
-    """An external realm, with the identity provider that checks its logins."""
+    """An external realm, with the identity provider that checks its logins.
+
+    `client_secret` is None if the file does not say it. Then the secret of the record stays.
+    """
 
     client_id: str
-    client_secret: str = ""
+    client_secret: str | None = None
     name: str = ""
     issuer: str = ""
     authorization_endpoint: str = ""

@@ -111,10 +111,10 @@ def find_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
         return Edit(stored, applied)
     last: dict[str, Any] = msgspec.json.decode(stored) if stored else {}
     changed = {field for field in values.keys() | last.keys() if values.get(field) != last.get(field)}
-    if "disabled" not in values:
-        changed.discard("disabled")
+    kept = ("disabled", "client_secret") if item.kind == "realm" else ("disabled",)
+    changed -= set(kept) - values.keys()
     for field in changed & texts.keys() & last.keys():
-        is_key_known = keyring.has_key(last[field][:KEY_ID_CHARACTERS])
+        is_key_known = last[field][:KEY_ID_CHARACTERS] in keyring.key_ids
         if not is_key_known or keyring.recognises_seed(last[field], texts[field]):
             changed.discard(field)
     return Edit(stored, applied, frozenset(changed))

@@ -71,12 +71,12 @@ class Outcome:
     `ending` is the number of changes that end sessions. Only a dry run has `details`.
     """
 
-    def __init__(self, seed: Seed, *, is_key_strange: bool = False) -> None:
+    def __init__(self, seed: Seed) -> None:
         sections = {"realms": seed.realms, "clients": seed.clients, "users": seed.users}
         self.counts = {name: Counts(unchanged=len(entries)) for name, entries in sections.items()}
         self.details: list[Change] = []
         self.ending = 0
-        self._seed_warnings = list(_list_seed_warnings(seed, is_key_strange=is_key_strange))
+        self._seed_warnings = list(_list_seed_warnings(seed))
         self._names = defaultdict[str, list[str]](list)
 
     @property
@@ -137,7 +137,7 @@ def _get_realm(planned: Planned) -> str:
     return user.realm if isinstance(user, User) else ""
 
 
-def _list_seed_warnings(seed: Seed, *, is_key_strange: bool) -> Iterator[str]:
+def _list_seed_warnings(seed: Seed) -> Iterator[str]:
     """Yield a line for each way to take over user names of a realm, and one line for all short client secrets."""
     for name, realm in seed.realms.items():
         for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
@@ -145,11 +145,6 @@ def _list_seed_warnings(seed: Seed, *, is_key_strange: bool) -> Iterator[str]:
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:
         yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
-    if is_key_strange:
-        yield (
-            "the seed was last applied with a secret key that is not configured here, so secrets that were edited "
-            "in the file since then are not applied; seed --force applies all"
-        )
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:

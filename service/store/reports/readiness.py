@@ -1,11 +1,12 @@
-"""The readiness check of Redis: it must run our scripts, accept writes and evict nothing."""
+"""Checks of Redis: it must run our scripts, accept writes, evict nothing, and have memory left."""
 
 from __future__ import annotations
 
 import asyncio
+from math import inf, nan
 from typing import Final
 
-from service.redis_client.deadline import with_own_budget
+from service.redis_client.deadline import StoreUnavailable, with_own_budget
 from service.store.client import StoreClient
 from service.store.keys import registry_key
 from service.store.scripts import load_script
@@ -27,4 +28,22 @@ async def find_obstacle(redis: StoreClient) -> str | None:
     for policy in policies:
         if policy != "noeviction":
             return f"maxmemory-policy is {policy}; it must be noeviction"
+    return None
+
+
+async def find_fullest_memory(redis: StoreClient) -> tuple[float, float]:
+    """Return the bytes that the master nearest to its limit uses, and the limit. NaN: this Redis user may not read it.
+
+    A limit of 0 is none.
+    """
+    servers = [(server["used_memory"], server["maxmemory"]) for server in await redis.read_info("memory")]
+    return max(servers, key=lambda server: server[0] / (server[1] or inf), default=(nan, nan))
+
+
+async def find_write_obstacle(redis: StoreClient) -> str | None:
+    """Return why Redis refuses an ordinary write, such as a full memory, which the other probe passes, or None."""
+    try:
+        await redis.write("SET", registry_key("probe"), "1", "PX", PROBE_TTL_MS)
+    except StoreUnavailable as refusal:
+        return str(refusal)
     return None

@@ -1,7 +1,7 @@
 """GET /healthz, the liveness probe, and GET /readyz, the readiness probe.
 
-An instance is live if its process responds. It is ready if Redis runs our scripts and evicts nothing, the seed file is
-applied, and the process is not shutting down.
+An instance is live if its process responds. It is ready if Redis runs our scripts and evicts nothing, a secret key of
+the instance is in use there, the seed file is applied, and the process is not shutting down.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.redis_client.deadline import StoreUnavailable, with_own_budget
 from service.registry.cache import ClientCache
+from service.registry.warnings import FOREIGN_KEY
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from service.web.request.state import ENDING
@@ -46,6 +47,7 @@ class HealthEndpoint:
     _bearer: BearerLookup
     _counts: CacheCounts
     _clients: ClientCache
+    _is_secret_key_in_use: Callable[[], Awaitable[bool]]
     _is_seed_in_force: Callable[[], Awaitable[bool]]
     _seed_progress: Callable[[], tuple[int, int]]
     remembered_seconds: float = REMEMBERED_SECONDS
@@ -85,13 +87,15 @@ class HealthEndpoint:
         """
         self._counts.count_lookup()
         try:
-            found, is_seed_in_force, *_ = await asyncio.gather(
+            found, is_key_in_use, is_seed_in_force, *_ = await asyncio.gather(
                 with_own_budget(find_obstacle(self._redis)),
+                with_own_budget(self._is_secret_key_in_use()),
                 with_own_budget(self._is_seed_in_force()),
                 with_own_budget(self._bearer.lookup(_UNKNOWN_TOKEN)),
                 with_own_budget(self._clients.find(_UNKNOWN_CLIENT_ID)),
             )
-            obstacle = reason = found or ("" if is_seed_in_force else _UNSEEDED)
+            foreign_key = "" if is_key_in_use else FOREIGN_KEY
+            obstacle = reason = found or foreign_key or ("" if is_seed_in_force else _UNSEEDED)
         except StoreUnavailable as error:
             obstacle, reason = "the store does not answer or cannot serve", str(error)
         if reason != self._last_reason:

@@ -51,6 +51,7 @@ class TokenEndpoint:
     """
 
     _authenticator: ClientAuthenticator
+    _keyring: Keyring
     _grants: Mapping[str, AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant]
 
     async def post(self, request: Request) -> Response:
@@ -65,6 +66,7 @@ class TokenEndpoint:
             raise UnsupportedGrantType("grant_type_unknown")
         require(form, *grant.required)
         check_grant_type(caller.client, grant.grant_type)
+        self._keyring.check_in_use()
         return render_json(await grant.issue(request, form, caller))
 
 

@@ -1,0 +1,91 @@
+"""`key list · adopt`, and an instance whose secret key is not in use in its store."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from service.crypto.keyring import Keyring
+from tests.admin.conftest import Admin
+from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
+from tests.support.clients_and_users import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    VERIFY,
+    assert_error,
+    bearer,
+    tokens_of,
+)
+from tests.support.waiting import until_status
+
+OTHER_KEY = "another secret key of 32 bytes or more"
+(OURS,), (OTHER,) = (Keyring([key.encode()]).key_ids for key in (SECRET_KEY, OTHER_KEY))
+
+pytestmark = pytest.mark.clause("decided-secret-key-foreign")
+
+
+async def await_readiness(http: httpx2.AsyncClient, status: int) -> None:
+    await until_status(lambda: http.get("/readyz"), status)
+
+
+@pytest.mark.parametrize("has_seed", [True, False])
+async def test_foreign_instance_refuses_nothing_for_good(
+    http: httpx2.AsyncClient, admin: Admin, make_settings: MakeSettings, clock: Clock, has_seed: bool
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    variables = {} if has_seed else {"TOKEN_SERVICE_SEED_FILE": ""}
+    async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=OTHER_KEY, **variables), clock) as foreign:
+        unready = await foreign.get("/readyz")
+        answers = [
+            await PHONE_APP.refresh(foreign, tokens["refresh_token"]),
+            await PHONE_APP.log_in(foreign, ALICE),
+            await PHONE_APP.exchange(foreign, "a code", PHONE_CALLBACK),
+            await PHONE_APP.revoke(foreign, tokens["refresh_token"]),
+            await AUDITOR.introspect(foreign, tokens["refresh_token"]),
+        ]
+
+        assert (unready.status_code, "secret keys configured here is in use" in unready.text) == (503, True)
+        for answer in answers:
+            assert_error(answer, 503, "temporarily_unavailable")
+            assert answer.headers["retry-after"] == "1"
+        assert (await foreign.get(VERIFY, headers=bearer(tokens["access_token"]))).status_code == 200
+        assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+async def test_adopting_a_key_makes_its_instance_ready(
+    admin: Admin, environment: dict[str, str], make_settings: MakeSettings, clock: Clock
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=OTHER_KEY), clock) as http:
+        await await_readiness(http, 503)
+        environment["TOKEN_SERVICE_SECRET_KEY"] = OTHER_KEY
+        doctor = await admin("doctor", "--json")
+        adopted = await admin("key", "adopt", "--json")
+        await await_readiness(http, 200)
+
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+    (found,) = [each for each in doctor.json if each["subject"] == "TOKEN_SERVICE_SECRET_KEY"]
+    assert (doctor.status, found["level"]) == (1, "trouble")
+    assert adopted.json == {"keys": [OTHER], "removed": []}
+    assert (await admin("key", "list", "--json")).json == [
+        {"key": OTHER, "in_use": True, "configured_here": True},
+        {"key": OURS, "in_use": True, "configured_here": False},
+    ]
+
+
+async def test_adopting_only_one_key_stops_a_stolen_one(
+    http: httpx2.AsyncClient, admin: Admin, environment: dict[str, str]
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    environment["TOKEN_SERVICE_SECRET_KEY"] = OTHER_KEY
+
+    unanswered = await admin("key", "adopt", "--only", "--json")
+    assert (unanswered.status, OURS in unanswered.aside) == (1, True)
+    await await_readiness(http, 200)
+
+    assert (await admin("key", "adopt", "--only", "--yes", "--json")).json == {"keys": [OTHER], "removed": [OURS]}
+    await await_readiness(http, 503)
+    assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 503, "temporarily_unavailable")
+    events = (await admin("events", "--json")).lines
+    assert (events[-1]["event"], events[-1]["count"]) == ("secret_keys_adopted", 1)
