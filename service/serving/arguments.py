@@ -9,6 +9,7 @@ from typing import Any
 import click
 import uvicorn
 from click.core import ParameterSource
+from uvicorn.config import create_ssl_context
 from uvicorn.main import main as uvicorn_command
 
 from service.config.settings import Settings, default_base_url
@@ -35,8 +36,7 @@ class BadArguments(Exception):
 def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
     """Parse the command line with uvicorn's own command. Returns its parameters.
 
-    `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong, is refused here,
-    or names a TLS file that does not exist.
+    `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong or refused here.
     """
     try:
         context = uvicorn_command.make_context(
@@ -48,7 +48,6 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
     except click.ClickException as error:
         raise BadArguments(error.format_message()) from None
     _check_refused(context)
-    _check_files(context)
     return context.params
 
 
@@ -109,9 +108,21 @@ def _check_refused(context: click.Context) -> None:
             raise BadArguments(f"--{name.replace('_', '-')} is not supported: {reason}")
 
 
-def _check_files(context: click.Context) -> None:
-    """Raise BadArguments if a TLS file does not exist. Otherwise each worker would fail with a traceback."""
-    for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"):
-        file = context.params[name]
+def check_tls(arguments: Arguments) -> None:
+    """Raise BadArguments if a TLS file cannot be used. Otherwise each worker would fail with a traceback."""
+    given = {f"--{name.replace('_', '-')}": arguments[name] for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")}
+    for option, file in given.items():
         if file is not None and not Path(file).is_file():
-            raise BadArguments(f"--{name.replace('_', '-')}: {file!r}: expected a file that exists")
+            raise BadArguments(f"{option}: {file!r}: expected a file that exists")
+    if not (arguments["ssl_certfile"] or arguments["ssl_keyfile"]):
+        return
+    names = ("ssl_certfile", "ssl_keyfile", "ssl_version", "ssl_cert_reqs", "ssl_ca_certs", "ssl_ciphers")
+    try:
+        create_ssl_context(
+            **{name.removeprefix("ssl_"): arguments[name] for name in names},
+            # OpenSSL would ask at the terminal for a missing password.
+            password=arguments["ssl_keyfile_password"] or " ",
+        )
+    except (OSError, TypeError) as error:
+        files = ", ".join(f"{option} {file}" for option, file in given.items() if file)
+        raise BadArguments(f"{files}: expected a certificate and its key in PEM files ({error})") from None

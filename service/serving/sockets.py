@@ -46,7 +46,7 @@ def _add_listening(sockets: list[socket.socket], family: socket.AddressFamily, a
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "the port is in use"
+        return "the port is in use. To use another one: --port 8123"
     # The text of create_server's error repeats the address, so the system's text replaces it.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 

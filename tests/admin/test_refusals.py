@@ -65,6 +65,7 @@ REFUSED = [
     (("seed", "/nowhere"), 2, "/nowhere"),
     (("hash-secret", "--file", "/nowhere"), 2, "/nowhere cannot be read"),
     (("nonsense",), 2, "No such command 'nonsense'"),
+    (("usr", "list"), 2, "No such command 'usr'. Did you mean 'user'?"),
 ]
 BAD_LINES = [
     (NEW_USER, "", "stdin: expected one line with the password"),

@@ -45,7 +45,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @command(clients, "show", examples=("client show shop",))
 @click.argument("client_id", metavar="ID")
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """Show all fields of a client but its hashes."""
+    """Show all fields of a client except its hashes."""
     output.facts(_describe(await _get_client(context, client_id)))
 
 
@@ -111,7 +111,7 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
 )
 @click.argument("client_id", metavar="ID")
 async def update_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
-    """Change what is named, and nothing else.
+    """Change the given fields of a client.
 
     Sessions that depended on a removed grant type or scope end.
     """
@@ -133,9 +133,9 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
 @command(clients, "disable", examples=("client disable shop",))
 @click.argument("client_id", metavar="ID")
 async def disable_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """Refuse a client like an unknown one, and end all of its sessions.
+    """Refuse a client and end all of its sessions.
 
-    `client enable` undoes it, but for the sessions.
+    It is refused like an unknown client, until `client enable`. The sessions stay ended.
     """
     await _get_client(context, client_id)
     output.ask(f"Disable the client {client_id}, and end all of its sessions?")

@@ -204,7 +204,9 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     try:
         server = await conversation.get_endpoints()
     except (InvalidProviderResponse, ProviderError) as problem:
-        yield Finding("trouble", subject, f"the identity provider's metadata: {problem}")
+        is_trial = is_loopback(urlsplit(provider.issuer).hostname or "")
+        says = f"the identity provider's metadata cannot be used: {problem}"
+        yield Finding("warning" if is_trial else "trouble", subject, says)
     else:
         yield Finding("good", subject, f"browsers are sent to {server.authorization_endpoint}")
     finally:
