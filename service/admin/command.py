@@ -99,7 +99,7 @@ def explain(problem: Exception) -> click.ClickException:
         case StoreUnavailable():
             return CommandRefused(f"the store does not answer or cannot serve: {problem}")
     log.debug("unforeseen", exc_info=problem)
-    return CommandRefused(f"unforeseen ({type(problem).__name__}): {problem}; LOG_LEVEL=debug shows more")
+    return CommandRefused(f"unexpected error ({type(problem).__name__}): {problem}; LOG_LEVEL=debug shows more")
 
 
 def command(

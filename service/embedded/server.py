@@ -159,6 +159,6 @@ class EmbeddedStore:
         deadline = time.monotonic() + STOPPING_SECONDS
         while (lock := hold_lock(self.data_dir / "store.lock")) is None:
             if time.monotonic() >= deadline:
-                raise FolderRefused(f"the store of an earlier start still runs in {self.data_dir}")
+                raise FolderRefused(f"the store of an earlier start is still running in {self.data_dir}")
             time.sleep(_POLL_SECONDS)
         return lock

@@ -164,7 +164,7 @@ class TestDoctor:
         found = await self.read_findings(admin)
 
         assert not [subject for level, subject in found if level == "trouble"]
-        assert found["good", "keys"] == "all that should expire will"
+        assert found["good", "keys"] == "every key that should expire has a time to live"
         assert "appendonly is off" in found["warning", "Redis"]
 
     async def test_problems_are_counted_and_are_no_error(self, admin: Admin, store: redis.Redis) -> None:

@@ -28,7 +28,7 @@ def users() -> None:
 
 
 _realm = click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
-_NAME = click.Option(["--name"], help="What people call them.")
+_NAME = click.Option(["--name"], help="The display name.")
 _password_file = click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
 
@@ -113,7 +113,7 @@ async def update_user(context: AdminContext, output: Output, username: str, real
         raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
     new = change_record(old, options)
     if new == old:
-        raise CommandRefused("nothing was changed: no option names anything new (see --help)")
+        raise CommandRefused("nothing was changed: no option has a new value (see --help)")
     if lost := ", ".join(sorted(set(old.roles) - set(new.roles))):
         output.ask(f"Take {lost} from {username} of realm {realm}, and end all of their sessions?")
     await context.editor.change_user(old.identity, replacing(old, new))
