@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import redis
 
+from deployment.stack import Stack, write_certificate
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
 from tests.process.locks import can_lock
@@ -208,6 +209,15 @@ def test_a_port_in_use_is_refused(start: Start) -> None:
 def test_a_data_folder_that_cannot_be_written_is_refused(start: Start, tmp_path: Path, file: str) -> None:
     (tmp_path / "data" / file).mkdir(parents=True)
     assert_refused(start("--port", "0"), f"{tmp_path / 'data'} cannot be written: Is a directory. To use another")
+
+
+def test_a_certificate_and_its_key_are_accepted(start: Start, tmp_path: Path) -> None:
+    stack = Stack(tmp_path, *[0] * 4)
+    (tmp_path / "tls").mkdir()
+    write_certificate(stack)
+    key = stack.certificate.with_name("key.pem")
+    service = start("--port", "0", "--ssl-certfile", str(stack.certificate), "--ssl-keyfile", str(key))
+    assert any(word.startswith("https://") for word in service.wait_until_ready().curl_words())
 
 
 @pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])

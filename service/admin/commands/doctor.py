@@ -164,9 +164,7 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
     far = ", ".join(host for host, _ in url.nodes if not is_loopback(host))
     is_without_proxy = settings.base_url.startswith("https:") and not settings.trusted_proxies
     age = format_span(settings.refresh_token_ttl_ms)
-    of_keys = (
-        f"{keys} keys. Remove the last once the first is in use everywhere for {age}, a refresh token's life"
-    )
+    of_keys = f"{keys} keys. Remove the last once the first is in use everywhere for {age}, a refresh token's life"
     yield from _find(
         (far and not url.tls, "warning", "REDIS_URL", f"without TLS to {far}: use it on a private network only"),
         (

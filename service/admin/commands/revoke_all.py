@@ -83,9 +83,7 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
             [client_id], lambda _: False, after_batch=lambda: asyncio.sleep(0), reason="console"
         )
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
-    output.done(
-        f"Ended all sessions and codes of {client_id}: {ended}.", client_id=client_id, ended=ended
-    )
+    output.done(f"Ended all sessions and codes of {client_id}: {ended}.", client_id=client_id, ended=ended)
 
 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
