@@ -20,7 +20,7 @@ from uvicorn.supervisors import ChangeReload
 
 from service.config.parsers import HostPort
 from service.config.reading import BadSettings
-from service.config.settings import Settings, default_base_url, describe_store, load_settings, unknown_variables
+from service.config.settings import PREFIX, Settings, default_base_url, describe_store, load_settings, unknown_variables
 from service.embedded.binary import NoServerBinary
 from service.embedded.server import EmbeddedStore, StoreFailed
 from service.observability.logs import EventLog, configure_logging
@@ -104,9 +104,9 @@ class _Listeners:
 
     def __init__(self, arguments: Arguments, metrics_address: HostPort | None) -> None:
         self.sockets: list[socket.socket] = []
-        self.metrics_sockets = listen(*metrics_address) if metrics_address else []
+        self.metrics_sockets = listen(*metrics_address, f"{PREFIX}METRICS_ADDRESS=HOST:PORT") if metrics_address else []
         if arguments["uds"] is None and arguments["fd"] is None:
-            self.sockets = listen(arguments["host"], arguments["port"])
+            self.sockets = listen(arguments["host"], arguments["port"], "--port 8123")
             apply_port(arguments, self.sockets[0].getsockname()[1], os.environ)
 
     def close(self) -> None:
