@@ -112,7 +112,7 @@ class DrainingServer(uvicorn.Server):
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
         if self._draining_since is None:
-            log.info("shutting down: no longer ready, serving for another %g s", self.drain_seconds)
+            log.info("ending: not ready any more, serving for another %g s", self.drain_seconds)
             self._draining_since = now
             self._announce_end()
         seconds = now - self._draining_since
