@@ -35,7 +35,7 @@ HEADERS = {
 MESSAGES = {
     "access_denied": "You or the service denied the request.",
     "invalid_client": "The service does not know this client, or the client secret is wrong.",
-    "invalid_grant": "The code or the refresh token is not valid any more.",
+    "invalid_grant": "The code or the refresh token is no longer valid.",
     "invalid_scope": "This client may not request this scope.",
     "temporarily_unavailable": "The service is busy. Try again in a moment.",
 }

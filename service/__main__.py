@@ -2,7 +2,10 @@
 
 import sys
 
-from service.serving.supervisor import serve
+from service.system.interrupts import exiting_at_interrupt
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1:]))
+    with exiting_at_interrupt():
+        from service.serving.supervisor import serve  # takes most of the time of a start
+
+        sys.exit(serve(sys.argv[1:]))

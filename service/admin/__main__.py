@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from service.admin.command import console
+import signal
+
+from service.system.interrupts import exiting_at_interrupt
 
 
 def main() -> None:
     """Run the console, which is also the command `token-service-admin`."""
-    console(prog_name="token-service-admin")
+    with exiting_at_interrupt():
+        from service.admin.command import console  # takes most of the time of a start
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        console(prog_name="token-service-admin")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The decorator that makes a console command: its common options, its context and its exit status.
 
-Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file.
+Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file. 130: interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 from service import __version__
 from service.admin import commands
 from service.admin.context import AdminContext, open_context
-from service.admin.output import CommandRefused, Output, WrongInput, to_json
+from service.admin.output import CommandRefused, Interrupted, Output, WrongInput, to_json
 from service.config.reading import BadSettings
 from service.observability.logs import configure_logging
 from service.redis_client.deadline import StoreUnavailable
@@ -45,9 +45,10 @@ class Console(click.Group):
         return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, or None if there is none of this name."""
-        if cmd_name in self.list_commands(ctx):
-            importlib.import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}")
+        """Return the command of this name, or None. Before that, click needs all names to suggest a similar one."""
+        names = self.list_commands(ctx)
+        for name in [cmd_name] if cmd_name in names else names:
+            importlib.import_module(f"{commands.__name__}.{name.replace('-', '_')}")
         return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **extra: Any) -> Any:
@@ -72,7 +73,7 @@ def console() -> None:
     The console works on the store of REDIS_URL, with the same settings as the service. Without REDIS_URL it works on
     the embedded store, which must be running.
 
-    Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file.
+    Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file. 130: interrupted by Ctrl-C.
     """
     is_debugging = os.environ.get("LOG_LEVEL", "").lower() == "debug"
     configure_logging("debug" if is_debugging else "warning", "console")
@@ -86,7 +87,7 @@ def explain(problem: Exception) -> click.ClickException:
         case click.ClickException():
             return problem
         case click.Abort():
-            return CommandRefused("Interrupted. Completed steps were not rolled back.")
+            return Interrupted("Interrupted. Completed steps were not rolled back.")
         case BadSettings():
             return WrongInput("\n".join(problem.mistakes))
         case BadSeed():
@@ -98,7 +99,7 @@ def explain(problem: Exception) -> click.ClickException:
         case StoreUnavailable():
             return CommandRefused(f"the store does not answer or cannot serve: {problem}")
     log.debug("unforeseen", exc_info=problem)
-    return CommandRefused(f"unforeseen ({type(problem).__name__}): {problem}; LOG_LEVEL=debug shows more")
+    return CommandRefused(f"unexpected error ({type(problem).__name__}): {problem}; LOG_LEVEL=debug shows more")
 
 
 def command(

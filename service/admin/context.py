@@ -99,7 +99,7 @@ class AdminContext:
         return identity
 
     async def end_session(self, shard: str, digest: str, family: FamilyRecord) -> bool:
-        """End a session and record it. Returns False if it has ended meanwhile."""
+        """End a session and record it. Returns False if it has already ended."""
         ended = await self.families.end(shard, digest, client_id=family.client_id, reason="console")
         if ended is not None:
             self.record(

@@ -17,6 +17,7 @@ import msgspec
 
 from service.observability.logs import escape_json
 from service.protocol.grammar import make_printable
+from service.system.interrupts import INTERRUPTED
 
 Fields = Mapping[str, Any]
 Line = tuple[str, str]
@@ -38,6 +39,12 @@ class CommandRefused(_Told):
     """Error for a command that cannot be carried out, or whose object does not exist."""
 
     exit_code = 1
+
+
+class Interrupted(_Told):
+    """Error for a command that Ctrl-C has ended."""
+
+    exit_code = INTERRUPTED
 
 
 class WrongInput(_Told):
@@ -92,7 +99,9 @@ class Output:
         try:
             with ending_at_ctrl_c():
                 agreed = click.confirm(make_printable(f"On {self.store}: {question}"), err=True)
-        except click.Abort:
+        except click.Abort as abort:
+            if isinstance(abort.__context__, KeyboardInterrupt):
+                raise
             click.echo(err=True)
             raise CommandRefused(_UNANSWERED) from None
         if not agreed:

@@ -58,7 +58,11 @@ class EmbeddedStore:
             raise FolderRefused(f"{self.data_dir} is in use by another start of the service")
         if self.socket_path.parent != self.data_dir:
             make_private(self.socket_path.parent, follow_symlinks=False)
-        make_secret_key(self.data_dir)
+        try:
+            make_secret_key(self.data_dir)
+            os.close(self._open_log_file())
+        except OSError as error:
+            raise FolderRefused(f"{self.data_dir} cannot be written: {error.strerror}") from None
 
     def start(self) -> None:
         """Start the server and wait until it answers. Raises FolderRefused, NoServerBinary or StoreFailed.
@@ -114,8 +118,7 @@ class EmbeddedStore:
             **({"--appendfsync": "always"} if self._syncs_always else {}),
         }
         options = [text for pair in overrides.items() for text in pair]
-        log_file = os.open(self._log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(log_file, "ab") as output:
+        with os.fdopen(self._open_log_file(), "ab") as output:
             if output.tell() > _MAX_LOG_BYTES:
                 output.truncate(0)
             return subprocess.Popen(
@@ -127,6 +130,9 @@ class EmbeddedStore:
                 # A new session, which Ctrl-C in the terminal does not reach: the store has to outlive the last request.
                 start_new_session=True,
             )
+
+    def _open_log_file(self) -> int:
+        return os.open(self._log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -153,6 +159,6 @@ class EmbeddedStore:
         deadline = time.monotonic() + STOPPING_SECONDS
         while (lock := hold_lock(self.data_dir / "store.lock")) is None:
             if time.monotonic() >= deadline:
-                raise FolderRefused(f"the store of an earlier start still runs in {self.data_dir}")
+                raise FolderRefused(f"the store of an earlier start is still running in {self.data_dir}")
             time.sleep(_POLL_SECONDS)
         return lock

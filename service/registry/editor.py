@@ -34,7 +34,7 @@ def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
 
     def change(present: Changed) -> Changed:
         if present != old:
-            raise ChangeRefused("the record was changed meanwhile; repeat the command")
+            raise ChangeRefused("the record was changed by someone else; repeat the command")
         return new
 
     return change

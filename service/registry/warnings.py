@@ -28,20 +28,20 @@ def list_client_warnings(client: Client) -> Iterator[str]:
 
 
 def list_client_mistakes(client: Client) -> Iterator[str]:
-    """Yield sentences about a client that cannot work, or whose codes travel in the clear."""
+    """Yield sentences about a client that cannot work, or whose codes are sent unencrypted."""
     if not client.grant_types and not client.introspect:
         yield "it has no grant type and may not introspect, so it can do nothing"
     if {AUTHORIZATION_CODE, PASSWORD} & set(client.grant_types) and not client.scope:
-        yield "it has no scope, so every request of it is refused"
+        yield "it has no scope, so all of its requests are refused"
     for redirect_uri in client.redirect_uris:
         parts = urlsplit(redirect_uri)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            yield f"codes travel in the clear to {redirect_uri}"
+            yield f"codes are sent unencrypted to {redirect_uri}"
 
 
 def list_user_warnings(user: User) -> Iterator[str]:
-    """Yield sentences about a user who cannot log in, or whose name is no e-mail address in realm main."""
+    """Yield sentences about a user who cannot log in, or whose name in realm main is not an e-mail address."""
     if not user.roles:
         yield "the user has no role, and cannot log in without one"
     if user.realm == MAIN_REALM and "@" not in user.username:
-        yield "the user name is no e-mail address, as the user names of realm main are"
+        yield "the user name is not an e-mail address, as realm main expects"

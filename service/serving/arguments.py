@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,7 @@ class BadArguments(Exception):
 def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
     """Parse the command line with uvicorn's own command. Returns its parameters.
 
-    `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong, is refused here,
-    or names a TLS file that does not exist.
+    `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong or refused here.
     """
     try:
         context = uvicorn_command.make_context(
@@ -49,7 +49,6 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
     except click.ClickException as error:
         raise BadArguments(error.format_message()) from None
     _check_refused(context)
-    _check_files(context)
     return context.params
 
 
@@ -111,9 +110,22 @@ def _check_refused(context: click.Context) -> None:
             raise BadArguments(f"--{name.replace('_', '-')} is not supported: {reason}")
 
 
-def _check_files(context: click.Context) -> None:
-    """Raise BadArguments if a TLS file does not exist. Otherwise each worker would fail with a traceback."""
-    for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"):
-        file = context.params[name]
-        if file is not None and not Path(file).is_file():
-            raise BadArguments(f"--{name.replace('_', '-')}: {file!r}: expected a file that exists")
+def check_tls(arguments: Arguments) -> None:
+    """Raise BadArguments if a TLS file cannot be used. Otherwise each worker would fail with a traceback."""
+    names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
+    given = {f"--{name.replace('_', '-')}": arguments[name] for name in names if arguments[name]}
+    for option, file in given.items():
+        if not Path(file).is_file():
+            raise BadArguments(f"{option}: {file!r}: expected a file that exists")
+    # OpenSSL would ask at the terminal for a missing password.
+    password = arguments["ssl_keyfile_password"] or " "
+    try:
+        if arguments["ssl_certfile"] or arguments["ssl_keyfile"]:
+            ssl.SSLContext(arguments["ssl_version"]).load_cert_chain(
+                arguments["ssl_certfile"], arguments["ssl_keyfile"], password
+            )
+        if arguments["ssl_ca_certs"]:
+            ssl.create_default_context(cafile=arguments["ssl_ca_certs"])
+    except (OSError, TypeError) as error:
+        files = ", ".join(f"{option} {file}" for option, file in given.items())
+        raise BadArguments(f"{files}: expected a certificate and its key in PEM files ({error})") from None

@@ -115,7 +115,7 @@ class DrainingServer(uvicorn.Server):
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
         if self._draining_since is None:
-            log.info("ending: not ready any more, and serving for %g s yet", self.drain_seconds)
+            log.info("ending: not ready any more, serving for another %g s", self.drain_seconds)
             self._draining_since = now
             self._announce_end()
         seconds = now - self._draining_since
@@ -159,4 +159,4 @@ class DrainingServer(uvicorn.Server):
         try:
             await loop.connect_accepted_socket(create_protocol, connection, ssl=self.config.ssl)
         except OSError as error:
-            log.debug("a connection went away as it was accepted: %s", error)
+            log.debug("a connection was lost as it was accepted: %s", error)

@@ -14,8 +14,11 @@ class AddressRefused(Exception):
     """Error for an address that cannot be listened on, or is in use. The message is one line."""
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Open a socket for each address of the host, all on one port (0: any free one). Raises AddressRefused."""
+def listen(host: str, port: int, other_port: str) -> list[socket.socket]:
+    """Open a socket for each address of the host, all on one port (0: any free one). Raises AddressRefused.
+
+    `other_port` tells in the message how to choose another port.
+    """
     sockets: list[socket.socket] = []
     try:
         for family, address in _resolve(host):
@@ -25,7 +28,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listening in sockets:
             listening.close()
-        raise AddressRefused(f"cannot listen on {host} port {port}: {_reason(error)}") from None
+        raise AddressRefused(f"cannot listen on {host} port {port}: {_reason(error, other_port)}") from None
     return sockets
 
 
@@ -44,9 +47,9 @@ def _add_listening(sockets: list[socket.socket], family: socket.AddressFamily, a
             raise
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, other_port: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "the port is in use"
+        return f"the port is in use. To use another one: {other_port}"
     # The text of create_server's error repeats the address, so the system's text replaces it.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 

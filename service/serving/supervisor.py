@@ -20,7 +20,7 @@ from uvicorn.supervisors import ChangeReload
 
 from service.config.parsers import HostPort
 from service.config.reading import BadSettings
-from service.config.settings import Settings, default_base_url, describe_store, load_settings, unknown_variables
+from service.config.settings import PREFIX, Settings, default_base_url, describe_store, load_settings, unknown_variables
 from service.embedded.binary import NoServerBinary
 from service.embedded.server import EmbeddedStore, StoreFailed
 from service.observability.logs import EventLog, configure_logging
@@ -31,6 +31,7 @@ from service.serving.arguments import (
     BadArguments,
     apply_arguments,
     apply_port,
+    check_tls,
     make_configuration,
     parse_arguments,
 )
@@ -40,6 +41,7 @@ from service.serving.help import find_answer
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
+from service.system.interrupts import INTERRUPTED
 from service.system.malloc import configure_malloc
 from service.system.private_files import FolderRefused
 
@@ -58,7 +60,9 @@ def serve(command_line: list[str]) -> int:
         return _tell(REFUSED, *refusal.mistakes)
     except BadSeed as refusal:
         return _tell(REFUSED, f"mistakes in the seed file {refusal.file}:", *refusal.mistakes)
-    except (BadArguments, FolderRefused, AddressRefused) as refusal:
+    except FolderRefused as refusal:
+        return _tell(REFUSED, f"{refusal}. To use another folder: TOKEN_SERVICE_DATA_DIR=FOLDER")
+    except (BadArguments, AddressRefused) as refusal:
         return _tell(REFUSED, str(refusal))
     except (NoServerBinary, StoreFailed) as failure:
         return _tell(FAILED, str(failure))
@@ -70,6 +74,7 @@ def _serve(command_line: list[str]) -> int:
         sys.stdout.write(answer)
         return DONE
     arguments = parse_arguments(command_line, load_settings(os.environ))
+    check_tls(arguments)
     apply_arguments(arguments, os.environ)
     settings = load_settings(os.environ, handed_socket=arguments["fd"])
     configure_logging(settings.log_level, settings.log_format)
@@ -99,9 +104,9 @@ class _Listeners:
 
     def __init__(self, arguments: Arguments, metrics_address: HostPort | None) -> None:
         self.sockets: list[socket.socket] = []
-        self.metrics_sockets = listen(*metrics_address) if metrics_address else []
+        self.metrics_sockets = listen(*metrics_address, f"{PREFIX}METRICS_ADDRESS=HOST:PORT") if metrics_address else []
         if arguments["uds"] is None and arguments["fd"] is None:
-            self.sockets = listen(arguments["host"], arguments["port"])
+            self.sockets = listen(arguments["host"], arguments["port"], "--port 8123")
             apply_port(arguments, self.sockets[0].getsockname()[1], os.environ)
 
     def close(self) -> None:
@@ -168,8 +173,8 @@ def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
         signal.signal(number, handler)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(DONE)
+def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.exit(INTERRUPTED if number == signal.SIGINT else DONE)
 
 
 def _tell(status: int, *lines: str) -> int:

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections import deque
+from multiprocessing import resource_tracker
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess, multiprocess
@@ -17,6 +18,7 @@ from uvicorn.supervisors.multiprocess import Process
 from service.observability import metrics
 from service.observability.logs import EventLog
 from service.serving.draining_server import MAX_DRAIN_SECONDS, DrainingServer
+from service.system.interrupts import exit_at_interrupt
 from service.system.malloc import configure_malloc
 
 # After so many replacements for each worker within the window, the workers are considered unable to start.
@@ -38,8 +40,16 @@ class WorkerProcess(Process):
         self._kill_at = math.inf
         super().__init__(config, sockets)
 
+    def start(self) -> None:
+        """Start the process. SIGINT is blocked until `target`, as the interpreter's start would print a traceback."""
+        resource_tracker.ensure_running()  # its start would unblock the signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        super().start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Run the server. SIGHUP is ignored: a whole process group gets it, and only the supervisor acts on it."""
+        exit_at_interrupt()
         configure_malloc()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         super().target(sockets)

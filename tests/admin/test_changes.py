@@ -72,7 +72,7 @@ async def test_a_removed_role_asks_and_ends_the_sessions_that_rest_on_it(
 
     asked = await admin(*words)
     assert (asked.status, asked.output) == (1, "")
-    assert "Take role:enduser from the client web-shop, and end the sessions that rest on it?" in asked.aside
+    assert "Take role:enduser from the client web-shop, and end the sessions that depend on it?" in asked.aside
     assert asked.aside.startswith("On redis://")
     assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
 
@@ -113,7 +113,7 @@ async def test_concurrent_updates_are_never_lost_silently(worker: Worker, regist
     added = [uri for uri, end in zip(uris, ends, strict=True) if end is None]
     refusals = {str(end) for end in ends if isinstance(end, ChangeRefused)}
 
-    assert refusals == {"the record was changed meanwhile; repeat the command"}
+    assert refusals == {"the record was changed by someone else; repeat the command"}
     assert len(added) == 1
     assert (await find_client(worker, "web-shop")).redirect_uris == (*old.redirect_uris, *added)
 

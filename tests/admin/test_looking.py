@@ -164,7 +164,7 @@ class TestDoctor:
         found = await self.read_findings(admin)
 
         assert not [subject for level, subject in found if level == "trouble"]
-        assert found["good", "keys"] == "all that should expire will"
+        assert found["good", "keys"] == "every key that should expire has a time to live"
         assert "appendonly is off" in found["warning", "Redis"]
 
     async def test_problems_are_counted_and_are_no_error(self, admin: Admin, store: redis.Redis) -> None:
@@ -271,9 +271,17 @@ class TestDoctor:
 
         assert ("warning", "client web-shop") not in await self.read_findings(admin)
 
+    async def test_doctor_only_warns_of_a_trial_provider_that_is_down(self, admin: Admin, store: redis.Redis) -> None:
+        store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://localhost:1"}')
+
+        found = await self.read_findings(admin)
+
+        assert "metadata" in found["warning", "realm cep"]
+        assert ("trouble", "realm cep") not in found
+
     @pytest.mark.clause("decided-external-username")
     async def test_a_realm_is_checked_at_its_provider(self, admin: Admin, store: redis.Redis) -> None:
-        record = '{"client_id":"us","issuer":"http://127.0.0.1:1","username_claim":"nickname"}'
+        record = '{"client_id":"us","issuer":"http://no-provider.invalid","username_claim":"nickname"}'
         store.set("realm:{registry}:cep", record)
 
         found = await self.read_findings(admin)
@@ -323,6 +331,13 @@ def every_command() -> list[tuple[str, ...]]:
         inner = getattr(made, "commands", None)
         found += [(name,)] if inner is None else [(name, verb) for verb in inner]
     return sorted(found)
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in load_commands())], ids=str)
+def test_the_help_shortens_no_sentence(words: tuple[str, ...]) -> None:
+    summaries = type_in(*words, "--help", environment={}).output.partition("Commands:\n")[2]
+
+    assert "..." not in summaries
 
 
 @pytest.mark.parametrize("words", [words for words in every_command() if words != ("hash-secret",)], ids=" ".join)

@@ -26,9 +26,9 @@ REFUSED = [
     (("client", "rotate-secret", "phone-app"), 1, "the client phone-app is public: it has no secret"),
     (("client", "rotate-secret", "web-shop"), 1, "so that the old one fails at once?"),
     (("client", "rotate-secret", "web-shop", "--overlap", "soon"), 2, "'soon': expected seconds, or a number with s,"),
-    ((*UPDATE_CLIENT, "--name", "Web Shop"), 1, "nothing was changed: no option names anything new"),
+    ((*UPDATE_CLIENT, "--name", "Web Shop"), 1, "nothing was changed: no option has a new value"),
     ((*UPDATE_CLIENT, "--remove-scope", "role:admin"), 2, "role:admin: cannot be removed, because it is not there"),
-    ((*UPDATE_CLIENT, "--remove-scope", "role:enduser", "--default-scope", ""), 1, "and end the sessions that rest on"),
+    ((*UPDATE_CLIENT, "--remove-scope", "role:enduser", "--default-scope", ""), 1, "end the sessions that depend on"),
     ((*UPDATE_CLIENT, "--public"), 1, "Sessions that it began with the secret cannot be refreshed"),
     ((*NEW_USER, "--password-file", "/nowhere"), 2, "/nowhere cannot be read: No such file or directory"),
     ((*NEW_USER, "--role", "king"), 2, "'king' is not one of"),
@@ -39,7 +39,7 @@ REFUSED = [
     (("user", "create", " ALICE@example.com\u200b"), 1, "the user alice@example.com already exists in realm main"),
     (("user", "update", "alice@example.com", "--name", "Al\u202eice"), 2, "--name: expected text in one line"),
     (("client", "update", "phone-app", "--name", "Ph\u202eone"), 2, "--name: expected text in one line"),
-    (UPDATE_USER, 1, "nothing was changed: no option names anything new"),
+    (UPDATE_USER, 1, "nothing was changed: no option has a new value"),
     ((*UPDATE_USER, "--remove-role", "admin"), 2, "admin: cannot be removed, because it is not there"),
     ((*UPDATE_USER, "--remove-role", "enduser"), 1, "Take enduser from alice@example.com of realm main"),
     (("user", "set-password", "x", "--realm", "cep"), 1, "the realm cep checks passwords itself"),
@@ -68,6 +68,7 @@ REFUSED = [
     (("seed", "/nowhere"), 2, "/nowhere"),
     (("hash-secret", "--file", "/nowhere"), 2, "/nowhere cannot be read"),
     (("nonsense",), 2, "No such command 'nonsense'"),
+    (("usr", "list"), 2, "No such command 'usr'. Did you mean 'user'?"),
 ]
 BAD_LINES = [
     (NEW_USER, "", "stdin: expected one line with the password"),

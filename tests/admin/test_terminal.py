@@ -113,7 +113,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
 ) -> None:
     status, screen = type_on_terminal(*words, answers=[(question, CTRL_C)], environment=environment)
 
-    assert status == 1, screen
+    assert status == 130, screen
     assert "Traceback" not in screen
 
 

@@ -44,7 +44,7 @@ async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: htt
 
     second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
 
-    spent = "It is spent. Within its grace it still gives generation 2; later its use ends the session."
+    spent = "Already used. In its grace period it still returns generation 2; later its use ends the session."
     assert await explain(admin, first) == spent
     assert await explain(admin, second) == "Live: generation 2 is the newest refresh token of its session."
 

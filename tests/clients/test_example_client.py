@@ -161,7 +161,7 @@ async def test_errors_are_told_in_words_and_never_as_markup(
         browser, error="access_denied", state=denied["state"], iss=service.url
     )
     wrong = await ask_to_sign_in(browser)
-    assert "not valid any more. (invalid_grant:" in await come_back(
+    assert "no longer valid. (invalid_grant:" in await come_back(
         browser, code="x", state=wrong["state"], iss=service.url
     )
     odd = await ask_to_sign_in(browser)

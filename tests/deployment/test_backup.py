@@ -75,7 +75,7 @@ class Machine:
                 self._control(*line.split()[1:3])
             else:
                 line = self._here(line).replace(
-                    "./scripts/admin", f"cd {CHECKOUT} && {sys.executable} -m service.admin"
+                    "token-service-admin", f"cd {CHECKOUT} && {sys.executable} -m service.admin"
                 )
                 environment = os.environ | environment_of(self.redis, REDIS_URL=self.redis.url_of("console"))
                 subprocess.run(["bash", "-ec", line], cwd=folder, env=environment, check=True, capture_output=True)
@@ -98,7 +98,7 @@ async def test_restored_backup_keeps_later_revocations(
 ) -> None:
     machine = Machine(tmp_path)
     settings = load_settings(environment_of(machine.redis))
-    before, after = RESTORING.split("./scripts/admin")
+    before, after = RESTORING.split("token-service-admin")
     console = environment_of(machine.redis, REDIS_URL=machine.redis.url_of("console"))
     try:
         with machine.redis.connect() as store:
@@ -129,7 +129,7 @@ async def test_restored_backup_keeps_later_revocations(
             wait_until(
                 lambda: store.time()[0] > made_at, "another second, since the guide's command uses whole seconds"
             )
-            machine.follow("./scripts/admin" + after)
+            machine.follow("token-service-admin" + after)
             assert machine.stopped == ["token-service", "token-service-redis"]
 
             async with serving(settings, Clock(store)) as http:

@@ -51,3 +51,16 @@ def test_every_file_is_read_as_utf_8() -> None:
 def test_the_help_names_settings_that_exist() -> None:
     named = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bHOST\b|\bPORT\b", HELP))
     assert {"HOST", "PORT", "REDIS_URL"} <= named <= VARIABLES
+
+
+def test_a_checkout_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv.lock").mkdir()  # root may write into any folder, but not over this one
+    script = tmp_path / "scripts" / "install"
+    script.write_bytes((CHECKOUT / "scripts" / "install").read_bytes())
+
+    ended = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 2
+    assert line.startswith(f"scripts/install: {tmp_path} cannot be written. Use a clone of your own")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import redis
 
+from deployment.stack import Stack, write_certificate
 from service.embedded.data_folder import socket_path
 from service.system import parent_death
 from tests.process.locks import can_lock
@@ -191,6 +192,7 @@ def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start:
     assert second.wait() == 2
     (line,) = (line for line in second.log.read_text().splitlines() if not line.startswith("{"))
     assert f"{tmp_path / 'data'} is in use" in line
+    assert line.endswith("TOKEN_SERVICE_DATA_DIR=FOLDER")
     connection = http.client.HTTPConnection(address, timeout=MAX_WAIT_SECONDS)
     connection.request("GET", "/readyz")
     assert connection.getresponse().status == 200
@@ -200,7 +202,31 @@ def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start:
 def test_a_port_in_use_is_refused(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert_refused(start("--port", port), f"port {port}: the port is in use")
+        assert_refused(start("--port", port), f"port {port}: the port is in use. To use another one: --port 8123")
+
+
+@pytest.mark.parametrize("file", ["secret_key.draft", "store.log"])
+def test_a_data_folder_that_cannot_be_written_is_refused(start: Start, tmp_path: Path, file: str) -> None:
+    (tmp_path / "data" / file).mkdir(parents=True)
+    assert_refused(start("--port", "0"), f"{tmp_path / 'data'} cannot be written: Is a directory. To use another")
+
+
+def test_a_certificate_and_its_key_are_accepted(start: Start, tmp_path: Path) -> None:
+    stack = Stack(tmp_path, *[0] * 4)
+    (tmp_path / "tls").mkdir()
+    write_certificate(stack)
+    key = stack.certificate.with_name("key.pem")
+    service = start("--port", "0", "--ssl-certfile", str(stack.certificate), "--ssl-keyfile", str(key))
+    assert any(word.startswith("https://") for word in service.wait_until_ready().curl_words())
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_a_certificate_that_is_not_pem_is_refused(start: Start, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "certificate.pem"
+    file.write_text(content)
+    service = start("--ssl-certfile", str(file), "--ssl-keyfile", str(file))
+    assert_refused(service, f"--ssl-keyfile {file}: expected a certificate and its key in PEM files")
+    assert_refused(start("--ssl-keyfile", str(file)), f"--ssl-keyfile {file}: expected a certificate and its key")
 
 
 # Ends
@@ -243,11 +269,12 @@ def test_a_signal_lets_requests_finish_and_then_stops_the_store(
     assert service.store_is_gone()
 
 
-def test_a_signal_during_the_start_ends_it_cleanly(start: Start) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_during_the_start_ends_it_cleanly(start: Start, number: signal.Signals, status: int) -> None:
     service = start("--port", "0")
     wait_until(lambda: (service.data_dir / "store.lock").exists())
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
+    service.signal(number)
+    assert service.wait() == status
     # A server that is being started may end only with its parent.
     wait_until(service.store_is_gone)
 
@@ -369,10 +396,8 @@ def test_keep_alive_has_one_setting(start: Start) -> None:
 
 
 @pytest.mark.long
-def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:
-    garbage = tmp_path / "garbage.pem"
-    garbage.touch()
-    service = start("--port", "0", "--workers", "2", "--ssl-keyfile", str(garbage), "--ssl-certfile", str(garbage))
+def test_workers_that_cannot_start_are_given_up(start: Start) -> None:
+    service = start("--port", "0", "--workers", "2", "--http", "no_such_module:Protocol")
     assert service.wait() == 1
     assert "die again and again" in service.log.read_text()
     assert service.store_is_gone()

@@ -74,7 +74,7 @@ def test_a_first_start_ends_with_one_block(tmp_path: Path) -> None:
         everything = service.press_ctrl_c()
 
     assert len(log) == 1
-    assert "seed_applied [service.audit] added=12 updated=0 removed=0 actor=service" in log[0]
+    assert "seed_applied [service.audit] added=11 updated=0 removed=0 actor=service" in log[0]
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 100
     assert sum(line.startswith("Ready at ") for line in everything) == 1
 

@@ -126,7 +126,7 @@ def test_email_users_are_listed_once_in_any_case() -> None:
     one, other = "{username: A@b.example, realm: cep}", "{username: a@B.example, realm: cep}"
     both = f"users: [{one}, {other}]\n"
 
-    assert find_mistakes(both + realm % "email") == ["users[1].username: stands at users[0].username already"]
+    assert find_mistakes(both + realm % "email") == ["users[1].username: is already defined at users[0].username"]
     assert find_mistakes(both + realm % "sub") == []
     (user,) = parse_seed(f"users: [{one}]\n{realm % 'email'}".encode()).users
     assert user.username == "a@b.example"

@@ -52,7 +52,7 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("clients: [a\nusers: }", "line 2, column "),
         ("a: !!python/object:os.system {}", "line 1, column 4: "),
         ("a: &x 1\nb: &x 2", "line 2, column 4: second occurrence"),
-        ("users: !!bool hunter2", "line 1, column 8: found text that is no bool"),
+        ("users: !!bool hunter2", "line 1, column 8: found text that is not a bool"),
         ("a: \0", "the file: "),
     ],
 )
@@ -84,9 +84,9 @@ def test_an_alias_of_itself_is_a_mistake_and_no_crash(text: str) -> None:
     [
         (f"{CLIENT}redirect_uri: x", "clients[0].redirect_uri: unknown key"),
         (f"{REALM}issuer: https://a.example\n    5: x", "realms.cep.5: unknown key"),
-        (f"{CLIENT}scope: ''\n    scope: ''", "clients[0].scope: this key stands twice"),
-        (f"{REALM}issuer: https://a.example\n  cep: {{client_id: b}}", "realms.cep: this key stands twice"),
-        ("clients:\n- client_id: a\n- {client_id: b, scope: '', scope: x}", "clients[1].scope: this key stands twice"),
+        (f"{CLIENT}scope: ''\n    scope: ''", "clients[0].scope: this key appears twice"),
+        (f"{REALM}issuer: https://a.example\n  cep: {{client_id: b}}", "realms.cep: this key appears twice"),
+        ("clients:\n- client_id: a\n- {client_id: b, scope: '', scope: x}", "clients[1].scope: this key appears twice"),
     ],
 )
 def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> None:

@@ -52,11 +52,11 @@ users:
     risk, *others = (await seeding.apply(seed)).warnings
     assert risk.startswith("realm foo: trust_email: ")
     assert others == [
-        "foo: no scope can name this realm: those that can be named are main, cep",
+        "foo: no scope can name this realm; a scope can name main, cep",
         "idle: it has no grant type and may not introspect, so it can do nothing",
-        "mute: it has no scope, so every request of it is refused",
-        "open: codes travel in the clear to http://shop.example/",
-        "dave: the user name is no e-mail address, as the user names of realm main are",
+        "mute: it has no scope, so all of its requests are refused",
+        "open: codes are sent unencrypted to http://shop.example/",
+        "dave: the user name is not an e-mail address, as realm main expects",
         "erin@example.com: the user has no role, and cannot log in without one",
     ]
     assert (await seeding.apply(seed, force=True)).warnings == (risk,)

@@ -45,7 +45,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @command(clients, "show", examples=("client show shop",))
 @click.argument("client_id", metavar="ID")
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """Show all fields of a client but its hashes."""
+    """Show all fields of a client except its hashes."""
     output.facts(_describe(await _get_client(context, client_id)))
 
 
@@ -113,20 +113,20 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
 )
 @click.argument("client_id", metavar="ID")
 async def update_client(context: AdminContext, output: Output, client_id: str, **options: Any) -> None:
-    """Change what is named, and nothing else.
+    """Change the given fields of a client.
 
     Sessions that depended on a removed grant type or scope end.
     """
     old = await _get_client(context, client_id)
     new = _change(old, options)
     if new == old:
-        raise CommandRefused("nothing was changed: no option names anything new (see --help)")
+        raise CommandRefused("nothing was changed: no option has a new value (see --help)")
     if find_narrowing(old, new) is not None:
         lost = sorted({*old.grant_types, *old.scope.split()} - {*new.grant_types, *new.scope.split()})
-        output.ask(f"Take {', '.join(lost)} from the client {client_id}, and end the sessions that rest on it?")
+        output.ask(f"Take {', '.join(lost)} from the client {client_id}, and end the sessions that depend on it?")
     if new.is_public and not old.is_public:
         output.ask(f"Remove the secret of {client_id}? Sessions that it began with the secret cannot be refreshed.")
-    with output.progress(f"Ending the sessions that {client_id} may no longer have"):
+    with output.progress(f"Ending the sessions that exceed the rights of {client_id}"):
         await context.editor.change_client(client_id, replacing(old, new))
     output.done(f"The client {client_id} is changed.", **_describe(new))
     output.warn(list_client_warnings(new))
@@ -135,13 +135,13 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
 @command(clients, "disable", examples=("client disable shop",))
 @click.argument("client_id", metavar="ID")
 async def disable_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """Refuse a client like an unknown one, and end all of its sessions.
+    """Refuse a client and end all of its sessions.
 
-    `client enable` undoes it, but for the sessions.
+    It is refused like an unknown client, until `client enable`. The sessions stay ended.
     """
     await _get_client(context, client_id)
     output.ask(f"Disable the client {client_id}, and end all of its sessions?")
-    with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
+    with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=True))
     sentence = f"The client {client_id} is disabled, and its sessions have ended."
     output.done(sentence, client_id=client_id, disabled=True)
@@ -176,7 +176,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
         still = format_when(old.previous_secret_until_ms, now_ms)
         output.ask(f"The secret before the last rotation of {client_id} is valid until {still}. End it now?")
     until_ms = now_ms + overlap_ms if overlap_ms else 0
-    until = f"stays valid until {format_when(until_ms, now_ms)}" if until_ms else "is not valid any more"
+    until = f"stays valid until {format_when(until_ms, now_ms)}" if until_ms else "is no longer valid"
     sentence = f"The client {client_id} has a new secret; the old one {until}."
 
     def rotate(client: Client) -> Client:
@@ -199,7 +199,7 @@ async def delete_client(context: AdminContext, output: Output, client_id: str) -
     """Delete a client and end all of its sessions."""
     await _get_client(context, client_id)
     output.ask(f"Delete the client {client_id}, and end all of its sessions?")
-    with output.progress(f"Ending the sessions of {client_id} (twice, for requests that are under way)"):
+    with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
 

@@ -56,7 +56,7 @@ _GOOD_KEY: Final = Finding("good", _SECRET_KEY, "right for this store")
 @command(console, "doctor", examples=("doctor", "doctor --json"))
 async def doctor(context: AdminContext, output: Output) -> None:
     """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
-    with output.progress("Looking through all keys") as advance:
+    with output.progress("Scanning all keys") as advance:
         findings = await _look(context, advance)
     lines = ((f"{_MARKS[found.level][0]} {found.subject}: {found.says}", _MARKS[found.level][1]) for found in findings)
     output.show([finding._asdict() for finding in findings], lines)
@@ -144,7 +144,7 @@ async def _look_at_slots(context: AdminContext) -> list[Finding]:
     forgotten = {slot for node in nodes for slot in node.arriving} - leaving
     kinds = (
         (leaving, "that are moving or half moved: {}. Changes of their users wait, and are 503 after 1.8 seconds"),
-        (forgotten, "whose owner has forgotten that they are moving: {}. No logout reaches keys on another master"),
+        (forgotten, "whose owner no longer knows that they are moving: {}. No logout reaches keys on another master"),
     )
     told = [says.format(", ".join(map(str, sorted(slots)))) for slots, says in kinds if slots]
     return [Finding("trouble", "Redis Cluster", f"slots {says}. See docs/operations/incidents.md") for says in told]
@@ -157,7 +157,7 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding
     if await context.registry.has_pending():
         late = "an interrupted change left sessions to end; a worker or the next change ends them"
         found.append(Finding("warning", "pending revocations", late))
-    return found or [Finding("good", "keys", "all that should expire will")]
+    return found or [Finding("good", "keys", "every key that should expire has a time to live")]
 
 
 def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         yield Finding("warning", "environment", line)
     for name, address in (("BASE_URL", settings.base_url), ("WEB_URL", settings.web_url)):
         if address.startswith("http:") and not is_loopback(urlsplit(address).hostname or ""):
-            says = f"{address}: passwords and tokens would travel in the clear; expected https"
+            says = f"{address}: passwords and tokens would be sent unencrypted; expected https"
             yield Finding("trouble", f"TOKEN_SERVICE_{name}", says)
     for network in settings.trusted_proxies:
         if network.prefixlen < _WIDE_PREFIX[network.version]:
@@ -176,16 +176,21 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
     far = ", ".join(host for host, _ in url.nodes if not is_loopback(host))
     is_without_proxy = settings.base_url.startswith("https:") and not settings.trusted_proxies
     age = format_span(settings.refresh_token_ttl_ms)
-    of_keys = f"{keys} keys. The last may go when the first was in use everywhere for {age}, a refresh token's life"
+    of_keys = f"{keys} keys. Remove the last once the first is in use everywhere for {age}, a refresh token's life"
     yield from _find(
-        (far and not url.tls, "warning", "REDIS_URL", f"without TLS to {far}: only for a network of your own"),
-        (far and not url.password, "trouble", "REDIS_URL", "no password: any program there can end every session"),
+        (far and not url.tls, "warning", "REDIS_URL", f"without TLS to {far}: use it on a private network only"),
+        (
+            far and not url.password,
+            "trouble",
+            "REDIS_URL",
+            "no password: any program there can end all sessions",
+        ),
         (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "none: behind a proxy all callers share its limits"),
         (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
         (access_ms > 3_600_000, "warning", f"{PREFIX}ACCESS_TOKEN_TTL", "more than an hour"),
         (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
-        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes help a thief"),
-        (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost answer to a refresh ends the session"),
+        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes give a thief more time"),
+        (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost response to a refresh ends the session"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", _SECRET_KEY, of_keys),
     )
@@ -213,7 +218,7 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     """Check a realm, and fetch the metadata of its identity provider, as the first login would."""
     subject = f"realm {name}"
     if name not in REALMS:
-        yield Finding("warning", subject, f"no scope can name it: those that can be named are {', '.join(REALMS)}")
+        yield Finding("warning", subject, f"no scope can name it; a scope can name {', '.join(REALMS)}")
     for risk in list_identity_risks(provider.username_claim, trust_email=provider.trust_email):
         yield Finding("warning", subject, risk)
     sealed = provider.sealed_secret
@@ -227,7 +232,9 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     try:
         server = await conversation.get_endpoints()
     except (InvalidProviderResponse, ProviderError) as problem:
-        yield Finding("trouble", subject, f"the identity provider's metadata: {problem}")
+        is_trial = is_loopback(urlsplit(provider.issuer).hostname or "")
+        says = f"the identity provider's metadata cannot be used: {problem}"
+        yield Finding("warning" if is_trial else "trouble", subject, says)
     else:
         yield Finding("good", subject, f"browsers are sent to {server.authorization_endpoint}")
     finally:

@@ -33,7 +33,7 @@ SHOWN_FIRST: Final = 20
     type=parsed_by(read_since_ms),
     default="0",
     metavar="TIME",
-    help="Only events since this time (ISO 8601), or since so long ago, such as 90m or 24h.",
+    help="Only events since this time (ISO 8601), or within the last span, such as 90m or 24h.",
 )
 async def events(
     context: AdminContext,

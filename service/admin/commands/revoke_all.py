@@ -79,17 +79,17 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     if await context.registry.find_client(client_id) is None:
         raise CommandRefused(f"there is no client {client_id}")
     output.ask(f"End all sessions with {client_id}?")
-    with output.progress("Looking through all sessions"):
+    with output.progress("Scanning all sessions"):
         ended = await context.session_scan.end_sessions(
             [client_id], lambda _: "console", after_batch=lambda: asyncio.sleep(0)
         )
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
-    output.done(f"All sessions with {client_id} have ended, codes included: {ended}.", client_id=client_id, ended=ended)
+    output.done(f"Ended all sessions and codes of {client_id}: {ended}.", client_id=client_id, ended=ended)
 
 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
     if before_ms is not None and before_ms > await context.redis.read_clock_ms():
-        raise WrongInput("--issued-before: expected a time that has passed (--everything ends all there is now)")
+        raise WrongInput("--issued-before: expected a time that has passed (--everything ends all current sessions)")
     before = "" if before_ms is None else f" that began before {format_time(before_ms)}"
     output.ask(f"End all sessions{before}, of all users?")
     users, left = 0, set[UserEnding]()

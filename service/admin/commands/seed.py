@@ -29,8 +29,8 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 
 @command(console, "seed", examples=("seed registry.yaml --dry-run", "seed registry.yaml --prune"))
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--prune", is_flag=True, help="Remove what a seed once brought and this file no longer has.")
-@click.option("--force", is_flag=True, help="Also over what was changed at the console.")
+@click.option("--prune", is_flag=True, help="Remove entries that a seed created and this file no longer has.")
+@click.option("--force", is_flag=True, help="Overwrite changes made at the console as well.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 async def seed(context: AdminContext, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
     """Add and update realms, clients and users. Running workers see the changes within a second.
@@ -64,7 +64,7 @@ def _ask(output: Output, difference: Outcome, force: bool) -> None:
     if removed:
         output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
     if force and written:
-        output.ask(f"Make {written} records equal to the file, over changes of the console too?")
+        output.ask(f"Make {written} records equal to the file, and overwrite changes made at the console?")
     if difference.ending and not (removed or force):
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
 

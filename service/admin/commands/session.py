@@ -72,7 +72,7 @@ async def end_session(context: AdminContext, output: Output, session_id: str) ->
     shard, family = found
     output.ask(f"End the session {session_id} of {family.username} with {family.client_id}?")
     if not await context.end_session(shard, session_id, family):
-        raise CommandRefused(f"the session {session_id} has ended meanwhile")
+        raise CommandRefused(f"the session {session_id} has already ended")
     output.done(
         f"The session {session_id} of {family.username} with {family.client_id} has ended.",
         id=session_id,

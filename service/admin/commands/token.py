@@ -32,7 +32,7 @@ _ENDINGS: Final[dict[str, str]] = {
 
 @console.group("token")
 def tokens() -> None:
-    """Inspect or revoke a token. Without an argument the token is read from the terminal, unseen, or from stdin."""
+    """Inspect or revoke a token. Without an argument it is read from the terminal without echo, or from stdin."""
 
 
 def _read_token(token: str | None) -> str:
@@ -133,9 +133,9 @@ def _explain_refresh_token(family: KnownFamily | EndedFamily | None, number: int
 
 def _explain_generation(number: int, head: int) -> str:
     if number < head:
-        return f"It is spent. Within its grace it still gives generation {head}; later its use ends the session."
+        return f"Already used. In its grace period it still returns generation {head}; later its use ends the session."
     if number > head:
-        return f"Newer than Redis knows (generation {head}), as after a failover that lost writes: it will be accepted."
+        return f"Newer than in Redis (generation {head}), as after a failover that lost writes: it will be accepted."
     return f"Live: generation {number} is the newest refresh token of its session."
 
 

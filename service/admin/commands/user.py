@@ -29,7 +29,7 @@ def users() -> None:
 
 
 _realm = click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
-_NAME = click.Option(["--name"], help="What people call them.")
+_NAME = click.Option(["--name"], help="The display name.")
 _password_file = click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
 
@@ -114,7 +114,7 @@ async def create_user(
 )
 @_username_and_realm
 async def update_user(context: AdminContext, output: Output, username: str, realm: str, **options: Any) -> None:
-    """Change what is named, and nothing else. If a role is removed, the user's sessions end."""
+    """Change the given fields of a user. If a role is removed, the user's sessions end."""
     await context.check_realm(realm)
     old = await context.registry.find_user(await context.identify_user(realm, username))
     if old is None:
@@ -122,7 +122,7 @@ async def update_user(context: AdminContext, output: Output, username: str, real
     new = change_record(old, options)
     validate_user(new, None, context.settings.min_password_characters)
     if new == old:
-        raise CommandRefused("nothing was changed: no option names anything new (see --help)")
+        raise CommandRefused("nothing was changed: no option has a new value (see --help)")
     if lost := ", ".join(sorted(set(old.roles) - set(new.roles))):
         output.ask(f"Take {lost} from {username} of realm {realm}, and end all of their sessions?")
     await context.editor.change_user(old.identity, replacing(old, new))
@@ -141,7 +141,7 @@ async def update_user(context: AdminContext, output: Output, username: str, real
 async def set_password(
     context: AdminContext, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
 ) -> None:
-    """Give a user a new password, and end all of their sessions.
+    """Set a user's password and end all of their sessions.
 
     A password from a file or a pipe needs a confirmation, unless the sessions are kept.
     """
@@ -168,7 +168,7 @@ async def set_password(
 @command(users, "disable", examples=("user disable carol@example.com",))
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Prevent a user from logging in, and end all of their sessions."""
+    """Refuse a user and end all of their sessions."""
     identity = await context.identify_known_user(realm, username)
     output.ask(f"Disable the user {username} of realm {realm}, and end all of their sessions?")
     await context.editor.change_user(
@@ -190,9 +190,10 @@ async def enable_user(context: AdminContext, output: Output, username: str, real
 @command(users, "unlock", examples=("user unlock carol@example.com",))
 @_username_and_realm
 async def unlock_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Forget the failed logins of a user name, so that a login is tried again.
+    """Forget the failed logins of a user.
 
-    The limits of addresses stay. In a realm with an identity provider, give the name as it was typed.
+    A locked user can then log in. The limits of addresses stay. In a realm with an identity provider, give the name as
+    it was typed.
     """
     identity = await context.identify_known_user(realm, username)
     user = await context.registry.find_user(identity)

@@ -71,7 +71,7 @@ def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
     if not any(getattr(entry, name) for name in sources):
         note(at.removesuffix("."), f"one of {', '.join(sources)} is needed to learn who logged in, or an issuer")
     elif not (entry.introspection_endpoint or entry.userinfo_endpoint):
-        note(f"{at}issuer", "is missing: an ID token is believed from one issuer only")
+        note(f"{at}issuer", "is missing: ID tokens are accepted from one issuer only")
 
 
 def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
@@ -98,7 +98,7 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
     allowed = _read_scope(entry.scope, f"{at}scope", mistakes)
     default = _read_scope(entry.default_scope, f"{at}default_scope", mistakes)
     if f"{at}scope" not in mistakes and not allowed.covers(default):
-        note(f"{at}default_scope", "goes beyond the client's scope")
+        note(f"{at}default_scope", "exceeds the client's scope")
     if len(default.realms) > 1:
         note(f"{at}default_scope", "expected at most one realm")
 

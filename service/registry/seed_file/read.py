@@ -55,7 +55,7 @@ class _Loader(yaml.CSafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, OverflowError):  # raised by PyYAML's constructors
-            problem = f"found text that is no {node.tag.rpartition(':')[2]}"
+            problem = f"found text that is not a {node.tag.rpartition(':')[2]}"
             raise ConstructorError(None, None, problem, node.start_mark) from None
 
 
@@ -183,7 +183,7 @@ def _read_list(name: str, section: Any, entry_type: type[Entry], mistakes: Mista
 
 def _check_unique(place: str, name: str, seen: dict[str, str], mistakes: Mistakes) -> None:
     if name in seen:
-        mistakes.setdefault(place, f"stands at {seen[name]} already")
+        mistakes.setdefault(place, f"is already defined at {seen[name]}")
     elif name:
         seen[name] = place
 
@@ -200,7 +200,7 @@ def _load_yaml(text: bytes) -> tuple[Any, Mistakes]:
     loader = _Loader(text)
     try:
         root: Any = loader.get_single_node()
-        repeated = dict.fromkeys(_list_repeated_keys(root, "", set()), "this key stands twice in its mapping")
+        repeated = dict.fromkeys(_list_repeated_keys(root, "", set()), "this key appears twice in its mapping")
         return None if root is None else loader.construct_document(root), repeated
     finally:
         loader.dispose()

@@ -156,7 +156,7 @@ def _list_record_warnings(change: Planned) -> Iterator[str]:
     if isinstance(new, User):
         yield from list_user_warnings(new)
     if isinstance(new, IdentityProvider) and change.item.name not in REALMS:
-        yield f"no scope can name this realm: those that can be named are {', '.join(REALMS)}"
+        yield f"no scope can name this realm; a scope can name {', '.join(REALMS)}"
 
 
 def _compare(old: Record, new: Record) -> Iterator[FieldChange]:

@@ -1,0 +1,89 @@
+"""The blocks of docs/clients.md, as they are in the page but for the address of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.conftest import environment_of
+from tests.support.browser import Browser
+from tests.support.clients_and_users import ALICE, WEB_SHOP
+from tests.support.javascript import check_javascript
+from tests.support.servers import CHECKOUT, ServiceProcess, running_service, start_redis, stop
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+PAGE = (CHECKOUT / "docs" / "clients.md").read_text()
+BLOCKS = dict(re.findall(r"^## (\S+) [^\n]*\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+JAVASCRIPT = """
+import { createInterface } from "node:readline/promises";
+console.log(login);
+const address = await createInterface({ input: process.stdin }).question("");
+const tokens = await callback(address);
+await logOut(tokens);
+console.log(tokens.scope, tokens.refresh_token);
+"""
+PYTHON = """
+print(login, flush=True)
+tokens = callback(input())
+log_out(tokens)
+print(tokens["scope"], tokens["refresh_token"])
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
+    with running_service(tmp_path_factory.mktemp("service"), environment) as service:
+        yield service
+    stop(server.process)
+
+
+def write_program(folder: Path, library: str, service: ServiceProcess) -> tuple[str, Path]:
+    """Write the block with its caller. Returns the interpreter and the file."""
+    block = BLOCKS[library].replace("http://127.0.0.1:8000", service.url)
+    if library == "Authlib":
+        program, caller = folder / "block.py", PYTHON
+        interpreter = sys.executable
+    else:
+        check_javascript()
+        program, caller = folder / "block.mjs", JAVASCRIPT
+        interpreter = str(Path(sys.executable).with_name("node"))
+        (folder / "node_modules").symlink_to(CHECKOUT / "tests" / "npm" / "node_modules")
+    program.write_text(block + caller)
+    return interpreter, program
+
+
+@pytest.mark.parametrize("library", ["openid-client", "oauth4webapi", "Authlib"])
+async def test_block_of_the_page_logs_in_and_out(service: ServiceProcess, tmp_path: Path, library: str) -> None:
+    program = await asyncio.create_subprocess_exec(
+        *write_program(tmp_path, library, service), stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    assert program.stdout is not None
+    async with (
+        asyncio.timeout(MAX_WAIT_SECONDS),
+        httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http,
+    ):
+        browser = Browser(http)
+        login = (await program.stdout.readline()).decode().strip()
+        assert login, (await program.communicate())[1].decode()
+        redirect = await browser.allow(await browser.open_consent_page(login, ALICE))
+        output, errors = await program.communicate(redirect.headers["location"].encode() + b"\n")
+        assert program.returncode == 0, errors.decode()
+        scope, _, refresh_token = output.decode().strip().rpartition(" ")
+        form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+        answer = await http.post("/oauth2/v1/token", data=form, auth=(WEB_SHOP.client_id, "web-shop-secret"))
+
+    assert scope.split("\n")[-1] == "realm:main role:enduser"
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+
+
+def test_every_library_of_the_page_has_a_block() -> None:
+    assert BLOCKS.keys() == {"openid-client", "oauth4webapi", "Authlib", "x/oauth2", "Spring", "AppAuth"}
