@@ -165,7 +165,8 @@ def assert_refused_where_the_address_is_in_use(environment: dict[str, str]) -> N
     )
     host, _, port = address.partition(":")
     assert second.returncode == 2
-    assert second.stderr == f"cannot listen on {host} port {port}: the port is in use\n"
+    cure = "To use another one: TOKEN_SERVICE_METRICS_ADDRESS=HOST:PORT"
+    assert second.stderr == f"cannot listen on {host} port {port}: the port is in use. {cure}\n"
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     },
     "start.html": {
         "metadata_url": "https://example.com/.well-known/oauth-authorization-server",
+        "openapi_url": "https://example.com/openapi.json",
         "sessions_url": "/sessions/",
         "authorization_url": "https://example.com/authorization",
         "token_url": "https://example.com/token",

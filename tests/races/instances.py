@@ -89,7 +89,8 @@ def running_instances(folder: Path, server: AnyRedis, **variables: str) -> Itera
 
     `variables` are environment variables of both. Time passes slowly in the instances.
     """
-    environment = environment_of(server, **variables)
+    # Browsers reach both at one address, from which the names of their cookies are derived.
+    environment = environment_of(server, TOKEN_SERVICE_WEB_URL="http://127.0.0.1", **variables)
     with server.connect() as store:
         store.flushall()
         run = partial(running_service, folder, environment, module="tests.races.slow_service")

@@ -101,7 +101,7 @@ def test_two_names_of_one_form_are_refused_with_both_places() -> None:
     users = [{"username": name, "password_hash": HASH} for name in names]
     text = f"users: {msgspec.json.encode(users).decode()}"
 
-    assert find_mistakes(text) == ["users[1].username: stands at users[0].username already"]
+    assert find_mistakes(text) == ["users[1].username: is already defined at users[0].username"]
     (user,) = parse_seed(f"users: {msgspec.json.encode(users[:1]).decode()}".encode()).users
     assert user.username == "jürgen@münchen.de"
 
