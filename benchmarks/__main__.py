@@ -6,6 +6,7 @@ Measurements that are compared take turns within one run.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -79,6 +80,8 @@ GROUPS = {
 def main() -> int:
     """Return the exit status: 1 if `--check` finds a row that exceeds its bound, else 0."""
     arguments = _parse_arguments()
+    # scripts/run lets Ctrl-C end the imports silently. From here on the servers must be stopped.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     peers = PEERS if arguments.peers and not arguments.only else ()
     for peer in peers:
         peer.install(peer.folder)

@@ -27,8 +27,9 @@ def build_wheel(project: Path, folder: Path) -> Path:
         # were deleted since.
         configuration, built = Path(scratch, "setup.cfg"), Path(scratch, "wheels")
         configuration.write_text(f"[build]\nbuild_base = {scratch}\n[egg_info]\negg_base = {scratch}\n")
-        command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(built), str(project)]
-        subprocess.run(command, env=os.environ | {"DIST_EXTRA_CONFIG": str(configuration)}, check=True)
+        pip = [sys.executable, "-m", "service.system.interrupts", "pip", "wheel", *options]
+        command = [*pip, "--wheel-dir", str(built), str(project)]
+        subprocess.run(command, cwd=ROOT, env=os.environ | {"DIST_EXTRA_CONFIG": str(configuration)}, check=True)
         (wheel,) = built.iterdir()
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(wheel, folder / wheel.name))
