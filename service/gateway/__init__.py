@@ -5,8 +5,8 @@
     bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
     grant = await bearer.lookup(access_token)       # an AccessGrant, or None if the token is not live
 
-`middleware` is a plain ASGI middleware, `authentication` is a backend for Starlette's AuthenticationMiddleware, and
-`fastapi_guard` is a dependency of FastAPI.
+`middleware` is a plain ASGI middleware, `fastapi_guard` is a dependency of FastAPI, and `testing` is a lookup for the
+tests of an API.
 
 APIs install this package as the distribution token-service-gateway, which distributions/gateway builds. There it is
 `token_service_gateway`.

@@ -34,7 +34,7 @@ LIBRARIES = {
     "hiredis": {"redis_client"},
     "redis": {"redis_client.sentinels"},
     "python_multipart": {"protocol.parameters"},
-    "starlette": {"web", "app", "routes", "gateway.authentication"},
+    "starlette": {"web", "app", "routes"},
     "fastapi": {"gateway.fastapi_guard"},
     "prometheus_client": {"observability"},
     "httpcore2": {"http_client"},

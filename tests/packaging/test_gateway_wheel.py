@@ -19,7 +19,7 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
 from tests.support.servers import CHECKOUT, free_port
 
-PUBLIC = ("__init__", "starlette", "fastapi", "testing", "pytest_plugin")
+PUBLIC = ("__init__", "fastapi", "testing", "pytest_plugin")
 
 LOOK_UP = """
 import asyncio, sys
@@ -110,7 +110,7 @@ def test_the_wheel_needs_hiredis_and_msgspec_only(gateway_wheel: Path) -> None:
     needed = metadata.get_all("Requires-Dist", [])
 
     assert {each.partition(">")[0] for each in needed if "extra ==" not in each} == {"hiredis", "msgspec"}
-    assert metadata.get_all("Provides-Extra") == ["starlette", "fastapi", "sentinel"]
+    assert metadata.get_all("Provides-Extra") == ["fastapi", "sentinel"]
     assert metadata["Version"] == __version__
 
 

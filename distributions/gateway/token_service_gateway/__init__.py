@@ -5,8 +5,8 @@
     bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
     grant = await bearer.lookup(access_token)       # an AccessGrant, or None if the token is not live
 
-`BearerMiddleware` guards any ASGI application. The module `starlette` guards handlers of Starlette, `fastapi` is for
-FastAPI, and `testing` for tests. Import only from these modules. The packages in this one may change with any version.
+`BearerMiddleware` guards any ASGI application, or a route of Starlette. The module `fastapi` is for FastAPI, and
+`testing` for tests. Import only from these modules. The packages in this one may change with any version.
 """
 
 from .gateway import AccessGrant, BearerLookup, StoreUnavailable
