@@ -39,7 +39,7 @@ class Logins:
         """Return the external realm. Raises InvalidScope if the realm has no identity provider."""
         found = await self._external.find(realm)
         if found is None:
-            raise await self._make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
+            raise await self.make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
         return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
@@ -55,7 +55,7 @@ class Logins:
         """
         checker = await self._find_realm(realm)
         if checker is None:
-            raise await self._make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
+            raise await self.make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
         network = prefixes[-1].network
         checker.check_room(network)
         of_user, of_address = self._make_counters(realm, username, prefixes, device)
@@ -66,12 +66,12 @@ class Logins:
             async with checking, self.limiting_refusals(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
         except InvalidGrant as refusal:
-            raise await self._make_refusal(refusal) from None
+            raise await self.make_refusal(refusal) from None
         except Exhausted as error:
             name = await self._main.find_registered_name(username) if realm == MAIN_REALM else ""
             raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None
 
-    async def _make_refusal(self, refusal: OAuthError) -> OAuthError:
+    async def make_refusal(self, refusal: OAuthError) -> OAuthError:
         """Return the refusal, or a temporary one if the seed file is not in force, which may bring what is missing."""
         if await self._is_seed_in_force():
             return refusal

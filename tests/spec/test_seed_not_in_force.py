@@ -52,3 +52,9 @@ async def test_seeded_users_log_in_during_a_seed(http: httpx2.AsyncClient) -> No
     ready = await http.get("/readyz")
 
     assert (ready.status_code, set(ready.json())) == (503, {"status", "done", "of"})
+
+
+async def test_page_of_an_unknown_client_is_temporary(http: httpx2.AsyncClient) -> None:
+    answer = await http.get("/authorization/?client_id=unknown&response_type=code")
+
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

@@ -21,7 +21,14 @@ from service.gateway.outage_log import report_outage
 from service.protocol import authorization
 from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query
 from service.protocol.client import Client
-from service.protocol.errors import AccessDenied, InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
+from service.protocol.errors import (
+    AccessDenied,
+    InvalidGrant,
+    InvalidRequest,
+    LoginThrottled,
+    OAuthError,
+    TemporarilyUnavailable,
+)
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
@@ -84,7 +91,11 @@ class AuthorizationPages(PageSteps):
         check_is_page(request)
         query = authorization.parse_query(request.scope["query_string"])
         language = self.pages.choose_language(request, query.values.get("ui_locales", ""))
-        client = authorization.require_registered(await self.clients.find(authorization.read_client_id(query)))
+        client_id = authorization.read_client_id(query)
+        try:
+            client = authorization.require_registered(await self.clients.find(client_id))
+        except InvalidRequest as refusal:
+            raise await self.logins.make_refusal(refusal) from None
         return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
             authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
