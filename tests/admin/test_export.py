@@ -84,7 +84,7 @@ async def test_an_export_is_private_and_has_no_secrets(exported: Path) -> None:
         "default_roles": ["enduser"],
     }
     names = [user["username"] for user in tree["users"]]
-    assert names == ["null", "1e3@example.com", ALICE.username, BOB.username, "Meter@Example.com"]
+    assert names == ["null", "1e3@example.com", ALICE.username, BOB.username, "meter@example.com"]
 
 
 async def test_the_export_of_an_empty_store_is_a_seed(admin: Admin, store: redis.Redis, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ async def test_request_without_bearer_is_anonymous(lookup: BearerLookup, headers
 
 
 @pytest.mark.clause("6750-3.1-invalid-token-401", "6750-3-challenge")
-async def test_a_bad_bearer_is_refused_even_where_the_anonymous_are_welcome(
+async def test_bad_bearer_is_refused_on_an_anonymous_route(
     http: httpx2.AsyncClient, lookup: BearerLookup, clock: Clock
 ) -> None:
     expired = await log_in(http)
@@ -133,7 +133,7 @@ async def test_a_guarded_handler_answers_only_a_token_with_its_scope(
     assert answered.text == ALICE.username
 
 
-async def test_a_user_of_another_backend_has_no_bearer() -> None:
+async def test_user_of_another_backend_is_not_a_bearer() -> None:
     """An application may know other users, by a cookie for example; a handler for tokens does not."""
     request = Request({"type": "http", "headers": [], "user": SimpleUser("carol")})
 

@@ -16,7 +16,7 @@ def keys() -> None:
 
 @command(keys, "list", examples=("key list",))
 async def list_keys(context: AdminContext, output: Output) -> None:
-    """List the ids of the secret keys in use, and of those in the settings here.
+    """List the ids of the secret keys in use and configured here.
 
     An instance is ready if one of its keys is in use. An id does not reveal its key.
     """
