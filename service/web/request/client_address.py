@@ -39,7 +39,7 @@ _UNLISTED_PROXY: Final = (
     "header, and you can ignore this"
 )
 _HIDDEN_CALLERS: Final = (
-    "the trusted proxy %s reports its caller as %s, which is itself a trusted proxy or no address: all such "
+    "the trusted proxy %s reports its caller as %s, which is itself a trusted proxy or not an address: all such "
     "callers share one limit. Check that the load balancer keeps addresses, and narrow TOKEN_SERVICE_TRUSTED_PROXIES"
 )
 
