@@ -143,11 +143,11 @@ class Worker:
             outcome = await self.seeding.apply_file(self.settings.seed_file, least, self._note_seed_progress)
         except (StoreUnavailable, BadSeed) as error:
             if str(error) != self._seed_trouble:
-                log.error("the seed file is not applied yet: %s", error)
+                log.error("the seed file could not be applied and will be tried again: %s", error)
             self._seed_trouble = str(error)
             return
         except Exception:
-            log.exception("the seed file is not applied yet")
+            log.exception("the seed file could not be applied and will be tried again")
             return
         self._report_seed(outcome)
         self.is_seeded, self._seed_trouble = True, ""
@@ -230,7 +230,7 @@ class Worker:
                 if is_known:
                     metrics.note_live(nan, nan, nan, nan)
                 if isinstance(error, CountingForbidden):
-                    log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
+                    log.warning("this Redis user may not count sessions, so the metrics lack them: %s", error)
                     return
             await asyncio.sleep(COUNT_SECONDS)
 

@@ -98,7 +98,7 @@ async def begin_session(http: httpx2.AsyncClient, worker: Worker) -> Session:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_no_more_is_asked_of_redis_than_before(
+async def test_redis_commands_do_not_increase(
     http: httpx2.AsyncClient, http_worker: Worker, worker: Worker, store: redis.Redis, name: str
 ) -> None:
     # Redis is otherwise asked for room for a secret once a second.
@@ -119,14 +119,12 @@ def weigh(store: redis.Redis) -> int:
     return sum(store.memory_usage(key, samples=0) or 0 for key in store.scan_iter(count=1000) if store.ttl(key) >= 0)
 
 
-async def test_a_session_takes_no_more_room_than_before(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+async def test_session_memory_does_not_increase(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     await PHONE_APP.log_in(http, ALICE)
     assert weigh(store) <= MAX_BYTES_PER_SESSION
 
 
-async def test_a_rotation_leaves_nothing_behind_when_it_is_over(
-    http: httpx2.AsyncClient, store: redis.Redis, clock: Clock
-) -> None:
+async def test_rotations_do_not_accumulate_memory(http: httpx2.AsyncClient, store: redis.Redis, clock: Clock) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     weights = []
     for _ in range(ROTATIONS):
@@ -136,7 +134,7 @@ async def test_a_rotation_leaves_nothing_behind_when_it_is_over(
     assert max(weights) - min(weights) <= ALLOCATOR_BYTES
 
 
-async def test_ten_live_tokens_take_no_more_room_than_before(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+async def test_memory_of_ten_tokens_does_not_increase(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     for _ in range(9):
         refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]

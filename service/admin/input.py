@@ -29,7 +29,7 @@ def read_lines(file: str) -> list[str]:
     """Read the secrets in a file, one a line. Raises WrongInput if there is none, or a line is empty."""
     lines = _read_file(file).splitlines()
     if not lines or not all(lines):
-        raise WrongInput(f"{name_file(file)}: expected one secret a line, and no empty lines")
+        raise WrongInput(f"{name_file(file)}: expected one secret per line and no empty lines")
     return lines
 
 

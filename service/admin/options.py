@@ -54,5 +54,5 @@ def _change_items(items: Sequence[str], added: Sequence[str], removed: Sequence[
     """Return the items with additions at the end."""
     for item in removed:
         if item not in items:
-            raise WrongInput(f"{item}: cannot be removed, because it is not there")
+            raise WrongInput(f"{item}: cannot be removed, because it is not listed")
     return tuple(item for item in dict.fromkeys((*items, *added)) if item not in removed)

@@ -151,7 +151,7 @@ def list_facts(facts: Fields) -> list[Line]:
 def list_table(rows: Sequence[Fields], columns: Sequence[str]) -> list[Line]:
     """Return a heading and a line for each row, or nothing if there are no rows.
 
-    If stdout is no terminal, tabs separate columns, which suits cut and awk.
+    If stdout is not a terminal, tabs separate columns, which suits cut and awk.
     """
     if not rows:
         return []

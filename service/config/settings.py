@@ -188,7 +188,7 @@ def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each variable that has our prefix but is no setting, which is most likely a typing error."""
+    """Yield a line for each variable that has our prefix but is not a setting, most likely a typing error."""
     # Names are compared without the prefix, which most of them share.
     known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
     for variable in sorted(environment):

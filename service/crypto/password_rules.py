@@ -2,7 +2,7 @@
 
 The list of the commonest passwords is read at the first use. The library that has it is not imported, because its
 other tables take 7 MiB. Its list lacks what only repeats up to four characters, and what only counts; both are refused
-by rule. A common word or name stands in one of its lists only, so the beginning of each list is taken.
+by rule. Each common word or name is in one of its lists only, so the beginning of each list is taken.
 
 Clauses: RFC 6819 §5.1.4.1.3
 """
@@ -47,6 +47,6 @@ def _fold(text: str) -> str:
 
 @functools.cache
 def _load_commonest() -> str:
-    """Return the commonest passwords, words and names, one a line. As one text they take 0.4 MiB."""
+    """Return the commonest passwords, words and names, one per line. As one text they take 0.4 MiB."""
     lists = runpy.run_path(str(distribution("zxcvbn").locate_file("zxcvbn/frequency_lists.py")))["FREQUENCY_LISTS"]
     return "\n".join(["", *(word for words in lists.values() for word in words[:COMMONEST]), ""])

@@ -55,7 +55,7 @@ class EmbeddedStore:
         make_private(self.data_dir)
         self._folder_lock = hold_lock(self.data_dir / "lock")
         if self._folder_lock is None:
-            raise FolderRefused(f"{self.data_dir} is in use by another start of the service")
+            raise FolderRefused(f"{self.data_dir} is in use by another instance of the service")
         if self.socket_path.parent != self.data_dir:
             make_private(self.socket_path.parent, follow_symlinks=False)
         try:
@@ -159,6 +159,6 @@ class EmbeddedStore:
         deadline = time.monotonic() + STOPPING_SECONDS
         while (lock := hold_lock(self.data_dir / "store.lock")) is None:
             if time.monotonic() >= deadline:
-                raise FolderRefused(f"the store of an earlier start is still running in {self.data_dir}")
+                raise FolderRefused(f"the store of an earlier run is still running in {self.data_dir}")
             time.sleep(_POLL_SECONDS)
         return lock

@@ -25,12 +25,12 @@ def parse_grant(record: bytes) -> AccessGrant:
     Raises StoreUnavailable for a record of another version or form, which this code cannot judge.
     """
     if not isinstance(record, bytes):  # the server that answered is not Redis
-        raise StoreUnavailable("an access token's record is no text")
+        raise StoreUnavailable("an access token's record is not text")
     try:
         version, *lines = record.decode().split("\n")
         if version != VERSION:
             raise StoreUnavailable(
-                f"an access token's record has version {version[:20]!r}; this code knows version {VERSION}"
+                f"an access token's record has version {version[:20]!r}; this library knows version {VERSION}"
             )
         issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
         return AccessGrant(

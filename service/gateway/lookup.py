@@ -32,7 +32,7 @@ MAX_UNKNOWN: Final = 10_000
 UNKNOWN_SECONDS: Final = 1.0
 """The time for which a token is cached as unknown, which absorbs a flood of requests.
 
-No token is looked up before it is made, so a new token is never taken for unknown.
+A token cannot be presented before it exists, so a new token is never taken for unknown.
 """
 
 

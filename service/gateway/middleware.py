@@ -40,7 +40,7 @@ class BearerMiddleware:
             await self.app(scope, receive, send)
             return
         if scope["type"] not in ("http", "websocket"):
-            raise ValueError(f"what may pass is not known for connections of the type {scope['type']!r}")
+            raise ValueError(f"cannot authenticate connections of the type {scope['type']!r}")
         authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         try:
             grant = await require_grant(self.lookup, authorization, self.required_scope)

@@ -109,7 +109,7 @@ def _look_up_addresses(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:  # for example an empty label, or a label of more than 63 characters
-        raise OSError(f"{host} is no name of a host") from None
+        raise OSError(f"{host} is not a valid host name") from None
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

@@ -30,7 +30,7 @@ If there were more, the next minute writes none of them as they come, but only t
 MAX_WAITING: Final = 1_000
 """The most events that wait for one stream."""
 MAX_NAMED: Final = 600
-"""The most users or clients, for each event name, stream and minute, that are told apart."""
+"""The most users or clients, for each event name, stream and minute, that get entries of their own."""
 VITAL_FACTOR: Final = 10
 """The factor of MAX_WAITING and MAX_NAMED for vital events, which must be known of each user."""
 LAST_SECONDS: Final = 2.0

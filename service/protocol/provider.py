@@ -115,7 +115,7 @@ class ProviderEndpoints(msgspec.Struct, frozen=True, kw_only=True):
 def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
     """Yield, as sentences, how a person at the identity provider could become another person's user.
 
-    A verified e-mail address is no such risk.
+    A verified e-mail address is safe.
     """
     if username_claim not in (*_LASTING_CLAIMS, EMAIL_CLAIM):
         yield (

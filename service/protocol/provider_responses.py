@@ -102,12 +102,12 @@ def parse_metadata(body: bytes, issuer: str) -> ProviderEndpoints:
     metadata = parse_json(body, ProviderEndpoints, "its metadata")
     if metadata.issuer != issuer:
         raise InvalidProviderResponse(
-            f"its metadata is that of the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}"
+            f"its metadata is for the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}"
         )
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
         if address and (find_server_mistake(address) is not None or (_is_plain(address) and not _is_plain(issuer))):
-            raise InvalidProviderResponse(f"the {name} of its metadata is not one to speak to")
+            raise InvalidProviderResponse(f"the {name} in its metadata is not an acceptable URL")
     return metadata
 
 
@@ -134,7 +134,7 @@ def get_endpoints(provider: IdentityProvider, metadata: ProviderEndpoints | None
     if not (server.authorization_endpoint and server.token_endpoint):
         raise InvalidProviderResponse("its metadata names no authorization_endpoint or no token_endpoint")
     if not (server.can_check_id_tokens or server.has_other_source):
-        raise InvalidProviderResponse("its metadata names no way to learn who logged in")
+        raise InvalidProviderResponse("its metadata has no endpoint that identifies the user")
     return server
 
 
@@ -147,12 +147,12 @@ def read_callback(query: Query, server: ProviderEndpoints) -> str:
     Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.14, RFC 9207 §2.4
     """
     if query.mistakes:
-        raise InvalidProviderResponse("a parameter of its redirect stands twice or cannot be read")
+        raise InvalidProviderResponse("its redirect repeats a parameter or cannot be parsed")
     issuer = query.values.get("iss", "")
     if issuer and server.issuer and issuer != server.issuer:
         raise InvalidProviderResponse("its redirect comes from another issuer")
     if server.names_itself and not issuer:
-        raise InvalidProviderResponse("its redirect does not say who it comes from")
+        raise InvalidProviderResponse("its redirect lacks iss")
     error, code = query.values.get("error"), query.values.get("code")
     if error == "access_denied" and code is None:
         raise AccessDenied("provider_denied")
@@ -179,10 +179,10 @@ def parse_token_response(status: int, body: bytes) -> ProviderTokens:
         except InvalidProviderResponse as odd:
             raise InvalidLoginResponse(str(odd)) from None
         raise ProviderError(_name_error(refusal.error))
-    check_ok(status, "its token answer")
-    answer = parse_json(body, ProviderTokens, "its token answer")
+    check_ok(status, "its token response")
+    answer = parse_json(body, ProviderTokens, "its token response")
     if answer.token_type.lower() != "bearer" or not B64TOKEN.fullmatch(answer.access_token):
-        raise InvalidProviderResponse("its token answer has no bearer token")
+        raise InvalidProviderResponse("its token response has no bearer token")
     return answer
 
 
@@ -213,7 +213,7 @@ def parse_json(body: bytes, form: type[Record], what: str) -> Record:
     try:
         return msgspec.json.decode(body, type=form)
     except (ValueError, RecursionError):
-        raise InvalidProviderResponse(f"{what} is not JSON of the form that it should have") from None
+        raise InvalidProviderResponse(f"{what} is not JSON of the expected form") from None
 
 
 def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> ExternalIdentity:

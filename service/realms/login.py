@@ -43,7 +43,7 @@ class Logins:
         return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
-        """Return the user, or None if they may not log in any more or the realm is unknown."""
+        """Return the user, or None if they may no longer log in or the realm is unknown."""
         found = await self._find_realm(realm)
         return None if found is None else await found.find_user(username)
 

@@ -206,7 +206,7 @@ class RedisClient:
         """Return the maxmemory-policy of each master. The set is empty if this Redis user may not read it."""
         sections = await self.read_info("memory")
         if not sections:
-            log.warning("this Redis user may not run INFO, so it is not checked that nothing is evicted")
+            log.warning("this Redis user may not run INFO, so the eviction policy is not checked")
         return {section["maxmemory_policy"] for section in sections}
 
     async def read_info(self, section: str) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ class RedisClient:
             try:
                 verdict = await ask(keys[0], ("EVALSHA", script.sha1, *parts), follows_ask=follows_ask)
             except NoScriptError:
-                # Nothing ran, because the server does not have the script (any more). Its text is sent instead.
+                # Nothing ran, because the server does not have the script (or lost it). Its text is sent instead.
                 verdict = await ask(keys[0], ("EVAL", script.text, *parts), follows_ask=follows_ask)
         except StoreUnavailable:
             self._watch(script.name, time.perf_counter() - started, True)

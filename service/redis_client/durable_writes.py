@@ -158,12 +158,12 @@ class DurableWork:
         confirmed = await connection.call("WAIT", needed, _milliseconds_until(deadline))
         if confirmed < needed:
             raise StoreUnavailable(
-                f"{confirmed} of {needed} replicas have confirmed the change; it is made, and may be lost"
+                f"{confirmed} of {needed} replicas have confirmed the change; it was made, but may be lost"
             )
         while promotable and not promotable <= _list_confirmed(await connection.call("INFO", "replication"), written):
             if read_clock() > deadline:
                 raise StoreUnavailable(
-                    "a replica that could be promoted has not confirmed the change; it is made, and may be lost"
+                    "a replica that could be promoted has not confirmed the change; it was made, but may be lost"
                 )
             # Redis asks the replicas for their offsets while a WAIT is not satisfied, so each WAIT asks for one more.
             confirmed = await connection.call("WAIT", confirmed + 1, LOOK_MS)
@@ -192,7 +192,7 @@ class DurableWork:
         found = [(await connection.call("CONFIG", "GET", name)).get(name.encode()) for name in names]
         if found != [b"yes", b"always", b"no"]:
             raise StoreUnavailable(
-                "TOKEN_SERVICE_DURABILITY=disk takes a Redis with appendonly yes, appendfsync always and "
+                "TOKEN_SERVICE_DURABILITY=disk requires appendonly yes, appendfsync always and "
                 "no-appendfsync-on-rewrite no"
             )
 

@@ -54,9 +54,9 @@ class RedisLock:
             await self._keep(0)
 
     async def renew(self) -> None:
-        """Extend the lifetime of the lock. Raises StoreUnavailable if another holder may have the lock by now."""
+        """Extend the lifetime of the lock. Raises StoreUnavailable if another holder may already have the lock."""
         if await self._keep(self._lifetime_ms) != "kept":
-            raise StoreUnavailable(f"the lock {self._key} was held too long, and is another's by now")
+            raise StoreUnavailable(f"the lock {self._key} has expired, and another process may hold it")
 
     async def _take(self) -> bool:
         command = ("SET", self._key, self._holder, "NX", "PX", self._lifetime_ms)

@@ -207,7 +207,7 @@ class ManagedConnection:
             try:
                 pause = await self._run_once()
             except Exception as error:  # a mistake in our code must not stop reconnecting
-                log.exception("the connection for %s to %s ended by a mistake", self._options.name, self._address)
+                log.exception("the connection for %s to %s failed unexpectedly", self._options.name, self._address)
                 pause = self._backoff.fail(0)
                 self._connection.fail(_describe(error, CONNECT_SECONDS))
             self._hurried.clear()

@@ -226,7 +226,7 @@ async def send_until_answered(
             return await send(master, target is not None)
         except (ConnectionLost, ResponseError) as error:
             failure = error
-    raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts, and none found the node of this key: {failure}")
+    raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts did not find the node of this key: {failure}")
 
 
 async def _send(

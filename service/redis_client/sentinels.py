@@ -78,9 +78,7 @@ class Sentinels:
                 node, report = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
             reason = str(error) or f"no answer within {ASK_SECONDS:g} s"
-            raise StoreUnavailable(
-                f"none of the Sentinels answers and knows a master of this name: {reason}"
-            ) from error
+            raise StoreUnavailable(f"no Sentinel answers with a master of this name: {reason}") from error
         self._nodes.remove(node)
         self._nodes.insert(0, node)
         return report.master

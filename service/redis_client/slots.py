@@ -78,7 +78,7 @@ def parse_own_slots(answer: bytes) -> NodeSlots:
                 frozenset(int(slot["moving"]) for slot in slots if slot["way"] == way) for way in (">", "<")
             )
             return NodeSlots(words[0], frozenset(itertools.chain(*own)), leaving, arriving)
-    raise StoreUnavailable("a node of the cluster does not say which slots are its own")
+    raise StoreUnavailable("CLUSTER NODES of a cluster node has no valid line for itself")
 
 
 def list_unsettled(before: Sequence[NodeSlots], after: Sequence[NodeSlots]) -> set[int]:

@@ -140,7 +140,7 @@ class SingleServerTopology:
         return frozenset()
 
     async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
-        raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
+        raise StoreUnavailable(f"the server is part of a cluster, but REDIS_URL names a single server: {redirection}")
 
     async def close(self) -> None:
         await self._master.close()
@@ -184,7 +184,7 @@ class SentinelTopology(SingleServerTopology):
                 try:
                     node = await self._sentinels.get_master()
                 except Exception as error:
-                    log.debug("the Sentinels gave no master: %s", error)
+                    log.debug("no master found through the Sentinels: %s", error)
                 else:
                     self._master.follow(node)
         finally:
@@ -317,7 +317,7 @@ class ClusterTopology:
                 raise ValueError(f"{node[0]}:{node[1]} does not know the latest changes of the cluster")
             if not found.is_whole:
                 of_the_lost.append(found)
-                raise ValueError(f"{node[0]}:{node[1]} says that the cluster cannot serve")
+                raise ValueError(f"{node[0]}:{node[1]} reports that the cluster is down")
             return found
 
         try:
@@ -327,7 +327,7 @@ class ClusterTopology:
         except (NoneSucceeded, TimeoutError) as error:
             if not of_the_lost:
                 failure = str(error) or f"no answer within {ASK_SECONDS:g} s"
-                raise StoreUnavailable(f"no node of the cluster says who serves which slots: {failure}") from error
+                raise StoreUnavailable(f"no node of the cluster returned a usable slot map: {failure}") from error
             # The map in use is kept, since the map of a node that is cut off may be even older.
             self._apply(self._ranges or of_the_lost[0].ranges)
         else:
@@ -400,7 +400,7 @@ async def _retire(master: Master) -> None:
     try:
         await asyncio.sleep(DEADLINE_SECONDS if master.is_up else 0)
     finally:
-        await master.close("this node serves no slots any more")
+        await master.close("this node no longer serves slots")
 
 
 async def _ask_for_map(connection: Connection, node: Node) -> _Map:
@@ -434,7 +434,7 @@ def _read_host(host: str, asked: Node) -> str:
     Raises StoreUnavailable for `?`.
     """
     if host == "?":
-        raise StoreUnavailable("a node of the cluster has no cluster-announce-hostname, but prefers to be called by it")
+        raise StoreUnavailable("a node of the cluster has no cluster-announce-hostname, but prefers host names")
     return host or asked[0]
 
 

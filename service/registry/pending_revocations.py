@@ -86,7 +86,7 @@ class PendingRevocations:
             await lock.renew()
             ended += await self._end_client_sessions(clients, lock)
             if clients:
-                log.info("clients with fewer rights: %s; sessions ended: %d", ", ".join(clients), ended)
+                log.info("sessions ended because clients lost rights (%s): %d", ", ".join(clients), ended)
             if realms:
                 await self._end_realm_sessions(realms, lock)
             async with self._registry.make_lock():
@@ -135,4 +135,4 @@ class PendingRevocations:
                 await lock.renew()
         await self._revocations.revoke_all_left(left)
         await lock.renew()
-        log.info("realms with fewer rights: %s; users whose sessions ended: %d", ", ".join(pending_realms), len(ended))
+        log.info("users logged out because realms lost rights (%s): %d", ", ".join(pending_realms), len(ended))

@@ -42,6 +42,6 @@ def list_client_mistakes(client: Client) -> Iterator[str]:
 def list_user_warnings(user: User) -> Iterator[str]:
     """Yield sentences about a user who cannot log in, or whose name in realm main is not an e-mail address."""
     if not user.roles:
-        yield "the user has no role, and cannot log in without one"
+        yield "the user has no role and cannot log in without one"
     if user.realm == MAIN_REALM and "@" not in user.username:
         yield "the user name is not an e-mail address, as realm main expects"

@@ -114,7 +114,7 @@ class Connections(ServerState):
             connection.abort()
         if self._closed_for_room:
             log.warning(
-                "%d connections without a whole request were closed: more than %d were open",
+                "%d connections without a complete request were closed, because more than %d were open",
                 self._closed_for_room,
                 self.most,
             )

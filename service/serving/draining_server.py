@@ -1,6 +1,6 @@
 """A uvicorn server with connection draining, so that its end behind a load balancer fails no request.
 
-After SIGTERM the server is not ready any more, but serves for two seconds, since load balancers notice late or not at
+After SIGTERM the server is no longer ready, but serves for two seconds, since load balancers notice late or not at
 all. Each response announces that it is the last of its connection. Then new connections are refused, and connections in
 the accept queue are still served. Idle connections are left for their peers to close, since a peer may be about to send
 a request. SIGINT, a second signal, and a store that only this process serves cut the waiting short. Requests in
@@ -115,7 +115,7 @@ class DrainingServer(uvicorn.Server):
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
         if self._draining_since is None:
-            log.info("ending: not ready any more, serving for another %g s", self.drain_seconds)
+            log.info("shutting down: no longer ready, serving for another %g s", self.drain_seconds)
             self._draining_since = now
             self._announce_end()
         seconds = now - self._draining_since

@@ -93,10 +93,10 @@ def _say_what_is_used(settings: Settings) -> None:
     store = describe_store(settings, str(settings.data_dir))
     log.detail("starting", store=store, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
-        log.warning("the example seed is in use, whose passwords are public; set TOKEN_SERVICE_SEED_FILE")
+        log.warning("the example seed is in use, and its passwords are public; set TOKEN_SERVICE_SEED_FILE")
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):
         if settings.embedded and os.environ.get(variable):
-            log.warning(f"{variable} is set, but not REDIS_URL; the store is the embedded one")
+            log.warning(f"{variable} is set, but REDIS_URL is not, so the embedded store is used")
 
 
 class _Listeners:

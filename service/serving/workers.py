@@ -80,7 +80,7 @@ class WorkerProcess(Process):
         while self.is_awaited():
             time.sleep(POLL_SECONDS)
         if self.process.is_alive():
-            log.error("a worker does not end, killing it", pid=self.pid)
+            log.error("a worker does not end; killing it", pid=self.pid)
             self.process.kill()
         self.process.join()
         metrics.forget_worker(self.pid)
@@ -106,7 +106,7 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
-                log.warning("a worker died and is replaced", pid=old.pid)
+                log.warning("a worker died and is being replaced", pid=old.pid)
                 self._replaced_at.append(time.monotonic())
         if self.should_exit.is_set() or self._never_start():
             self.failed = True
@@ -118,7 +118,7 @@ class Workers(Multiprocess):
             return False
         if time.monotonic() - self._replaced_at[0] > REPLACEMENTS_WINDOW_SECONDS:
             return False
-        log.error("the workers die again and again, ending the service")
+        log.error("workers keep dying; ending the service")
         return True
 
     def handle_int(self) -> None:

@@ -151,7 +151,7 @@ def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind
     try:
         return decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
-        raise StoreUnavailable(f"the record of {kind} does not have a form that this code knows: {error}") from None
+        raise StoreUnavailable(f"the record of {kind} has a form that this version does not know: {error}") from None
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def reading(kind: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise StoreUnavailable(f"the record of {kind} does not have the form that this code knows") from None
+        raise StoreUnavailable(f"the record of {kind} has a form that this version does not know") from None
 
 
 def _parse_optional(text: str) -> int | None:
@@ -169,7 +169,7 @@ def _parse_optional(text: str) -> int | None:
 
 def _check_version(found: str, kind: str) -> None:
     if found != VERSION:
-        raise StoreUnavailable(f"{kind} has a record of version {found[:20]!r}; this code knows version {VERSION}")
+        raise StoreUnavailable(f"{kind} has a record of version {found[:20]!r}; this service knows version {VERSION}")
 
 
 def _parse_scope_field(text: str) -> str:

@@ -67,7 +67,7 @@ class Revocations:
         for _ in range(MAX_MARKS):
             if await self._mark_and_delete(shard, subject, until_ms, kept_member, reason):
                 return
-        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; what is live is unknown")
+        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
     async def _mark_and_delete(
         self, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason

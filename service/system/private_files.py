@@ -17,7 +17,7 @@ def make_private(folder: Path, *, follow_symlinks: bool = True) -> None:
 
     A process that can connect to the embedded store can end every session, so no other user may enter its folder.
     If other users can write to the parent folder, pass `follow_symlinks=False`: a link there may be theirs.
-    Raises FolderRefused if the path is no folder, belongs to another user, or cannot be used.
+    Raises FolderRefused if the path is not a folder, belongs to another user, or cannot be used.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -64,15 +64,13 @@ async def test_only_named_fields_change(admin: Admin, words: tuple[str, ...], ch
     assert await show(admin, "client", "web-shop") == expected
 
 
-async def test_a_removed_role_asks_and_ends_the_sessions_that_rest_on_it(
-    admin: Admin, http: httpx2.AsyncClient
-) -> None:
+async def test_removing_a_role_asks_and_ends_its_sessions(admin: Admin, http: httpx2.AsyncClient) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
     words = ("client", "update", "web-shop", "--remove-scope", "role:enduser", "--default-scope", "realm:main")
 
     asked = await admin(*words)
     assert (asked.status, asked.output) == (1, "")
-    assert "Take role:enduser from the client web-shop, and end the sessions that depend on it?" in asked.aside
+    assert "Take role:enduser from the client web-shop and end the sessions that depend on it?" in asked.aside
     assert asked.aside.startswith("On redis://")
     assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
 
@@ -119,7 +117,7 @@ async def test_concurrent_updates_are_never_lost_silently(worker: Worker, regist
 
 
 @pytest.mark.clause("decided-client-disabled")
-async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_sessions(
+async def test_disabling_a_client_refuses_it_and_ends_its_sessions(
     admin: Admin, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, held_time: LoopTime
 ) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
@@ -148,7 +146,7 @@ async def test_a_disabled_client_is_refused_as_an_unknown_one_and_has_no_session
     assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-async def test_repeated_disabling_ends_what_an_outage_had_brought_back(
+async def test_repeated_disabling_ends_sessions_restored_by_an_outage(
     admin: Admin, http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     """A failover or a restored backup can lose the revocation and keep the record."""
@@ -260,7 +258,7 @@ async def test_a_dry_run_prints_one_line_for_each_field(admin: Admin, tmp_path: 
     ]
 
 
-async def test_a_seed_at_a_pipe_is_not_asked(admin: Admin, tmp_path: Path) -> None:
+async def test_seed_does_not_ask_without_a_terminal(admin: Admin, tmp_path: Path) -> None:
     file = tmp_path / "seed.yaml"
     file.write_text(SEED.read_text().replace("name: Bob", "name: Robert\n    disabled: true"))
 

@@ -79,7 +79,7 @@ async def test_the_list_shows_all_clients_and_no_hash(admin: Admin) -> None:
 
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET])
 @pytest.mark.clause("decided-secret-overlap")
-async def test_the_old_secret_stays_good_for_the_overlap_and_no_longer(
+async def test_old_secret_is_valid_only_during_the_overlap(
     admin: Admin, http: httpx2.AsyncClient, clock: Clock, client: OAuthClient
 ) -> None:
     rotated = await admin("client", "rotate-secret", client.client_id, "--overlap", "24h", "--json")
@@ -97,9 +97,7 @@ async def test_the_old_secret_stays_good_for_the_overlap_and_no_longer(
 
 
 @pytest.mark.clause("decided-client-deleted")
-async def test_a_deleted_client_is_gone_with_all_that_it_had(
-    admin: Admin, http: httpx2.AsyncClient, worker: Worker
-) -> None:
+async def test_deleting_a_client_ends_its_sessions(admin: Admin, http: httpx2.AsyncClient, worker: Worker) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
     others = (await PHONE_APP.log_in(http, ALICE)).json()
     await make_code(worker, client=WEB_SHOP, redirect_uri="https://shop.example/callback")
@@ -115,10 +113,10 @@ async def test_a_deleted_client_is_gone_with_all_that_it_had(
     assert (await admin("client", "show", "web-shop")).status == 1
 
 
-async def test_a_question_that_is_answered_with_no_changes_nothing(admin: Admin, http: httpx2.AsyncClient) -> None:
+async def test_answering_no_changes_nothing(admin: Admin, http: httpx2.AsyncClient) -> None:
     refused = await admin("client", "delete", "web-shop", typed="n\n")
 
     assert (refused.status, refused.output) == (1, "")
-    assert "Delete the client web-shop, and end all of its sessions?" in refused.aside
+    assert "Delete the client web-shop and end all of its sessions?" in refused.aside
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
     assert (await admin("client", "delete", "web-shop", typed="y\n")).status == 0

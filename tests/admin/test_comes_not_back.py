@@ -60,7 +60,7 @@ async def test_restart_and_old_seed_keep_console_changes(
 
 
 @pytest.mark.clause("decided-seed-strange-key")
-async def test_a_console_with_another_key_applies_no_seed_by_mistake(
+async def test_console_with_a_foreign_key_refuses_a_seed(
     admin: Admin, environment: dict[str, str], store: redis.Redis
 ) -> None:
     await admin("user", "disable", BOB.username, "--yes")

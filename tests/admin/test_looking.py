@@ -71,7 +71,7 @@ class TestEvents:
         assert "There are no such events." in (await admin("events", "--user", "x")).aside
 
     @pytest.mark.clause("decided-events-of-users")
-    async def test_invented_failures_hide_no_failure_of_a_user(
+    async def test_invented_names_do_not_hide_failures_of_users(
         self, admin: Admin, make_settings: MakeSettings, clock: Clock
     ) -> None:
         app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
@@ -158,7 +158,7 @@ class TestDoctor:
         assert answer.status == any(level == "trouble" for level, _ in found)
         return found
 
-    async def test_a_store_in_order_is_told_to_be(self, admin: Admin, http: httpx2.AsyncClient) -> None:
+    async def test_doctor_reports_a_healthy_store(self, admin: Admin, http: httpx2.AsyncClient) -> None:
         await PHONE_APP.log_in(http, ALICE)
 
         found = await self.read_findings(admin)
@@ -167,7 +167,7 @@ class TestDoctor:
         assert found["good", "keys"] == "every key that should expire has a time to live"
         assert "appendonly is off" in found["warning", "Redis"]
 
-    async def test_problems_are_counted_and_are_no_error(self, admin: Admin, store: redis.Redis) -> None:
+    async def test_doctor_counts_problems_without_an_error(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")
         try:
             answers = await admin("doctor"), await admin("doctor", "--json")
@@ -188,7 +188,7 @@ class TestDoctor:
 
         told = [each["says"] for each in found if (each["level"], each["subject"]) == ("trouble", "Redis")]
         assert any("OOM" in says for says in told)
-        assert any("memory are in use" in says for says in told)
+        assert any("memory is in use" in says for says in told)
 
     @pytest.mark.parametrize(
         ("info", "level", "says"),
@@ -196,7 +196,7 @@ class TestDoctor:
             ({"maxmemory_policy": "allkeys-lru"}, "trouble", "expected noeviction"),
             ({"maxmemory": 0}, "warning", "no maxmemory"),
             ({"aof_enabled": 0}, "warning", "appendonly is off"),
-            ({"aof_last_write_status": "err"}, "trouble", "look at its disk"),
+            ({"aof_last_write_status": "err"}, "trouble", "check its disk"),
             ({"tracking_total_keys": 900_000}, "note", "tracking-table-max-keys"),
             ({"used_memory": 800}, "warning", "800 B of 1000 B memory"),
             ({"used_memory": 1000}, "trouble", "1000 B of 1000 B memory"),
@@ -221,7 +221,7 @@ class TestDoctor:
 
         assert "appendfsync always" in found["trouble", "TOKEN_SERVICE_DURABILITY=disk"]
 
-    async def test_a_key_that_would_stay_for_good_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
+    async def test_doctor_reports_keys_that_never_expire(self, admin: Admin, store: redis.Redis) -> None:
         store.set("family:{000}:stray", "x")
 
         found = await self.read_findings(admin)
@@ -305,7 +305,7 @@ class TestHashSecret:
         assert verify_password("second: ü", second)[0]
 
     @pytest.mark.clause("decided-short-secret-warned")
-    def test_a_short_one_is_warned_of_and_hashed(self, tmp_path: Path) -> None:
+    def test_short_secret_is_hashed_with_a_warning(self, tmp_path: Path) -> None:
         file = tmp_path / "secrets"
         file.write_text("nineteen-characters\ntwenty-characters-or\nshort\n")
 
@@ -334,7 +334,7 @@ def every_command() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", [(), *((name,) for name in load_commands())], ids=str)
-def test_the_help_shortens_no_sentence(words: tuple[str, ...]) -> None:
+def test_help_shows_whole_sentences(words: tuple[str, ...]) -> None:
     summaries = type_in(*words, "--help", environment={}).output.partition("Commands:\n")[2]
 
     assert "..." not in summaries
@@ -365,7 +365,7 @@ def test_a_command_reports_an_unreachable_redis(environment: dict[str, str], wor
     assert len(answer.aside.splitlines()) == 1
 
 
-def test_an_embedded_store_that_does_not_run_is_told(tmp_path: Path) -> None:
+def test_stopped_embedded_store_is_reported(tmp_path: Path) -> None:
     answer = type_in("stats", environment={"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "REDIS_URL": ""})
 
     assert answer.status == 1

@@ -24,10 +24,10 @@ REFUSED = [
     (("client", "delete", "web-shop"), 1, "On redis://"),
     (("client", "disable", "web-shop"), 1, "no answer to the question; nothing was changed"),
     (("client", "rotate-secret", "phone-app"), 1, "the client phone-app is public: it has no secret"),
-    (("client", "rotate-secret", "web-shop"), 1, "so that the old one fails at once?"),
+    (("client", "rotate-secret", "web-shop"), 1, "The old one fails at once"),
     (("client", "rotate-secret", "web-shop", "--overlap", "soon"), 2, "'soon': expected seconds, or a number with s,"),
     ((*UPDATE_CLIENT, "--name", "Web Shop"), 1, "nothing was changed: no option has a new value"),
-    ((*UPDATE_CLIENT, "--remove-scope", "role:admin"), 2, "role:admin: cannot be removed, because it is not there"),
+    ((*UPDATE_CLIENT, "--remove-scope", "role:admin"), 2, "role:admin: cannot be removed, because it is not listed"),
     ((*UPDATE_CLIENT, "--remove-scope", "role:enduser", "--default-scope", ""), 1, "end the sessions that depend on"),
     ((*UPDATE_CLIENT, "--public"), 1, "Sessions that it began with the secret cannot be refreshed"),
     ((*NEW_USER, "--password-file", "/nowhere"), 2, "/nowhere cannot be read: No such file or directory"),
@@ -40,7 +40,7 @@ REFUSED = [
     (("user", "update", "alice@example.com", "--name", "Al\u202eice"), 2, "--name: expected text in one line"),
     (("client", "update", "phone-app", "--name", "Ph\u202eone"), 2, "--name: expected text in one line"),
     (UPDATE_USER, 1, "nothing was changed: no option has a new value"),
-    ((*UPDATE_USER, "--remove-role", "admin"), 2, "admin: cannot be removed, because it is not there"),
+    ((*UPDATE_USER, "--remove-role", "admin"), 2, "admin: cannot be removed, because it is not listed"),
     ((*UPDATE_USER, "--remove-role", "enduser"), 1, "Take enduser from alice@example.com of realm main"),
     (("user", "set-password", "x", "--realm", "cep"), 1, "the realm cep checks passwords itself"),
     *((("user", verb, "nobody"), 1, "there is no user nobody") for verb in ("show", "update", "disable", "delete")),
@@ -75,8 +75,8 @@ BAD_LINES = [
     (NEW_USER, "one\ntwo\n", "stdin: expected one line with the password"),
     (NEW_USER, "seven77\n", "password: expected 8 to 1024 characters in one line"),
     (("user", "set-password", BOB.username), "seven77\n", "password: expected 8 to 1024 characters in one line"),
-    (("hash-secret", "--file", "-"), "", "stdin: expected one secret a line, and no empty lines"),
-    (("hash-secret", "--file", "-"), "a\n\nb\n", "stdin: expected one secret a line, and no empty lines"),
+    (("hash-secret", "--file", "-"), "", "stdin: expected one secret per line and no empty lines"),
+    (("hash-secret", "--file", "-"), "a\n\nb\n", "stdin: expected one secret per line and no empty lines"),
     (("hash-secret", "--file", "-"), "a\n" + "b" * 1025, "stdin, line 2: expected 1 to 1024 characters in one line"),
 ]
 
@@ -112,7 +112,7 @@ async def test_a_bad_line_of_input_changes_nothing(
     assert (status, message in told) == (2, True), told
 
 
-async def test_every_mistake_of_a_client_is_told_at_once(admin: Admin, store: redis.Redis) -> None:
+async def test_all_mistakes_of_a_client_are_reported_at_once(admin: Admin, store: redis.Redis) -> None:
     options = ("--redirect-uri", "shop/callback", "--scope", "realm:main role:king", "--introspect", "--public")
 
     status, told = await refuse(admin, store, "client", "create", "shop", *options)

@@ -75,7 +75,7 @@ def _waits_for_input(pid: int) -> bool:
 
 
 @NEEDS_A_TERMINAL
-def test_a_secret_that_is_typed_is_not_shown() -> None:
+def test_typed_secret_is_not_echoed() -> None:
     status, screen = type_on_terminal(
         "hash-secret", answers=[("Secret: ", "my own secret"), ("Repeat for confirmation: ", "my own secret")]
     )

@@ -21,7 +21,7 @@ async def explain(admin: Admin, token: str) -> str:
     return text
 
 
-async def test_an_access_token_is_told_with_its_session(admin: Admin, http: httpx2.AsyncClient) -> None:
+async def test_inspect_shows_an_access_token_with_its_session(admin: Admin, http: httpx2.AsyncClient) -> None:
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
 
     inspection = (await admin("token", "inspect", tokens["access_token"], "--json")).json
@@ -38,7 +38,7 @@ async def test_an_access_token_is_told_with_its_session(admin: Admin, http: http
     assert (inspection["family_live"], inspection["head_generation"], inspection["grant_type"]) == (True, 1, "password")
 
 
-async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient) -> None:
+async def test_inspect_shows_the_generation_of_a_refresh_token(admin: Admin, http: httpx2.AsyncClient) -> None:
     first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
     assert await explain(admin, first) == "Live: generation 1 is the newest refresh token of its session."
 
@@ -87,7 +87,7 @@ async def test_inspect_tells_which_change_ended_a_session(
     assert (await admin("token", "inspect", token, "--json")).json["ended_by"] == cause
 
 
-async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, worker: Worker) -> None:
+async def test_inspect_distinguishes_the_other_ends(admin: Admin, http: httpx2.AsyncClient, worker: Worker) -> None:
     revoked, everywhere, console = [(await PHONE_APP.log_in(http, ALICE)).json() for _ in range(3)]
     await PHONE_APP.revoke(http, revoked["refresh_token"])
     await admin("token", "revoke", console["refresh_token"])
@@ -102,7 +102,7 @@ async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncCli
     ]
 
 
-async def test_a_code_is_told_before_and_after_its_exchange(
+async def test_inspect_shows_a_code_before_and_after_its_exchange(
     admin: Admin, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     code = await make_code(worker)
@@ -126,7 +126,7 @@ async def test_console_revokes_tokens_of_any_client(admin: Admin, http: httpx2.A
     assert (await admin("token", "revoke", tokens[kind])).status == 1
 
 
-async def test_neither_redis_nor_the_events_see_the_token(
+async def test_inspected_token_is_not_sent_or_logged(
     admin: Admin, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()

@@ -25,7 +25,7 @@ def password_file(tmp_path: Path) -> str:
     return str(file)
 
 
-async def test_a_user_that_was_created_logs_in_with_the_password_of_the_file(
+async def test_created_user_logs_in_with_the_password_from_the_file(
     admin: Admin, http: httpx2.AsyncClient, password_file: str
 ) -> None:
     created = await admin(*CREATE, "--password-file", password_file, "--json")
@@ -65,7 +65,7 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
 @pytest.mark.clause("decided-common-passwords")
 @pytest.mark.parametrize(
     ("password", "told"),
-    [("Password1", "commonest"), (BOB.username, "own name"), ("bo\u0308b ist hier", "")],
+    [("Password1", "most common"), (BOB.username, "own name"), ("bo\u0308b ist hier", "")],
     ids=ascii,
 )
 async def test_a_password_that_is_guessed_first_is_refused(admin: Admin, password: str, told: str) -> None:
@@ -135,7 +135,7 @@ async def test_show_and_unlock_cover_a_browser_with_an_earlier_login(admin: Admi
     assert (await admin("user", "show", BOB.username, "--json")).json["failed_logins"] == []
 
 
-async def test_show_forgets_failures_that_no_longer_count(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+async def test_user_show_omits_expired_failures(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
     await PHONE_APP.log_in(http, UserCredentials(BOB.username, "wrong"))
     clock.advance(10)
     (of_all,) = (await admin("user", "show", BOB.username, "--json")).json["failed_logins"]

@@ -117,7 +117,7 @@ async def test_client_redeems_refreshes_and_revokes_an_allowed_grant(
     ],
     ids=["asked wrongly", "nothing to grant"],
 )
-async def test_an_error_of_the_service_comes_back_as_one_that_the_library_can_tell(
+async def test_libraries_recognise_errors_of_the_service(
     service: ServiceProcess, browser: Browser, library: str, scope: str, credentials: UserCredentials, error: str
 ) -> None:
     async with foreign_client(library, shop(service, scope=scope)) as client:

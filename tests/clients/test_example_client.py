@@ -105,7 +105,7 @@ def shown_tokens(page: str) -> list[str]:
     return re.findall(r"<code>([\w-]+…[\w-]+)</code>", page)
 
 
-async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
+async def test_code_is_exchanged_refreshed_and_revoked(
     browser: httpx2.AsyncClient, service: ServiceProcess, worker: Worker
 ) -> None:
     signed_in = await sign_in(browser, worker, service.url)
@@ -127,7 +127,7 @@ async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
     assert "You are not signed in." in logged_out
 
 
-async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
+async def test_response_to_another_browser_is_rejected(
     browser: httpx2.AsyncClient, service: ServiceProcess, worker: Worker
 ) -> None:
     request_parameters = await ask_to_sign_in(browser)
@@ -146,14 +146,14 @@ async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
 
 
 @pytest.mark.parametrize("iss", [{}, {"iss": "http://127.0.0.1:1"}, {"iss": ""}], ids=["none", "another", "empty"])
-async def test_an_answer_from_another_service_is_not_taken(browser: httpx2.AsyncClient, iss: dict[str, str]) -> None:
+async def test_response_from_another_service_is_rejected(browser: httpx2.AsyncClient, iss: dict[str, str]) -> None:
     request_parameters = await ask_to_sign_in(browser)
 
     assert "does not come from" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
     assert "did not start that sign-in" in await come_back(browser, code="x", state=request_parameters["state"], **iss)
 
 
-async def test_errors_are_told_in_words_and_never_as_markup(
+async def test_errors_are_shown_as_text_and_never_as_markup(
     browser: httpx2.AsyncClient, service: ServiceProcess
 ) -> None:
     denied = await ask_to_sign_in(browser)
@@ -179,7 +179,7 @@ async def test_only_a_form_of_its_own_starts_something(browser: httpx2.AsyncClie
         assert "out of date" in await read_page(browser)
 
 
-async def test_a_service_that_is_not_there_is_told_in_words() -> None:
+async def test_unreachable_service_is_explained() -> None:
     async with browser_at_client(f"http://127.0.0.1:{free_port()}") as browser:
         response = await press(browser, "/sign-in")
 

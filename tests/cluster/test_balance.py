@@ -15,7 +15,7 @@ USERS = 100_000
 
 
 @pytest.mark.clause("decided-balanced-masters")
-def test_the_keys_of_a_hundred_thousand_users_are_spread_evenly_over_masters() -> None:
+def test_keys_of_many_users_spread_evenly_over_masters() -> None:
     """All keys of a user lie in one slot, and each master has an equal part of the slots."""
     users = (identify_user("main", f"user-{number}@example.com") for number in range(USERS))
     slots = Counter(key_slot(user_key(user).encode()) for user in users)

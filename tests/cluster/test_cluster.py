@@ -79,7 +79,7 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")
-async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
+async def test_lost_node_affects_only_its_own_users(
     cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_worker: Worker, held_time: LoopTime
 ) -> None:
     with_registry = cluster.node_of("client:{registry}:phone-app")

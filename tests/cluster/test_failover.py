@@ -70,9 +70,7 @@ async def test_cluster_failover_keeps_confirmed_writes(
 
 
 @pytest.mark.clause("6819-5.2.2.3-rotation-in-a-cluster", "decided-redis-sentinel", "decided-i10-outage-is-not-theft")
-async def test_refreshes_that_a_failover_lost_are_gone_on_from_and_no_theft(
-    tmp_path: Path, loop_time: LoopTime
-) -> None:
+async def test_refreshes_lost_in_a_failover_are_not_theft(tmp_path: Path, loop_time: LoopTime) -> None:
     """The replica misses the last three of them; then the master dies."""
     with running_sentinel(tmp_path) as watched:
         async with service_at(watched.url) as (_, http):

@@ -76,7 +76,7 @@ async def test_memory_follows_every_node_of_a_cluster(
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path, held_time: LoopTime) -> None:
+async def test_node_without_the_majority_is_not_trusted(tmp_path: Path, held_time: LoopTime) -> None:
     """It lives, it is a master, and it tells the time; elsewhere its successor may have revoked what it still has."""
     # There is no pause before the next connection, and the clock of Redis goes on while ours is held.
     limits = {"stable_seconds": 0.0, "drift_seconds": 3_600.0}
@@ -92,7 +92,7 @@ async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path, hel
             assert await bearer.lookup(tokens[0])
             # The next heartbeat hears of it, and its answer takes no time of ours.
             await held_time.advance_in_steps(HEARTBEAT_SECONDS)
-            await until_true(lambda: is_unavailable(bearer, tokens[0]), "memory not to be believed")
+            await until_true(lambda: is_unavailable(bearer, tokens[0]), "memory to be distrusted")
 
             for token in tokens:
                 with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):

@@ -66,9 +66,7 @@ async def confirm_something(url: str) -> None:
     [(("user default off", OPERATOR, *USERS), "service:"), (("requirepass change-me", OPERATOR), ":")],
     ids=["users", "password"],
 )
-async def test_a_sentinel_that_asks_for_a_password_is_told_that_of_the_url(
-    tmp_path: Path, lines: tuple[str, ...], user: str
-) -> None:
+async def test_sentinel_gets_the_password_of_the_url(tmp_path: Path, lines: tuple[str, ...], user: str) -> None:
     with running_sentinel(tmp_path, watching=lines) as watched:
         url = watched.url.replace("//", f"//{user}{PASSWORD}@")
         async with worker_at(url) as worker:

@@ -60,9 +60,7 @@ def start_tls_redis(folder: Path, authority: Authority, name: str = HOST) -> Red
     return start_redis(folder, *options, authority=authority.file)
 
 
-async def test_one_server_is_spoken_to_over_tls_by_service_console_and_gateway(
-    tmp_path: Path, authority: Authority
-) -> None:
+async def test_service_console_and_gateway_use_tls(tmp_path: Path, authority: Authority) -> None:
     server = start_tls_redis(tmp_path, authority)
     try:
         urls = [server.url_of(user) for user in ("service", "console", "gateway")]

@@ -141,7 +141,7 @@ def test_code_is_derived_from_consent_and_key() -> None:
         pytest.param("form", ("login", "browser", "name"), id="a purpose cut elsewhere"),
     ],
 )
-def test_a_signature_is_good_for_one_purpose_and_these_parts_only(purpose: str, parts: tuple[str, ...]) -> None:
+def test_signature_is_valid_for_one_purpose_and_its_parts_only(purpose: str, parts: tuple[str, ...]) -> None:
     signature = KEYRING.sign_for_page("form login", "browser", "name")
 
     assert KEYRING.recognises_for_page(signature, "form login", "browser", "name")
@@ -161,7 +161,7 @@ def test_every_character_of_a_refresh_token_is_under_its_mac() -> None:
 
 
 @pytest.mark.clause("6749-10.4-unforgeable", "6749-10.10-unguessable", "6819-5.1.4.2.2-entropy")
-def test_no_generation_can_be_told_from_another_without_the_key() -> None:
+def test_generations_are_indistinguishable_without_the_key() -> None:
     first, second = (KEYRING.sign_refresh_token(TOKEN._replace(generation=number)) for number in (1, 2))
     first_mac, second_mac = (urlsafe_b64decode(text[9:])[-16:] for text in (first, second))
 
@@ -237,7 +237,7 @@ def test_seal_opens_for_its_purpose_only(content: bytes) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_-]+", sealed)
 
 
-def test_a_sealed_text_has_one_spelling_and_each_bit_of_it_counts() -> None:
+def test_sealed_text_has_one_spelling_and_every_bit_matters() -> None:
     sealed = KEYRING.seal("login form", b"x")  # its last character has two bits that no byte uses
     others = {
         sealed[:place] + other + sealed[place + 1 :]

@@ -45,12 +45,12 @@ def test_a_password_is_hashed_with_argon2id_and_a_salt() -> None:
 @pytest.mark.parametrize(
     "password", ["", "\x00", "x" * 1025, "x" * 5000, "\ud800"], ids=["none", "zero", "1", "2", "half"]
 )
-def test_no_text_makes_the_check_fail_otherwise_than_by_no(password: str) -> None:
+def test_password_check_never_raises_for_any_text(password: str) -> None:
     assert verify_password(password, hash_password("a password")) == (False, None)
 
 
 @pytest.mark.clause("decided-unknown-user-costs-the-same")
-def test_every_refusal_takes_the_work_of_a_check() -> None:
+def test_refusals_cost_the_same_work_as_a_check() -> None:
     password_hash = hash_password("a password")
     checks: list[Callable[[], object]] = [
         lambda: verify_password("a password", password_hash),

@@ -31,11 +31,11 @@ def run(*command: str) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_the_containerfile_has_no_offence() -> None:
+def test_containerfile_passes_hadolint() -> None:
     run("hadolint", "Containerfile")
 
 
-def test_the_compose_file_is_one() -> None:
+def test_compose_file_is_valid() -> None:
     run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
 
 
@@ -133,7 +133,7 @@ def test_unit_runs_existing_files_as_its_own_user(unit: str) -> None:
         ("p" * 32, "user default on >another\n", "has no line that begins with"),
     ],
 )
-def test_redis_does_not_start_where_its_password_would_not_count(
+def test_redis_refuses_to_start_without_an_effective_password(
     tmp_path: Path, password: str, configuration: str | None, message: str
 ) -> None:
     (tmp_path / "password").write_text(password)

@@ -18,7 +18,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 HONCHO = Path(sys.executable).parent / "honcho"
 
 
-def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: Path) -> None:
+def test_honcho_runs_and_ends_the_service_and_redis(tmp_path: Path) -> None:
     web_port, redis_port = free_port(), free_port()
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     settings = {"REDIS_PORT": str(redis_port), "TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
@@ -44,7 +44,7 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
     assert "web.1 stopped (rc=0)" in " ".join(written.split())
     assert "redis.1 stopped (rc=0)" in " ".join(written.split())
     # The service still serves for two seconds, and Redis ends after it.
-    _, ending, end = written.partition("ending: not ready any more")
+    _, ending, end = written.partition("shutting down: no longer ready")
     assert ending
     assert '"level":"warning"' not in end
     assert '"level":"error"' not in end

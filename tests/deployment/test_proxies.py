@@ -119,7 +119,7 @@ FROM_HEADER = "    set_real_ip_from 127.0.0.1;\n    real_ip_header X-Caller;\n"
         ("2001:db8:0:7:{:x}::", "2001:db8:0:7::5:6"),
     ],
 )
-def test_one_address_that_sends_slowly_does_not_keep_the_others_out(
+def test_slow_sender_does_not_block_other_addresses(
     tmp_path: Path, answering_instance: SimulatedInstance, slow: str, same: str
 ) -> None:
     """An IPv6 network of 64 bits is one address."""

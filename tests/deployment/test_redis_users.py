@@ -244,7 +244,7 @@ def test_the_services_keys_are_those_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("user", ["service", "console"])
-def test_they_may_give_no_other_command(store: redis.Redis, user: str) -> None:
+def test_redis_users_may_run_only_listed_commands(store: redis.Redis, user: str) -> None:
     """This covers commands that empty, stop, change, copy or monitor the server, and those of later versions."""
     granted = read_rights(user).commands
     found = find_allowed(store, user, keys.user_key(identify_user("main", ALICE.username)))
@@ -260,7 +260,7 @@ FOREIGN = ("session:1", "myaccess:{0a3}:x")
 
 
 @pytest.mark.parametrize("user", ["service", "console"])
-def test_they_reach_no_keys_of_others(redis_server: RedisServer, store: redis.Redis, user: str) -> None:
+def test_redis_users_reach_only_their_own_keys(redis_server: RedisServer, store: redis.Redis, user: str) -> None:
     with redis.Redis.from_url(redis_server.url_of(user)) as client:
         for key in FOREIGN:
             store.set(key, "another program's")

@@ -81,7 +81,7 @@ def test_operator_paths_are_not_public(stack: RunningStack, path: str) -> None:
 
 
 @pytest.mark.clause("decided-shipped-proxy")
-def test_plain_http_leads_people_to_https_and_refuses_to_take_a_secret(stack: RunningStack) -> None:
+def test_plain_http_redirects_pages_and_refuses_secrets(stack: RunningStack) -> None:
     with httpx2.Client(base_url=f"http://localhost:{stack.http_port}") as plain:
         response = plain.get("/authorization/", params=AUTHORIZATION)
         assert response.status_code == 301
@@ -107,7 +107,7 @@ def test_only_the_owner_can_enter_the_folder(stack: RunningStack) -> None:
 
 
 @pytest.mark.clause("decided-clean-stop")
-def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_path: Path) -> None:
+def test_sigterm_finishes_requests_and_then_ends_the_stack(tmp_path: Path) -> None:
     body = str(httpx2.QueryParams(LOGIN)).encode()
     head = f"POST {TOKEN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     head += "Content-Type: application/x-www-form-urlencoded\r\n\r\n"

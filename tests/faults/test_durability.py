@@ -105,7 +105,7 @@ async def test_answered_write_is_at_the_replica(master: RedisServer, replica: Re
 
 
 @pytest.mark.clause("decided-durability", "decided-redis-away")
-async def test_without_a_replica_that_answers_nothing_of_this_is_called_done(
+async def test_without_a_replica_durable_changes_are_not_reported_done(
     master: RedisServer, replica: RedisServer
 ) -> None:
     async with service_on(master, "replica") as (worker, http):

@@ -39,8 +39,8 @@ from tests.support.servers import REDIS_6, other_servers, running_service
 
 ON_EVERY_SERVER = {
     "test_refused_write_of_a_full_redis_is_503_without_changes",
-    "test_a_full_redis_takes_the_revocation_of_a_token",
-    "test_a_full_redis_takes_a_revoke_all",
+    "test_full_redis_accepts_a_revocation",
+    "test_full_redis_accepts_a_revoke_all",
 }
 """The tests for every run but on Redis 6.2. With --all the others run, too."""
 
@@ -102,7 +102,7 @@ async def test_a_full_redis_refuses_a_new_password_wholly(
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP, MADE_SECRET])
-async def test_a_full_redis_takes_the_revocation_of_a_token(
+async def test_full_redis_accepts_a_revocation(
     deployment: Deployment, direct_http: httpx2.AsyncClient, client: OAuthClient
 ) -> None:
     tokens, other = tokens_of(await client.log_in(direct_http, BOB)), tokens_of(await client.log_in(direct_http, BOB))
@@ -141,7 +141,7 @@ async def test_full_redis_accepts_revocations_of_uncached_clients(
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
-async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
+async def test_page_refused_by_a_full_redis_changes_nothing(
     deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
     browser, signing_in = Browser(direct_http), Browser(direct_http)
@@ -165,7 +165,7 @@ async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(
+async def test_full_redis_accepts_a_sign_out_and_a_session_end(
     deployment: Deployment, direct_http: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct_http, ALICE))
@@ -190,7 +190,7 @@ def look_at_pages(deployment: Deployment) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
-async def test_a_full_redis_takes_a_revoke_all(
+async def test_full_redis_accepts_a_revoke_all(
     deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     sessions = [tokens_of(await client.log_in(direct_http, ALICE)) for client in (PHONE_APP, WEB_SHOP, MADE_SECRET)]

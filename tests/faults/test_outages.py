@@ -86,7 +86,7 @@ def assert_all_refused(answers: list[httpx2.Response]) -> None:
     "decided-error-statuses",
 )
 @pytest.mark.parametrize("outage", OUTAGES)
-async def test_without_redis_everything_is_503_and_works_again_after_it(
+async def test_everything_is_503_without_redis_and_recovers(
     deployment: Deployment, worker: Worker, loop_time: LoopTime, outage: str
 ) -> None:
     async with http_client_for(

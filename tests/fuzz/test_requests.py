@@ -189,7 +189,7 @@ URIS = ("https://shop.example:8443/other?keep=this", "com.example.app:/callback"
 
 
 @given(bent_text(*URIS), utf8)
-def test_an_address_that_may_be_registered_keeps_its_meaning_in_a_redirect(redirect_uri: str, state: str) -> None:
+def test_registrable_uri_keeps_its_meaning_in_a_redirect(redirect_uri: str, state: str) -> None:
     mistake = find_uri_mistake(redirect_uri)
     assert find_server_mistake(redirect_uri) is not None or mistake is None
     assume(mistake is None)
@@ -204,7 +204,7 @@ def test_an_address_that_may_be_registered_keeps_its_meaning_in_a_redirect(redir
 
 
 @given(bent_text(*URIS), st.booleans())
-def test_a_presented_address_is_the_registered_one_but_for_a_loopback_port(presented: str, is_public: bool) -> None:
+def test_presented_uri_may_differ_in_the_loopback_port_only(presented: str, is_public: bool) -> None:
     secret_hash = None if is_public else "sha256:x"
     client = Client(client_id="shop", redirect_uris=URIS, client_secret_hash=secret_hash)
 
@@ -258,7 +258,7 @@ def set_device_cookie() -> str:
 
 
 @given(st.data())
-def test_cookies_are_ours_or_nothing(draw: st.DataObject) -> None:
+def test_random_cookies_yield_our_values_or_nothing(draw: st.DataObject) -> None:
     session, device = make_browser_session("0a3"), set_device_cookie()
     cookies = f"{SESSION_COOKIE}={session.text}; {device}; {BROWSER_COOKIE}={'b' * 43}"
     request = make_request(draw.draw(bent(st.just(cookies.encode()), data)), draw.draw(data))

@@ -88,7 +88,7 @@ def test_random_bytes_are_a_seed_or_mistakes(some: bytes) -> None:
     st.sampled_from(["", ":", "#", "'", '"', "]", "}", ",", "\n", " x", "\0", "&"]),
     st.sampled_from(["password", "password_hash", "client_secret", "client_secret_hash"]),
 )
-def test_no_mistake_repeats_a_password(before: str, behind: str, field: str) -> None:
+def test_mistakes_never_repeat_a_password(before: str, behind: str, field: str) -> None:
     """A password may look like a tag or an alias of YAML, and must not appear in the log."""
     section, name = ("users", "username") if "password" in field else ("clients", "client_id")
     for value in (before + PASSWORD + behind, f"'{before}{PASSWORD}{behind}'", f"[{before}{PASSWORD}{behind}]"):

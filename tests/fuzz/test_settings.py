@@ -83,7 +83,7 @@ RAW = st.tuples(text.map(lambda some: re.sub("[0-9@]", "", some)), text).map(PAS
 
 
 @given(st.sampled_from(URLS), RAW)
-def test_no_password_is_shown_however_it_is_spelled(url: str, password: str) -> None:
+def test_passwords_are_hidden_in_every_spelling(url: str, password: str) -> None:
     """This includes a password that should have been encoded."""
     _assert_hidden(url.format(f":{password}@"))
     _assert_hidden(url.format(f"user:{password}@"))

@@ -103,7 +103,7 @@ async def _ask_until(bearer: BearerLookup, token: str, live: bool) -> None:
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "spec-4.5-bearer-header")
 @COUNTS_READS
-async def test_a_live_token_is_read_twice_and_comes_from_memory_from_then_on(
+async def test_live_token_is_cached_after_two_reads(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
     with counting_reads(store) as reads:
@@ -154,7 +154,7 @@ async def test_an_unknown_token_is_asked_for_once(lookup: BearerLookup, store: r
 
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
-async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
+async def test_unknown_and_single_use_tokens_are_not_tracked(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
     """Redis notes every tracked key. A flood of garbage would fill its table."""
@@ -170,7 +170,7 @@ async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
 @COUNTS_READS
-async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out(
+async def test_unknown_tokens_evict_no_live_token(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
     async with lookup_with(redis_server.url, most_unknown=50) as bearer:
@@ -189,7 +189,7 @@ async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out
 
 @pytest.mark.clause("decided-lookup-bounded")
 @COUNTS_READS
-async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
+async def test_full_cache_evicts_the_least_recently_used_tokens(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
     async with lookup_with(redis_server.url, most_live=3) as bearer:
@@ -225,7 +225,7 @@ async def test_a_flush_empties_memory(lookup: BearerLookup, tokens: list[str], s
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
-async def test_an_unknown_token_that_comes_to_be_is_live_when_it_is_forgotten(
+async def test_new_token_is_live_after_the_negative_cache_expires(
     held_time: LoopTime,
 ) -> None:
     """It cannot happen by chance; it can when a backup is put back."""
@@ -245,7 +245,7 @@ async def test_an_unknown_token_that_comes_to_be_is_live_when_it_is_forgotten(
 
 @pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
 @COUNTS_READS
-async def test_past_its_end_memory_is_not_believed_even_where_redis_has_not_told(
+async def test_cached_token_is_dead_after_its_expiry(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis, clock: Clock, held_time: LoopTime
 ) -> None:
     """Redis comes upon an expired key when it does; here it never does, and is asked."""
@@ -296,14 +296,14 @@ async def test_record_of_unknown_version_is_an_error(
     record = store.get(access_key_of(tokens[0]))
     store.set(access_key_of(tokens[0]), f"3{str(record)[1:]}", px=60_000)
 
-    with pytest.raises(StoreUnavailable, match="version '3'; this code knows version 2"):
+    with pytest.raises(StoreUnavailable, match="version '3'; this library knows version 2"):
         await lookup.lookup(tokens[0])
 
     assert await is_live(lookup, tokens[1])
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
-async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: BearerLookup, worker: Worker) -> None:
+async def test_racing_reads_and_revocations_leave_no_stale_entry(lookup: BearerLookup, worker: Worker) -> None:
     """A stale fill: a read, its invalidation, and only then the old value is put into memory, for good."""
     for _ in range(10):
         tokens = [token for token, _ in await start_sessions(worker, CAROL.username, 100)]
@@ -333,7 +333,7 @@ async def test_a_closed_lookup_connects_again_when_it_is_asked(
     assert await is_live(lookup, tokens[0])
 
 
-async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_path: Path) -> None:
+async def test_redis_url_sets_password_database_and_socket(tmp_path: Path) -> None:
     socket = tmp_path / "redis.sock"
     server = start_redis(tmp_path, "--unixsocket", str(socket))
     try:
@@ -354,7 +354,7 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_an_old_owner_of_a_slot_keeps_no_revoked_token_alive(held_time: LoopTime) -> None:
+async def test_old_owner_of_a_slot_cannot_revive_tokens(held_time: LoopTime) -> None:
     """Only the new owner sends invalidations. The late answer of the old one must not be remembered."""
     async with scripted_cluster(3) as cluster, lookup_with(cluster.url) as bearer:
         first, second, third = cluster.nodes

@@ -156,7 +156,7 @@ async def test_lookups_fail_without_redis_and_recover(
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
-async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTime) -> None:
+async def test_answered_heartbeat_is_valid_for_a_second(held_time: LoopTime) -> None:
     """Memory answers as long as beats are answered. It does not after the second that the last one vouches for."""
     token = make_access_token("0a3").text
     async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
@@ -198,7 +198,7 @@ async def test_late_request_does_not_wait_for_a_frozen_redis(
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_revoked_token_behind_a_cut_network_is_live_for_a_second_at_most(
+async def test_cut_network_delays_a_revocation_by_a_second_at_most(
     deployment: Deployment, proxied_lookup: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(proxied_lookup, *tokens)

@@ -53,7 +53,7 @@ asyncio.run(main())
 
 
 @pytest.mark.clause("decided-one-connection-many-answers")
-def test_a_forked_child_gets_its_own_answers_and_leaves_those_of_its_parent(redis_server: RedisServer) -> None:
+def test_forked_child_opens_its_own_connections(redis_server: RedisServer) -> None:
     command = [sys.executable, "-c", PARENT_AND_CHILD, redis_server.url, str(PAUSE_MS)]
     ran = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 

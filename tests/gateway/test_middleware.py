@@ -86,9 +86,7 @@ async def test_a_live_token_brings_its_grant_to_the_app(http: httpx2.AsyncClient
 
 @pytest.mark.clause("6750-3-challenge", "6750-3-scheme-bearer", "6750-3.1-no-error-without-credentials")
 @pytest.mark.parametrize("headers", [{}, WEB_SHOP.basic])
-async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
-    lookup: BearerLookup, headers: dict[str, str]
-) -> None:
+async def test_missing_bearer_gets_a_bare_challenge(lookup: BearerLookup, headers: dict[str, str]) -> None:
     response = await get(BearerMiddleware(show_grant, lookup), headers)
 
     assert (response.status_code, response.content) == (401, b"")
@@ -150,9 +148,7 @@ async def test_outage_of_redis_admits_no_request_and_is_logged(
     await until_true(is_logged, "the line about the outage")
 
 
-async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
-    http: httpx2.AsyncClient, lookup: BearerLookup
-) -> None:
+async def test_connection_of_an_unknown_type_is_refused(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     """A live token makes no difference, since the place of credentials in such a connection is not known."""
     seen: list[ASGIScope] = []
 
@@ -175,7 +171,7 @@ async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
         ("realm:main realm:cep", "one realm"),
     ],
 )
-def test_a_scope_that_no_token_can_have_is_a_mistake_told_at_once(scope: str, word: str) -> None:
+def test_impossible_scope_is_refused_at_construction(scope: str, word: str) -> None:
     lookup = BearerLookup("redis://127.0.0.1:1/0")
 
     with pytest.raises(ValueError, match=f"no token can have the scope '{scope}': .*{word}"):
@@ -192,9 +188,7 @@ async def refuse(app: ASGIApp, scope: ASGIScope) -> httpx2.Response:
 
 @pytest.mark.clause("decided-api-websocket")
 @pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials", "6750-3.1-invalid-token-401")
-async def test_a_websocket_is_denied_by_a_real_answer_where_the_server_can(
-    http: httpx2.AsyncClient, lookup: BearerLookup
-) -> None:
+async def test_websocket_is_denied_with_a_response_if_possible(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     app = BearerMiddleware(show_grant, lookup, scope="role:partner")
     denial = ["websocket.http.response"]
 
@@ -207,7 +201,7 @@ async def test_a_websocket_is_denied_by_a_real_answer_where_the_server_can(
 
 @pytest.mark.clause("decided-api-websocket")
 @pytest.mark.parametrize("access_token", [None, "x"])
-async def test_a_websocket_is_closed_before_it_is_accepted_where_the_server_cannot(
+async def test_websocket_is_otherwise_closed_before_acceptance(
     lookup: BearerLookup, registry: None, access_token: str | None
 ) -> None:
     sent = await call(BearerMiddleware(show_grant, lookup), websocket(access_token))
@@ -219,9 +213,7 @@ async def say_name(request: Request) -> Response:
     return PlainTextResponse(request.state.grant.username)
 
 
-async def test_each_route_and_mount_of_starlette_can_require_its_own_scope(
-    http: httpx2.AsyncClient, lookup: BearerLookup
-) -> None:
+async def test_routes_and_mounts_can_require_their_own_scope(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     def require(scope: str) -> list[Middleware]:
         return [Middleware(BearerMiddleware, lookup, scope=scope)]
 

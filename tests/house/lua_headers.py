@@ -69,7 +69,7 @@ def _read_header(lines: list[str]) -> Header:
         match = _FIELD.fullmatch(line)
         if match is not None:
             current = match[1]
-            assert current not in fields, f"{current} stands twice"
+            assert current not in fields, f"{current} is repeated"
             fields[current] = match[2]
         elif current:
             fields[current] += "\n" + line.removeprefix("--").strip()

@@ -49,7 +49,7 @@ def reasons_of(argument: ast.expr) -> Iterator[str]:
         assert ast.unparse(argument) in ("_CODE_REFUSALS[verdict]", "reason", "query.mistakes[name]")
 
 
-def test_every_reason_has_a_description_and_every_description_a_reason() -> None:
+def test_reasons_and_descriptions_match() -> None:
     assert set(DESCRIPTIONS) == set(used_reasons())
 
 
@@ -63,7 +63,7 @@ def test_descriptions_keep_to_the_characters_of_the_framework() -> None:
 
 
 @pytest.mark.clause("spec-7.2-no-own-codes", "6749-5.2-error-characters")
-def test_no_error_has_a_code_of_our_own() -> None:
+def test_errors_use_only_codes_of_the_rfcs() -> None:
     codes = {error.error for name, error in ERRORS.items() if name not in ("OAuthError", "BearerError")}
 
     assert codes <= CODES_OF_THE_RFCS
@@ -80,5 +80,5 @@ def test_no_error_has_a_code_of_our_own() -> None:
         ("refresh_token_malformed", "refresh_token_unknown", "refresh_token_of_another_client"),
     ],
 )
-def test_what_a_caller_must_not_tell_apart_has_one_sentence(reasons: tuple[str, ...]) -> None:
+def test_indistinguishable_reasons_share_a_description(reasons: tuple[str, ...]) -> None:
     assert len({DESCRIPTIONS[reason] for reason in reasons}) == 1

@@ -118,7 +118,7 @@ def test_the_distributed_packages_import_each_other_relatively() -> None:
             assert ours <= DISTRIBUTED
 
 
-def test_the_protocol_has_no_clock_no_randomness_and_no_input_or_output() -> None:
+def test_protocol_package_is_pure() -> None:
     impure = {"asyncio", "time", "datetime", "random", "secrets", "os", "socket", "threading"}
     allowed = {*sys.stdlib_module_names, "msgspec", "python_multipart", "service"} - impure
 

@@ -25,7 +25,7 @@ def test_the_header_names_exactly_the_bound_keys_and_arguments() -> None:
             assert script.header.names(field) == script.bound(field), script.name
 
 
-def test_below_the_bindings_no_position_appears() -> None:
+def test_positions_appear_only_in_the_bindings() -> None:
     assert [script.name for script in SCRIPTS if re.search(r"\b(?:KEYS|ARGV)\b", script.body)] == []
 
 

@@ -21,5 +21,5 @@ def find_uses() -> Iterator[str]:
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")
-def test_no_parser_of_the_framework_reads_a_request() -> None:
+def test_requests_are_read_by_our_parsers_only() -> None:
     assert list(find_uses()) == []

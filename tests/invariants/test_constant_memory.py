@@ -61,7 +61,7 @@ async def settle(sessions: Sessions, session: Session, time: OldKeys) -> dict[st
 
 
 @pytest.mark.clause("decided-i3-constant-memory")
-async def test_a_family_is_as_small_after_thousands_of_refreshes_as_after_two(sessions: Sessions) -> None:
+async def test_family_size_is_independent_of_refreshes(sessions: Sessions) -> None:
     time = OldKeys(sessions)
     session = await sessions.start()
     await sessions.refresh(session)

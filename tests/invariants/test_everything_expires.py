@@ -12,9 +12,7 @@ FOR_GOOD = ("user:", "client:", "realm:", "origin:", "seed:", "secret_keys:")
 
 
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
-async def test_after_each_operation_everything_but_the_registry_has_an_end(
-    operations: Operations, store: redis.Redis
-) -> None:
+async def test_all_keys_but_the_registry_expire(operations: Operations, store: redis.Redis) -> None:
     async for operation in operations.run_all():
         endless = [key for key in map(str, store.scan_iter(count=1000)) if store.pttl(key) == -1]
 

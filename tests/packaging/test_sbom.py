@@ -76,7 +76,7 @@ def test_bill_of_materials_lists_project_and_requirements(bill: Any, needs: dict
     assert needs["token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
 
 
-def test_it_is_the_same_each_time_and_names_no_address(tmp_path: Path) -> None:
+def test_sbom_is_reproducible_and_has_no_url(tmp_path: Path) -> None:
     first, second = write(tmp_path, "1"), write(tmp_path, "2")
 
     assert first == second

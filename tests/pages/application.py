@@ -35,7 +35,7 @@ class Visit:
 
     @property
     def query(self) -> dict[str, str]:
-        """Return the parameters. Fails if one stands twice."""
+        """Return the parameters. Fails if one is repeated."""
         pairs = parse_qsl(urlsplit(self.target).query, keep_blank_values=True)
         parameters = dict(pairs)
         assert len(parameters) == len(pairs), self.target

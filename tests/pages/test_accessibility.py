@@ -192,7 +192,7 @@ async def test_pages_respect_reduced_motion(page_setup: PageSetup) -> None:
     assert await page_setup.page.evaluate(durations) == "0s"
 
 
-async def test_buttons_have_an_edge_where_the_system_chooses_the_colours(page_setup: PageSetup) -> None:
+async def test_buttons_have_borders_in_forced_colours(page_setup: PageSetup) -> None:
     await page_setup.page.emulate_media(forced_colors="active")
     for reach in (login, consent, sessions_none):
         await reach(page_setup)

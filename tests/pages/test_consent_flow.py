@@ -77,7 +77,7 @@ async def test_allowed_consent_gives_tokens(
     assert tokens["scope"] == "realm:main role:enduser role:organisation"
 
 
-async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
+async def test_going_back_after_an_answer_explains_itself(
     page: Page, application: Application, store: redis.Redis, request_address: str
 ) -> None:
     await open_consent_page(page, request_address)
@@ -140,9 +140,7 @@ async def test_a_click_meant_for_the_page_before_answers_nothing(
 
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
-async def test_a_pointer_that_comes_from_another_window_answers_only_after_a_pause(
-    consent_page: Page, application: Application
-) -> None:
+async def test_consent_buttons_wait_after_a_pointer_enters(consent_page: Page, application: Application) -> None:
     middle = await find_middle(button(consent_page, "consent.allow"))
     for _ in range(2):
         await consent_page.evaluate(END_OF_ANIMATIONS)

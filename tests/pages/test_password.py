@@ -34,7 +34,7 @@ async def fill_in(page: Page, current: str, new: str = NEW, repeated: str = NEW)
         await field(page, name).fill(value)
 
 
-async def test_a_new_password_leaves_the_user_signed_in_here_and_nowhere_else(
+async def test_new_password_keeps_only_this_browser_signed_in(
     open_page: OpenPage, worker: Worker, http: httpx2.AsyncClient
 ) -> None:
     """Without JavaScript, as all pages work."""
@@ -61,7 +61,7 @@ async def test_a_new_password_leaves_the_user_signed_in_here_and_nowhere_else(
     await expect_heading(other, "sessions.heading")
 
 
-async def test_an_error_is_told_at_its_field_and_the_cursor_is_there(page: Page, worker: Worker) -> None:
+async def test_error_is_shown_at_its_focused_field(page: Page, worker: Worker) -> None:
     person = await register_person(worker, "dora@example.com")
     await sign_in(page, person)
     await fill_in(page, person.password, "short", "short")

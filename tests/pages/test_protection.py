@@ -81,7 +81,7 @@ async def test_cross_site_form_gives_no_consent(
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
+async def test_cross_site_link_only_opens_the_question(
     page: Page, worker: Worker, service: ServiceProcess, application: Application, store: redis.Redis
 ) -> None:
     """Users stay signed in, since a browser sends the cookies when they follow a link."""

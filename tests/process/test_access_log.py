@@ -59,9 +59,7 @@ def wait_for_requests(log: Path, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.clause("6749-2.3.1-no-credentials-in-uri", "decided-server-error", "decided-one-line-a-request")
-async def test_a_request_has_one_line_with_its_reason_and_its_event_and_no_secret(
-    service: ServiceProcess, store: redis.Redis
-) -> None:
+async def test_request_is_logged_in_one_line_without_secrets(service: ServiceProcess, store: redis.Redis) -> None:
     secret = "tell-nobody"
     async with httpx2.AsyncClient(base_url=service.url) as http:
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
@@ -111,7 +109,7 @@ async def test_a_request_has_one_line_with_its_reason_and_its_event_and_no_secre
 
 
 @pytest.mark.clause("decided-lookups-in-the-log")
-async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceProcess) -> None:
+async def test_only_refused_lookups_are_logged(service: ServiceProcess) -> None:
     async with httpx2.AsyncClient(base_url=service.url) as http:
         access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
         await http.post(VERIFY, headers=bearer(access_token))

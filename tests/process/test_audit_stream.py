@@ -82,7 +82,7 @@ def record_replays(times: int) -> None:
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_log(
+async def test_only_rare_events_go_to_the_stream_in_batches(
     audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
     record_replays(2)
@@ -167,7 +167,7 @@ async def test_user_who_floods_displaces_no_vital_event(
 
 
 @pytest.mark.clause("decided-events-sampled")
-async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(
+async def test_number_of_users_in_the_stream_per_minute_is_bounded(
     audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
 ) -> None:
     for number in range(2 * MAX_NAMED):
@@ -180,7 +180,7 @@ async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-lost-counted")
-async def test_strangers_fill_no_room_in_which_events_of_users_wait(
+async def test_strangers_cannot_fill_the_queue_of_user_events(
     audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
 ) -> None:
     """Clients that anybody can name have their first event of each minute, while Redis hangs."""
@@ -240,7 +240,7 @@ async def test_more_than_can_wait_is_counted(
 
 
 @pytest.mark.clause("decided-audit-off-the-way")
-async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
+async def test_hanging_redis_delays_the_shutdown_within_its_bound(
     held_time: LoopTime, audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
     stream.may_answer.clear()
@@ -255,7 +255,7 @@ async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
 
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
-async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: RedisServer) -> None:
+async def test_redis_outage_is_reported_in_the_stream_afterwards(own_redis: RedisServer) -> None:
     worker = Worker(load_settings(environment_of(own_redis)))
     use_audit_stream(worker.audit_stream)
     stop(own_redis.process)

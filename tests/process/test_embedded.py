@@ -58,7 +58,7 @@ def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         EmbeddedStore(tmp_path).claim()
 
 
-def test_a_link_beside_others_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_link_is_refused_for_shared_folders(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(FolderRefused, match="is not a folder"):
@@ -109,9 +109,7 @@ def test_unreadable_data_ends_the_start_with_its_remedy(start: Start, tmp_path: 
         start(tmp_path)
 
 
-def test_later_installed_server_does_not_replace_the_one_in_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_in_the_wheel_has_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     without = get_server_binary()
     (tmp_path / "redis-server").touch(0o755)

@@ -53,7 +53,7 @@ def test_the_help_names_settings_that_exist() -> None:
     assert {"HOST", "PORT", "REDIS_URL"} <= named <= VARIABLES
 
 
-def test_a_checkout_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_unwritable_checkout_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / ".venv.lock").mkdir()  # root may write into any folder, but not over this one
     script = tmp_path / "scripts" / "install"

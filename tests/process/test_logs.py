@@ -70,7 +70,7 @@ def test_a_trace_shows_no_values(capsys: pytest.CaptureFixture[str], log_format:
     assert "correct-horse" not in written
 
 
-def test_an_error_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_cannot_send_terminal_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "console")
     try:
         raise RuntimeError("name \x1b[2J")
@@ -80,7 +80,7 @@ def test_an_error_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_a_name_begins_no_line_and_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+def test_names_cannot_forge_lines_or_terminal_escapes(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
     name = "a\x1bb\x7fc\x85d\x9be\u2028f\u202eg\U000e0001h"
     configure_logging("info", log_format)
     EventLog("service.test").info("request", username=name)

@@ -80,7 +80,7 @@ def metrics_parent_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0009, 0.001, 0.0011, 0.25, 99.0])
-def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) -> None:
+def test_call_is_observed_as_by_the_library(seconds: float) -> None:
     def read() -> list[tuple[str, float]]:
         metrics.flush_counts()
         samples = Scrape(metrics.render().decode()).samples
@@ -186,10 +186,10 @@ def test_metrics_address_of_one_process_is_private(
     variables = {"REDIS_URL": restricted_url, "TOKEN_SERVICE_METRICS_ADDRESS": f"[::1]:{own_port}"}
     with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
         send_malformed_refreshes(service, 3)
-        wait_until(lambda: "sessions are not counted" in service.log.read_text(), "the line in the log")
+        wait_until(lambda: "may not count sessions" in service.log.read_text(), "the line in the log")
         found = wait_until_refused(own_port, 3, "::1")
 
         assert not found.label_values("token_service_live_objects", "kind")
-        assert service.log.read_text().count("sessions are not counted") == 1
+        assert service.log.read_text().count("may not count sessions") == 1
         assert ask("127.0.0.1", service.port)[0] == 404
         assert not list(metrics_parent_folder.iterdir())

@@ -129,7 +129,7 @@ def _make_hostile(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("template", PAGES)
-def test_no_value_can_leave_its_place(template: str) -> None:
+def test_values_are_escaped_in_templates(template: str) -> None:
     """Hostile values give the same elements and attributes as harmless ones."""
     hostile = Page(renderer.render(ENGLISH, template, **make_hostile(CONTEXTS[template])))
 
@@ -182,7 +182,7 @@ def test_a_template_has_no_words_of_its_own(template: str) -> None:
 # All pages
 
 
-def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
+def test_our_links_begin_with_the_path_of_the_web_url() -> None:
     placed = Renderer("Token Service", "#1f5fa8", "/login", has_logo=True)
     page = Page(placed.render(ENGLISH, "start.html", **CONTEXTS["start.html"]))
 
@@ -221,7 +221,7 @@ def test_an_error_is_tied_to_its_field() -> None:
         (timedelta(days=400), "400 days ago"),
     ],
 )
-def test_ages_are_told_in_the_largest_unit(age: timedelta, expected: str) -> None:
+def test_ages_are_shown_in_the_largest_unit(age: timedelta, expected: str) -> None:
     assert ENGLISH.ago(NOW - age, NOW) == expected
 
 

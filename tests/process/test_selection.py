@@ -45,7 +45,7 @@ def run_file(file: Path, text: str, *arguments: str, **variables: str) -> subpro
     return run_tests(*plugin, *arguments, str(file), **variables)
 
 
-def test_the_last_lines_count_the_tests_left_out_by_need_and_a_ci_run_fails(tmp_path: Path) -> None:
+def test_summary_counts_omitted_tests_and_fails_in_ci(tmp_path: Path) -> None:
     ended = run_file(tmp_path / "test_them.py", LEAVING_OUT, "-n", "2", CI="true")
 
     assert ended.returncode == 1

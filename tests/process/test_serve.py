@@ -160,7 +160,7 @@ def assert_refused(service: Service, *lines: str) -> None:
 
 
 @pytest.mark.clause("decided-bad-setting")
-def test_bad_settings_are_told_all_at_once(start: Start) -> None:
+def test_all_bad_settings_are_reported_at_once(start: Start) -> None:
     service = start(PORT="http", TOKEN_SERVICE_CODE_TTL="-1")
     assert_refused(service, "PORT: 'http': expected", "TOKEN_SERVICE_CODE_TTL: '-1': expected")
     assert not service.data_dir.exists()
@@ -281,7 +281,7 @@ def test_a_signal_during_the_start_ends_it_cleanly(start: Start, number: signal.
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.clause("decided-embedded-store")
-def test_kill_9_leaves_no_orphan(start_ready: Start, workers: str) -> None:
+def test_sigkill_leaves_no_orphan(start_ready: Start, workers: str) -> None:
     service = start_ready("--workers", workers)
     address = service.address
     service.signal(signal.SIGKILL)
@@ -356,7 +356,7 @@ def test_hanging_worker_delays_a_restart_for_a_bounded_time(
 
     service.signal(signal.SIGHUP)
 
-    wait_until(lambda: "a worker does not end, killing it" in service.log.read_text())
+    wait_until(lambda: "a worker does not end; killing it" in service.log.read_text())
     wait_until(lambda: len(find_workers(service)) == 4)
     wait_until(lambda: not Path(f"/proc/{stopped_worker}").exists())
     assert service.get("/readyz") == 200
@@ -366,7 +366,7 @@ SEED = "clients:\n  - client_id: shop\n    client_name: Shop\n"
 
 
 @pytest.mark.clause("decided-readyz", "decided-healthz")
-def test_worker_replaced_with_a_broken_seed_file_keeps_the_service(start_ready: Start, tmp_path: Path) -> None:
+def test_broken_seed_file_does_not_stop_a_new_worker(start_ready: Start, tmp_path: Path) -> None:
     seed = tmp_path / "seed.yaml"
     seed.write_text(SEED)
     service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))
@@ -375,7 +375,7 @@ def test_worker_replaced_with_a_broken_seed_file_keeps_the_service(start_ready: 
     seed.write_text("clients:\n  - client_idd: shop\n")
     os.kill(find_workers(service)[0], signal.SIGKILL)
     wait_until(lambda: len(find_workers(service)) == 3)
-    wait_until(lambda: "the seed file is not applied yet" in service.log.read_text())
+    wait_until(lambda: "the seed file could not be applied" in service.log.read_text())
     wait_until(lambda: service.get("/readyz") == 503)
     wait_until(lambda: service.get("/readyz") == 200)
     assert [service.get("/healthz") for _ in range(50)] == [200] * 50

@@ -69,7 +69,7 @@ def test_named_example_seed_is_accepted(tmp_path: Path, seed_file: str) -> None:
 
 
 @pytest.mark.clause("decided-example-seed-not-public")
-def test_the_example_seed_starts_on_no_socket_that_was_handed_over(tmp_path: Path, seed_file: str) -> None:
+def test_example_seed_refuses_an_inherited_socket(tmp_path: Path, seed_file: str) -> None:
     folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
 
     with pytest.raises(BadSettings, match="since the socket of --fd 3 is not this machine alone"):
@@ -236,7 +236,7 @@ def test_a_weak_key_is_refused_and_not_shown(key: str) -> None:
 
 
 @pytest.mark.clause("decided-secret-key-distinct")
-def test_random_keys_are_taken_however_they_are_written() -> None:
+def test_random_keys_are_accepted_in_any_encoding() -> None:
     """Hexadecimal text has few distinct characters, and often fewer than sixteen."""
     for _ in range(1000):
         for key in (secrets.token_hex(32), secrets.token_urlsafe(48), secrets.token_hex(32).upper()):
@@ -310,7 +310,7 @@ def test_a_wrong_value_in_a_file_is_not_shown(secret_files: dict[str, str], vari
     assert KEY not in line
 
 
-def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> None:
+def test_unknown_variable_is_reported_with_a_suggestion() -> None:
     typos = ("CODE_TLL", "PORT", "REDIS_URL", "SECRETKEY", "ZZZ")
     environment = {f"TOKEN_SERVICE_{typo}": "1" for typo in typos} | {"PATH": "", **PRODUCTION}
     assert list(unknown_variables(environment)) == [

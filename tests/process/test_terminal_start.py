@@ -80,7 +80,7 @@ def test_a_first_start_ends_with_one_block(tmp_path: Path) -> None:
 
 
 @NEEDS_A_TERMINAL
-def test_a_start_with_an_own_seed_shows_no_login_and_its_warnings(tmp_path: Path) -> None:
+def test_start_with_a_custom_seed_shows_its_warnings(tmp_path: Path) -> None:
     seed = tmp_path / "seed.yaml"
     seed.write_text(
         "clients: [{client_id: shop, client_secret: short one, client_name: Shop, grant_types: [password]}]"

@@ -23,7 +23,7 @@ SHOP = Client(
         pytest.param(1000, ("new",), id="at the time itself"),
     ],
 )
-def test_the_previous_secret_is_good_until_its_time_and_not_at_it(now_ms: int, accepted: tuple[str, ...]) -> None:
+def test_previous_secret_is_valid_until_its_expiry(now_ms: int, accepted: tuple[str, ...]) -> None:
     rotated = msgspec.structs.replace(
         SHOP, client_secret_hash="new", previous_secret_hash="old", previous_secret_until_ms=1000
     )

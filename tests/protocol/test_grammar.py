@@ -10,7 +10,7 @@ from service.protocol.grammar import B64TOKEN, CODE_VERIFIER, SCOPE_TOKEN, is_un
 
 
 @pytest.mark.clause("6749-a.4-scope-characters", "6749-3.3-grammar")
-def test_a_scope_token_is_printable_ascii_without_space_quote_and_backslash() -> None:
+def test_scope_token_follows_the_grammar_of_the_rfc() -> None:
     allowed = {chr(number) for number in range(0x110) if SCOPE_TOKEN.fullmatch(chr(number))}
 
     assert allowed == {chr(number) for number in range(0x21, 0x7F)} - {'"', "\\"}
@@ -26,7 +26,7 @@ def test_a_client_id_or_secret_is_printable_ascii() -> None:
 
 
 @pytest.mark.clause("6749-a.15-username-characters", "6749-a.16-password-characters")
-def test_a_user_name_or_password_is_any_text_without_control_characters() -> None:
+def test_credentials_may_hold_any_but_control_characters() -> None:
     allowed = {number for number in range(0x110000) if is_unicode_without_line_ends(chr(number))}
     surrogates, nobodies = set(range(0xD800, 0xE000)), {0xFFFE, 0xFFFF}
 

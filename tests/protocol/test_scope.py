@@ -62,7 +62,7 @@ def test_malformed_scope_is_refused_with_its_reason(text: str, reason: str) -> N
     ["realm:main", "openid", '"realm:main"', "", "realm:main " * 5_000, " " * 60_000],
     ids=["repeated", "unknown", "malformed", "a space behind", "thousands", "60 KB of spaces"],
 )
-def test_more_than_all_items_are_no_scope(ninth: str) -> None:
+def test_scope_with_too_many_items_is_malformed(ninth: str) -> None:
     every = [*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES)]
     assert len(parse_scope(" ".join(every)).items) == len(every) == 8
     with pytest.raises(InvalidScope):

@@ -16,6 +16,6 @@ def test_an_ipv6_address_is_a_host(address: str) -> None:
     assert parse_base_url(address) == address.rstrip("/")
 
 
-def test_the_own_machine_needs_no_tls_by_its_ipv6_address() -> None:
+def test_ipv6_loopback_needs_no_tls() -> None:
     assert find_server_mistake("http://[::1]:8080/") is None
     assert find_server_mistake("http://[2001:db8::1]/") == "expected https (http only on this machine)"

@@ -82,9 +82,7 @@ async def test_cached_secret_is_throttled_too(
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
 @pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
-async def test_a_flood_right_after_a_call_that_was_right_does_not_either(
-    instances_behind_proxy: InstancePair, client: OAuthClient
-) -> None:
+async def test_flood_after_a_success_is_refused_too(instances_behind_proxy: InstancePair, client: OAuthClient) -> None:
     instances_behind_proxy.clear()
     address = next(ADDRESSES)
     async with replace(instances_behind_proxy, ports=instances_behind_proxy.ports[:1]).http() as http:
@@ -118,7 +116,7 @@ async def test_concurrent_right_secrets_pass_without_counts(
 
 @pytest.mark.clause("decided-only-failures-count")
 @pytest.mark.parametrize("bursts", [1, pytest.param(3, marks=pytest.mark.long)])
-async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(
+async def test_burst_with_the_known_secret_is_answered_completely(
     instances_behind_proxy: InstancePair, bursts: int
 ) -> None:
     """These are far more than may wait for one counter. One of them reserves room, and all pass with it."""
@@ -135,7 +133,7 @@ async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(
 
 @pytest.mark.clause("decided-only-failures-count", "decided-basic-encoded-and-raw", "decided-client-limit")
 @pytest.mark.parametrize("wrong", [0, 4 * ALLOWED])
-async def test_raw_and_encoded_secrets_among_wrong_ones_are_never_a_failure(
+async def test_both_spellings_of_a_secret_pass_among_wrong_ones(
     instances_behind_proxy: InstancePair, wrong: int
 ) -> None:
     """The secret of reader holds `%` and `+`, so that Basic has two readings of it."""

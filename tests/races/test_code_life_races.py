@@ -100,7 +100,7 @@ async def test_concurrent_browser_logins_get_separate_sessions(
 )
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("by_page", [False, True], ids=["revokeAll", "page"])
-async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhere(
+async def test_codes_exchanged_during_revoke_all_yield_no_session(
     instances: InstancePair, http: httpx2.AsyncClient, place: int, by_page: bool
 ) -> None:
     """Each code is presented several times. Its tokens must be dead, through a replay or the log-out."""
@@ -133,7 +133,7 @@ async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhe
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-grace-does-not-revive")
 @pytest.mark.parametrize("place", PLACES)
-async def test_session_ended_on_the_page_during_refreshes_is_dead_alone(
+async def test_ending_one_session_during_refreshes_spares_others(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     browser = Browser(http)

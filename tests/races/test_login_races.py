@@ -197,7 +197,7 @@ async def test_logins_of_one_user_do_not_block_the_address(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
-async def test_logins_of_one_user_are_let_in_in_the_order_of_their_arrival(
+async def test_logins_of_one_user_are_served_in_order(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str
 ) -> None:
     done: list[asyncio.Task[httpx2.Response]] = []
@@ -215,7 +215,7 @@ async def test_logins_of_one_user_are_let_in_in_the_order_of_their_arrival(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
-async def test_no_more_logins_wait_for_one_user_than_may(
+async def test_number_of_waiting_logins_per_user_is_bounded(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str
 ) -> None:
     assert MAX_WAITING == 200

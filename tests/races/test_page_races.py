@@ -209,7 +209,7 @@ async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("place", [1, 3, 6])
-async def test_no_tokens_of_a_client_in_a_hurry_outlive_a_revoke_all(
+async def test_fast_exchanges_do_not_outlive_revoke_all(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
@@ -324,7 +324,7 @@ async def test_sign_out_during_consent_leaves_one_code_at_most(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
-async def test_one_login_form_sent_many_times_at_once_leaves_one_browser_signed_in(
+async def test_parallel_login_forms_start_one_browser_session(
     instances: InstancePair, http: httpx2.AsyncClient
 ) -> None:
     """Each gives a session of its own. The browser keeps the last one that it gets."""

@@ -56,9 +56,7 @@ async def test_concurrent_refreshes_return_the_same_next_token(
 
 
 @pytest.mark.clause("decided-i2-one-head", "decided-replay-of-an-older-generation")
-async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
-    instances: InstancePair, http: httpx2.AsyncClient
-) -> None:
+async def test_concurrent_refreshes_keep_one_session(instances: InstancePair, http: httpx2.AsyncClient) -> None:
     """Each of them presents the newest token that it has got, which may be old by then."""
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 

@@ -86,7 +86,7 @@ async def find_live(instances: InstancePair, http: httpx2.AsyncClient, sessions:
     "6819-5.2.2.4-revocation",
 )
 @pytest.mark.parametrize("place", PLACES)
-async def test_nothing_survives_a_revoke_all_amid_refreshes_of_all_sessions(
+async def test_revoke_all_ends_sessions_during_refreshes(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     of_bob = await log_in(http, PHONE_APP, BOB)
@@ -147,7 +147,7 @@ async def test_login_during_revoke_all_is_wholly_live_or_dead(
     "7009-2.1-immediate",
 )
 @pytest.mark.parametrize("place", PLACES)
-async def test_nothing_of_a_session_survives_its_revocation_amid_its_refreshes(
+async def test_revocation_ends_a_session_during_refreshes(
     instances: InstancePair, http: httpx2.AsyncClient, place: int
 ) -> None:
     other = await log_in(http, WEB_SHOP)
@@ -184,7 +184,7 @@ async def test_access_token_revoked_during_refreshes_dies_alone(
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("place", [0, CONCURRENT_REQUESTS // 4, CONCURRENT_REQUESTS])
-async def test_revocation_by_time_during_refreshes_ends_older_sessions_only(
+async def test_revocation_by_time_spares_newer_sessions(
     instances: InstancePair, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     alice = identify_user("main", ALICE.username)

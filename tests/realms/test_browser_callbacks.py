@@ -91,9 +91,7 @@ async def test_a_callback_without_a_code_is_an_error(
     [None, "A" * 400, "tspl1_000" + "A" * 44],
     ids=["none", "unknown", "of another kind"],
 )
-async def test_a_state_that_is_not_known_leads_nowhere(
-    provider: FakeProvider, browser: Browser, cep: None, state: str | None
-) -> None:
+async def test_unknown_state_is_refused(provider: FakeProvider, browser: Browser, cep: None, state: str | None) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
     assert_refused(await browser.open(with_query(path, state=state)), *EXPIRED)
 
@@ -103,7 +101,7 @@ async def test_a_state_that_is_not_known_leads_nowhere(
 
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.12-csrf-as-a-client", "decided-external-state")
 @pytest.mark.parametrize("has_cookie", [True, False])
-async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
+async def test_foreign_state_is_refused_and_stays_usable(
     provider: FakeProvider, browser: Browser, cep: None, has_cookie: bool
 ) -> None:
     other = Browser(browser.http)
@@ -118,9 +116,7 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
-    provider: FakeProvider, browser: Browser, cep: None
-) -> None:
+async def test_mixed_state_and_code_are_refused(provider: FakeProvider, browser: Browser, cep: None) -> None:
     """An attacker makes a user's browser open a callback with the attacker's own code."""
     stranger = Browser(browser.http)
     code = query_of(await log_in_at_provider(await start_login(stranger, ASK)))["code"]
@@ -129,7 +125,7 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
     assert_login_failed(await browser.open(with_query(path, code=code)), browser, "access_denied")
 
 
-async def test_an_image_or_a_head_request_uses_no_callback_up(
+async def test_image_and_head_requests_do_not_consume_a_callback(
     provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
@@ -202,7 +198,7 @@ async def test_one_of_many_callbacks_with_one_state_succeeds(
 
 
 @pytest.mark.clause("decided-i6-pending-login-expires", "decided-external-state")
-async def test_a_login_that_takes_longer_than_ten_minutes_starts_again(
+async def test_login_expires_after_ten_minutes(
     provider: FakeProvider, browser: Browser, cep: None, clock: Clock, store: redis.Redis
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))

@@ -198,7 +198,7 @@ async def test_userinfo_names_the_user_without_id_token(
 
 
 @pytest.mark.clause("decided-external-source")
-async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
+async def test_missing_claim_is_fetched_from_userinfo(
     browser: Browser, http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider
 ) -> None:
     await register_realm(username_claim="email")
@@ -249,7 +249,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
-async def test_metadata_that_are_not_there_are_looked_for_at_the_other_place(
+async def test_metadata_is_fetched_from_the_second_path(
     browser: Browser, register_realm: RegisterRealm, provider: FakeProvider, scope: str, first: str, second: str
 ) -> None:
     await register_realm(scope=scope)

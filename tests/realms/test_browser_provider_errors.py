@@ -57,11 +57,11 @@ INVALID_ANSWERS = [
     fault_case("userinfo: a page", answers(USERINFO, PAGE), "not JSON", entry=BY_USERINFO),
     fault_case("token: a connection that ends", answers(TOKEN, Drop()), "broke off"),
     fault_case("no metadata", answers(OPENID_METADATA, Reply(404)), "publishes no metadata"),
-    fault_case("metadata of another issuer", lambda it: it.metadata.update(issuer=OTHER_ISSUER), "that of the issuer"),
+    fault_case("metadata of another issuer", lambda it: it.metadata.update(issuer=OTHER_ISSUER), "is for the issuer"),
     fault_case(
         "userinfo of another user",
         lambda it: (it.id_token_claims.update(email=None), it.userinfo.update(sub="another"))[0],
-        "another user",
+        "for different users",
         entry={"username_claim": "email"},
     ),
     fault_case(
@@ -148,7 +148,7 @@ def other_key(**parameters: bool) -> RSAKey:
 @pytest.mark.parametrize(
     "fault",
     [
-        fault_case("another nonce", id_token_says(nonce="another"), "another nonce"),
+        fault_case("another nonce", id_token_says(nonce="another"), "does not have the nonce"),
         fault_case("no ID token", tokens_are(id_token=None), "no ID token"),
         fault_case("an unknown key", signs_with(lambda: other_key(auto_kid=True)), "a key that it does not publish"),
     ],

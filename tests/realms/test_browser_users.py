@@ -138,7 +138,7 @@ async def test_consent_page_names_user_and_realm(browser: Browser, cep: None) ->
 
 
 @pytest.mark.clause("decided-external-afresh")
-async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
+async def test_not_you_makes_the_provider_ask_for_a_login(
     browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     place = await start_login(browser)
@@ -173,7 +173,7 @@ async def test_a_login_of_one_realm_does_not_serve_the_other(
     ("error", "notice"),
     [("access_denied", "notice_login_denied"), ("server_error", "notice_login_failed")],
 )
-async def test_a_login_that_came_to_nothing_is_told_on_the_page(
+async def test_failed_provider_login_is_shown_on_the_page(
     browser: Browser, cep: None, provider: FakeProvider, error: str, notice: str
 ) -> None:
     provider.redirect = {"code": None, "error": error}
@@ -208,7 +208,7 @@ async def test_unadmitted_external_user_sees_the_reason(browser: Browser, cep: N
     assert query_of(await choose_cep(browser, page))["prompt"] == "login"
 
 
-async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(
+async def test_unavailable_provider_is_reported_on_the_form(
     browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(SESSIONS)

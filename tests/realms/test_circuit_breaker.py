@@ -123,7 +123,7 @@ def reason_of(call: asyncio.Task[None]) -> str:
 # Concurrent calls
 
 
-async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_room(breaker: CircuitBreaker) -> None:
+async def test_twenty_calls_run_at_once_and_the_next_waits(breaker: CircuitBreaker) -> None:
     assert CALLS == 20
     async with concurrent_calls(breaker, CALLS) as concurrent:
         (late,) = await concurrent.start(1)
@@ -151,7 +151,7 @@ async def test_call_without_room_is_refused_after_a_second(breaker: CircuitBreak
 
 
 @pytest.mark.parametrize("error", [*ANSWERS, InvalidProviderResponse("no"), StoreUnavailable(), RuntimeError()])
-async def test_however_a_call_ends_its_room_is_free_again(breaker: CircuitBreaker, error: Exception | None) -> None:
+async def test_every_finished_call_frees_its_slot(breaker: CircuitBreaker, error: Exception | None) -> None:
     for _ in range(CALLS - 1):
         await call(breaker, error)
 
@@ -159,9 +159,7 @@ async def test_however_a_call_ends_its_room_is_free_again(breaker: CircuitBreake
         assert concurrent.inside == CALLS
 
 
-async def test_a_call_that_takes_too_long_is_ended_and_is_a_failure(
-    breaker: CircuitBreaker, held_time: LoopTime
-) -> None:
+async def test_slow_call_is_cancelled_and_counts_as_a_failure(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     await fail(breaker, FAILURES - 1)
     async with concurrent_calls(breaker, 1) as concurrent:
         held_time.advance(4.99)
@@ -272,7 +270,7 @@ async def test_an_answered_trial_closes_the_circuit_for_all(
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
-async def test_a_trial_that_shows_nothing_leaves_it_to_the_next_one(
+async def test_inconclusive_trial_allows_another_trial(
     breaker: CircuitBreaker, held_time: LoopTime, error: BaseException
 ) -> None:
     await open_circuit(breaker)

@@ -164,7 +164,7 @@ async def test_connection_ended_by_provider_fails_no_login(http_client: HttpClie
         pytest.param(b"X: " + b"x" * 300_000 + b"\r\n\r\n", id="in its head"),
     ],
 )
-async def test_no_more_is_read_than_an_answer_may_be_long(http_client: HttpClient, head: bytes) -> None:
+async def test_response_is_read_up_to_its_limit(http_client: HttpClient, head: bytes) -> None:
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     async with serving_connections(Connections(b"HTTP/1.1 200 OK\r\n" + head + 20 * piece, hangs_up=True)) as port:
         with pytest.raises(InvalidProviderResponse, match=r"longer than 256 KiB|RemoteProtocolError"):

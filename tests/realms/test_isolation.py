@@ -46,7 +46,7 @@ async def until_done(logins: list[asyncio.Task[httpx2.Response]], count: int) ->
     await until(lambda: sum(login.done() for login in logins) == count)
 
 
-async def test_hanging_provider_gets_twenty_calls_and_delays_no_main_login(
+async def test_hanging_provider_delays_no_login_of_main(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200

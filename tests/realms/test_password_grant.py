@@ -52,7 +52,7 @@ async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant", "spec-5.4-scope-selects")
-async def test_external_password_grant_issues_tokens_for_the_provider_user(http: httpx2.AsyncClient, cep: None) -> None:
+async def test_password_grant_issues_tokens_for_provider_users(http: httpx2.AsyncClient, cep: None) -> None:
     response = await log_in(http)
 
     assert tokens_of(response)["scope"] == CEP_SCOPE
@@ -110,7 +110,7 @@ async def test_capitals_do_not_lead_round_the_record_of_a_user(
 
 
 @pytest.mark.clause("decided-external-realm-down")
-async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
+async def test_unreachable_provider_is_an_outage_until_it_returns(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with provider.stopped():
@@ -121,9 +121,7 @@ async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
-async def test_a_redirect_is_not_followed_and_takes_no_password_along(
-    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
-) -> None:
+async def test_redirects_are_not_followed(http: httpx2.AsyncClient, provider: FakeProvider, cep: None) -> None:
     async with running_provider() as another:
         provider.answer(TOKEN, Reply(307, headers={"location": another.url + TOKEN}))
 
@@ -361,7 +359,7 @@ async def test_disabled_external_user_gets_wrong_password_answer(
 
 
 @pytest.mark.clause("decided-client-scope", "decided-order-client-scope-before-throttle")
-async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
+async def test_client_without_the_realm_never_reaches_the_provider(
     http: httpx2.AsyncClient, provider: FakeProvider, cep: None
 ) -> None:
     assert_error(await log_in_with_password(http, USERNAME, PASSWORD, WEB_SHOP), 400, "invalid_scope")
@@ -388,7 +386,7 @@ async def test_new_realm_is_served_within_a_second(
         pytest.param(None, id="no realm any more"),
     ],
 )
-async def test_a_realm_that_changes_while_its_provider_thinks_gives_no_tokens(
+async def test_realm_change_during_a_login_yields_no_tokens(
     http: httpx2.AsyncClient,
     provider: FakeProvider,
     cep: None,

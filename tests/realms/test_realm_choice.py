@@ -134,7 +134,7 @@ async def test_main_only_client_has_no_provider_login(
 
 
 @pytest.mark.clause("decided-realm-choice", "6749-4.1.2.1-error")
-async def test_a_realm_that_is_not_configured_cannot_be_asked_for(browser: Browser) -> None:
+async def test_unconfigured_realm_cannot_be_requested(browser: Browser) -> None:
     answer = assert_sent_back(await browser.open(f"{ASK_CEP}&state=a%20state"), "invalid_scope")
 
     assert answer["state"] == "a state"

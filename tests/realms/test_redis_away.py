@@ -64,9 +64,7 @@ AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
 
 
 @pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log")
-async def test_a_login_there_is_told_with_the_name_that_the_provider_gave(
-    cep: None, browser: Browser, json_logs: io.StringIO
-) -> None:
+async def test_login_event_has_the_name_from_the_provider(cep: None, browser: Browser, json_logs: io.StringIO) -> None:
     await log_in_through_cep(browser)
 
     assert events_of(json_logs) == [("login_succeeded", AT_CEP | {"username": CLAIMS["sub"]})]
@@ -86,7 +84,7 @@ async def test_provider_password_grant_ignores_the_typed_name(
     ]
 
 
-async def test_an_address_from_which_the_provider_refuses_too_much_is_told(
+async def test_address_with_many_refused_logins_is_reported(
     cep: None, worker: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
     counter = Counter(address_key("refused", ADDRESS, "cep"), 100, 60_000)

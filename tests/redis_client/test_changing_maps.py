@@ -59,7 +59,7 @@ async def test_a_command_under_way_is_answered_by_the_node_that_leaves(settled_t
         await until(lambda: second.connected == 0)
 
 
-async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(settled_time: SettledTime) -> None:
+async def test_outdated_slot_map_is_ignored(settled_time: SettledTime) -> None:
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
         cluster.share(first, third)
@@ -79,7 +79,7 @@ async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(
         assert first.count("GET") == refused
 
 
-async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(settled_time: SettledTime) -> None:
+async def test_recreated_cluster_is_accepted_after_a_while(settled_time: SettledTime) -> None:
     """The new cluster counts its epochs from the start."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes

@@ -36,7 +36,7 @@ def count_open_files() -> int:
 
 
 @pytest.mark.parametrize("work", [read, change_durably])
-async def test_a_connection_closed_while_it_is_made_leaves_no_socket_open(
+async def test_closing_during_a_connect_leaks_no_socket(
     make_settings: MakeSettings, work: Callable[[StoreClient], Awaitable[None]]
 ) -> None:
     url = make_settings().redis_url

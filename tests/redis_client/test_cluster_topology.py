@@ -48,7 +48,7 @@ async def test_cache_is_cleared_when_a_node_loses_its_probe_slot(
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own(settled_time: SettledTime) -> None:
+async def test_changed_map_probes_each_node_with_its_own_key(settled_time: SettledTime) -> None:
     """Otherwise the cache would be emptied at each heartbeat, or a new node trusted in any state."""
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
@@ -70,7 +70,7 @@ async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_o
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(settled_time: SettledTime) -> None:
+async def test_isolated_node_does_not_change_the_slot_map(settled_time: SettledTime) -> None:
     """It goes on telling the map of before, in which it is a master."""
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         old, new, other = cluster.nodes
@@ -133,7 +133,7 @@ async def test_answer_about_a_moving_key_is_not_cached(is_live: bool, host: byte
 
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.parametrize("host", [b"", None])
-async def test_a_node_that_does_not_know_its_address_is_where_it_was_asked(host: bytes | None) -> None:
+async def test_node_without_an_address_keeps_the_address_asked(host: bytes | None) -> None:
     async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
         text = render_map(cluster.ranges, b"")
         cluster.say_map = lambda _: text if host is not None else text.replace(bulk(b""), NONE)

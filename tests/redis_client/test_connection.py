@@ -44,9 +44,7 @@ async def wire_to(scripted: ScriptedRedis, heard: ConnectionEvents) -> AsyncIter
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 7, 1 << 16])
-async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
-    scripted: ScriptedRedis, slice_bytes: int
-) -> None:
+async def test_split_replies_reach_their_own_calls(scripted: ScriptedRedis, slice_bytes: int) -> None:
     scripted.slice_bytes = slice_bytes
     async with wire_to(scripted, ConnectionEvents()) as connection:
         answers = await asyncio.gather(*(connection.call("GET", f"key {n}") for n in range(200)))
@@ -93,7 +91,7 @@ async def test_answers_are_decoded_in_stream_order(scripted: ScriptedRedis) -> N
 
 
 @pytest.mark.parametrize("garbage", [b"!?", b"HTTP/1.1 400 Bad Request\r\n\r\n", b":1\r\n:2\r\n", b"*x\r\n"])
-async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbage: bytes) -> None:
+async def test_garbage_ends_the_connection(scripted: ScriptedRedis, garbage: bytes) -> None:
     """An answer too many, too: whose the next one is could not be told."""
     heard = ConnectionEvents()
     scripted.answer = lambda command: garbage if command[-1] == b"bad" else bulk(command[-1])

@@ -42,7 +42,7 @@ async def test_exhausted_master_delays_no_other_master() -> None:
 
 
 @pytest.mark.clause("decided-durability")
-async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_confirmation_uses_the_address_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted_redis() as scripted:
         url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
         resolve(monkeypatch, "redis.example", "127.0.0.1")

@@ -38,9 +38,7 @@ async def open_at(scripted: ScriptedRedis, name: str, first_address: int = 0) ->
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(
-    monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
-) -> None:
+async def test_silent_address_does_not_block_the_next(monkeypatch: pytest.MonkeyPatch, held_time: LoopTime) -> None:
     tried: list[str] = []
     loop = asyncio.get_running_loop()
     sock_connect = loop.sock_connect

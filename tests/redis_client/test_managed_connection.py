@@ -54,7 +54,7 @@ async def link_to(scripted: ScriptedRedis) -> AsyncIterator[ManagedConnection]:
 
 
 @pytest.mark.clause("decided-i9-one-clock")
-async def test_deadlines_are_those_of_redis_however_wrong_our_clock_is(held_time: LoopTime) -> None:
+async def test_wrong_local_clock_does_not_move_deadlines(held_time: LoopTime) -> None:
     async with scripted_redis() as scripted:
         scripted.clock = lambda: STARTED_AT + 86_400
         async with link_to(scripted) as master:

@@ -165,7 +165,7 @@ def cut_first(scripted: ScriptedRedis, word: bytes) -> None:
 @pytest.mark.clause("decided-i10-own-retry")
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 @pytest.mark.parametrize("is_connected", [False, True], ids=["at first", "later"])
-async def test_a_lost_read_is_sent_again_and_a_lost_change_is_not(*, is_connected: bool, together: bool) -> None:
+async def test_only_lost_reads_are_repeated(*, is_connected: bool, together: bool) -> None:
     async with scripted_redis() as scripted:
         router = Router(ConnectionOptions(scripted.url, "requests"))
 

@@ -30,7 +30,7 @@ ROLE_SECONDS = 0.5
 
 
 @pytest.mark.clause("decided-i8-fail-closed")
-async def test_the_address_of_a_replica_is_told_to_be_that(servers: list[RedisServer]) -> None:
+async def test_replica_is_reported_as_a_replica(servers: list[RedisServer]) -> None:
     token = put_token(servers[0])
     demote(servers[0])
     async with lookup_at(servers[0].url) as bearer:
@@ -58,7 +58,7 @@ async def test_master_dropped_by_sentinels_is_left(settled_time: SettledTime, se
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-users")
-async def test_a_sentinel_that_asks_for_no_password_is_sent_none(servers: list[RedisServer]) -> None:
+async def test_sentinel_without_a_password_gets_none(servers: list[RedisServer]) -> None:
     async with sentinel_of(servers[0]) as sentinel:
         sentinels = Sentinels(parse_redis_url(url_of(sentinel).replace("//", "//ann:hunter2@")))
         assert await sentinels.get_master() == ("127.0.0.1", servers[0].port)
@@ -69,7 +69,7 @@ async def test_a_sentinel_that_asks_for_no_password_is_sent_none(servers: list[R
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 @pytest.mark.parametrize("seconds", [0.0, 0.24, 0.48])
-async def test_a_demoted_master_is_not_trusted_however_much_it_answers(
+async def test_demoted_master_is_not_trusted(
     settled_time: SettledTime, servers: list[RedisServer], seconds: float
 ) -> None:
     """`seconds` lie between a heartbeat and the demotion. A replica is never told of revocations at its successor."""

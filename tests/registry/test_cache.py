@@ -118,7 +118,7 @@ async def test_unknown_user_is_not_cached(worker: Worker) -> None:
     assert await worker.users.find(CAROL.identity) is not None
 
 
-async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis, held_time: LoopTime) -> None:
+async def test_garbage_is_not_tracked_by_redis(worker: Worker, store: redis.Redis, held_time: LoopTime) -> None:
     """An entry that is used once takes none either."""
     await put_client(worker, make_client())
     await worker.clients.find("app")
@@ -135,7 +135,7 @@ async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis,
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_an_answer_that_the_news_overtook_is_not_remembered(worker: Worker) -> None:
+async def test_answer_older_than_an_invalidation_is_not_cached(worker: Worker) -> None:
     """The record changes between Redis's answer and the next use, again and again."""
     await remember(worker, make_client("0"))
     for number in range(1, 100):

@@ -118,7 +118,7 @@ async def comes_back(caches: RegistryCaches, client: Client, held_time: LoopTime
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_cache_behind_a_cut_network_is_stale_for_a_second_at_most(
+async def test_cut_network_leaves_the_cache_stale_for_a_second(
     deployment: Deployment, worker: Worker, proxied_caches: RegistryCaches, held_time: LoopTime
 ) -> None:
     await remember(proxied_caches)

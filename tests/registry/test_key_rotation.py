@@ -21,7 +21,7 @@ def read_realm_secret(store: redis.Redis, *secret_keys: bytes) -> str | None:
 
 
 @pytest.mark.clause("decided-secret-key-rotation", "decided-seed-digest-keyed")
-async def test_no_step_changes_an_entry_or_ends_a_session(sessions: Sessions) -> None:
+async def test_key_rotation_changes_no_entry_or_session(sessions: Sessions) -> None:
     worker = sessions.worker
     await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
     user, client = await sessions.find_user(), await worker.registry.find_client("web-shop")

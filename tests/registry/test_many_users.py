@@ -60,7 +60,7 @@ async def test_batches_cover_all_users(worker: Worker, seeding: Seeding) -> None
     assert (await seeding.apply(parse_seed(b"users:"), prune=True)).counts["users"].removed == 40
 
 
-async def test_a_file_that_is_in_force_is_not_read_again(seeding: Seeding, tmp_path: Path) -> None:
+async def test_applied_file_is_not_parsed_again(seeding: Seeding, tmp_path: Path) -> None:
     """Each worker starts after the supervisor has read the file. A second reading would refuse it."""
     file = tmp_path / "seed.yaml"
     file.write_text("users:\n- {username: alice, password: twelve chars}\n")

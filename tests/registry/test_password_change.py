@@ -77,9 +77,7 @@ async def break_off(worker: Worker, make_settings: MakeSettings, calls: int) -> 
 
 
 @pytest.mark.clause("decided-password-change-pending")
-async def test_a_change_that_breaks_off_is_not_made_or_is_finished_by_a_worker(
-    sessions: Sessions, make_settings: MakeSettings
-) -> None:
+async def test_interrupted_change_is_absent_or_completed(sessions: Sessions, make_settings: MakeSettings) -> None:
     """It is broken off at every call. Each worker runs the pending revocations every 15 s."""
     worker = sessions.worker
     original, calls, is_broken = await get_alice(worker), 0, True

@@ -144,9 +144,7 @@ async def test_entry_sets_its_fields_of_a_console_record(worker: Worker, seeding
 
 
 @pytest.mark.clause("decided-client-public-warned")
-async def test_a_secret_that_leaves_the_file_makes_the_client_public_and_says_so(
-    worker: Worker, seeding: Seeding, json_logs: io.StringIO
-) -> None:
+async def test_removed_secret_makes_the_client_public(worker: Worker, seeding: Seeding, json_logs: io.StringIO) -> None:
     await seeding.apply(FIRST.seed)
     public = parse_seed(FIRST.text.replace(f' client_secret_hash: "{SECRET_HASH}",', "").encode())
     difference = await seeding.compare(public)
@@ -154,15 +152,13 @@ async def test_a_secret_that_leaves_the_file_makes_the_client_public_and_says_so
     outcome = await seeding.apply(public)
 
     (change,) = difference.details
-    assert [str(field) for field in change.fields] == ["client_secret: set → none: the client becomes public"]
-    assert outcome.warnings == ("web-shop: it has no secret any more, so anyone may use its client_id",)
+    assert [str(field) for field in change.fields] == ["client_secret: set → removed: the client becomes public"]
+    assert outcome.warnings == ("web-shop: it no longer has a secret, so anyone may use its client_id",)
     assert [name for name, _ in events_of(json_logs)] == ["client_made_public", "seed_applied"]
 
 
 @pytest.mark.clause("decided-seed-prune", "decided-seed-keeps-console-changes")
-async def test_pruning_does_not_lift_the_block_of_a_user_of_an_identity_provider(
-    worker: Worker, seeding: Seeding
-) -> None:
+async def test_pruning_keeps_disabled_external_users(worker: Worker, seeding: Seeding) -> None:
     """Without a record the user could log in again."""
     carol = User(realm="cep", username="carol", roles=("enduser",))
     listed = f"{FIRST.text}  - {{username: carol, realm: cep, roles: [enduser]}}\n"

@@ -62,7 +62,7 @@ def test_malformed_yaml_is_one_mistake_with_its_line(text: str, expected: str) -
     assert mistake.startswith(expected)
 
 
-def test_a_key_speaks_to_no_terminal() -> None:
+def test_keys_cannot_send_terminal_escapes() -> None:
     (mistake, _) = mistakes('users: [{"a\\e[2J\\nb": 1, username: a}]')
 
     assert mistake.startswith("users[0].a\\x1b[2J\\nb: unknown key")
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["users: &a [*a]", "users: [&a {username: *a}]", "realms: &a {cep: *a}"])
-def test_an_alias_of_itself_is_a_mistake_and_no_crash(text: str) -> None:
+def test_recursive_alias_is_a_mistake(text: str) -> None:
     assert mistakes(text)
 
 
@@ -105,12 +105,12 @@ def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> Non
         (f"{USER}password: 2024-01-01", "users[0].password: Expected `str | null`"),
     ],
 )
-def test_wrong_types_are_told_with_their_place(text: str, expected: str) -> None:
+def test_wrong_types_are_reported_with_their_place(text: str, expected: str) -> None:
     assert [mistake for mistake in mistakes(text) if mistake.startswith(expected)]
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
-def test_a_wrong_type_hides_no_other_mistake_of_its_entry() -> None:
+def test_wrong_type_does_not_hide_other_mistakes() -> None:
     text = """
 realms:
   cep: {client_id: 5, issuer: "http://a.example", default_roles: king}

@@ -57,6 +57,6 @@ users:
         "mute: it has no scope, so all of its requests are refused",
         "open: codes are sent unencrypted to http://shop.example/",
         "dave: the user name is not an e-mail address, as realm main expects",
-        "erin@example.com: the user has no role, and cannot log in without one",
+        "erin@example.com: the user has no role and cannot log in without one",
     ]
     assert (await seeding.apply(seed, force=True)).warnings == (risk,)

@@ -66,9 +66,7 @@ async def log_in(worker: Worker) -> None:
 
 @pytest.mark.usefixtures("real_hashes")
 @pytest.mark.clause("decided-seed-ends-sessions", "6819-5.1.4.1.3-no-clear-text")
-async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
-    sessions: Sessions, seeding: Seeding
-) -> None:
+async def test_strengthened_hash_survives_other_edits(sessions: Sessions, seeding: Seeding) -> None:
     worker, imported = sessions.worker, SeedText(password_hash=WEAKER_HASH)
     await seeding.apply(imported.seed)
     await log_in(worker)

@@ -38,9 +38,7 @@ def ask(port: int, path: str) -> tuple[int, str | None] | None:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_after_sigterm_an_instance_is_not_ready_but_serves_on_for_a_while(
-    tmp_path: Path, own_redis: RedisServer, workers: str
-) -> None:
+def test_sigterm_ends_readiness_before_service(tmp_path: Path, own_redis: RedisServer, workers: str) -> None:
     """The duration is proved by other tests, which hold the time."""
     environment = environment_of(own_redis, WEB_CONCURRENCY=workers, LOG_LEVEL="info")
     with running_service(tmp_path, environment) as service:

@@ -67,7 +67,7 @@ def send(port: int, request: bytes) -> bytes:
 @pytest.mark.parametrize("count", [QUICK, pytest.param(LONG, marks=pytest.mark.long)])
 @pytest.mark.single_server("the bytes never reach Redis")
 @pytest.mark.clause("decided-malformed-request")
-def test_no_bytes_make_it_fail_or_hang(
+def test_random_bytes_never_crash_or_hang_the_server(
     make_settings: MakeSettings,
     registry: None,
     caplog: pytest.LogCaptureFixture,

@@ -136,7 +136,7 @@ def watch_steps(patch: pytest.MonkeyPatch, watched_service: WatchedService) -> N
 
 @pytest.mark.clause("decided-one-request-is-bounded")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_request_holds_up_the_others(watched_service: WatchedService, name: str) -> None:
+def test_hostile_requests_do_not_delay_others(watched_service: WatchedService, name: str) -> None:
     hostile = watched_service.hostile[name]
     answer = watched_service.send(hostile)
 

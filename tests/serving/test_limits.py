@@ -165,7 +165,7 @@ BODIES = {
 @pytest.mark.clause("decided-upgrade-ignored")
 @pytest.mark.parametrize(("framing", "sent"), BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("split", [None, 0, 1, 20, -1], ids=["whole", "after the head", "1", "20", "last byte"])
-def test_the_body_behind_an_upgrade_is_a_body_and_no_request(framing: bytes, sent: bytes, split: int | None) -> None:
+def test_body_after_an_upgrade_is_not_a_request(framing: bytes, sent: bytes, split: int | None) -> None:
     """The application receives it with any framing, and the following request is a separate one."""
     head = b"POST / HTTP/1.1\r\nHost: here\r\n" + UPGRADE % b"websocket" + framing
     with running_server(echo) as server:

@@ -54,7 +54,7 @@ def forget_peak(service: ServiceProcess) -> int:
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")
-def test_half_a_request_takes_half_a_mebibyte_at_most(service: ServiceProcess) -> None:
+def test_incomplete_request_uses_half_a_mebibyte_at_most(service: ServiceProcess) -> None:
     grown: dict[str, float] = {}
     for name, half in HALVES.items():
         before = forget_peak(service)

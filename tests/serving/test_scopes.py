@@ -44,7 +44,7 @@ def read_report(peer: Peer, sent: bytes) -> bytes:
         (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"1\r\na\r\n0\r\n\r\n", b"whole"),
     ],
 )
-def test_a_body_is_called_whole_only_where_it_is(reporting_server: RunningServer, sent: bytes, expected: bytes) -> None:
+def test_body_is_marked_complete_only_when_it_is(reporting_server: RunningServer, sent: bytes, expected: bytes) -> None:
     peer = reporting_server.connect()
     assert read_report(peer, sent) == expected
 

@@ -22,7 +22,7 @@ from tests.support.clients_and_users import (
 
 
 @pytest.mark.clause("spec-9-version-in-path", "spec-0-two-addresses")
-async def test_the_interface_lies_under_version_one(http: httpx2.AsyncClient) -> None:
+async def test_api_paths_begin_with_version_one(http: httpx2.AsyncClient) -> None:
     login = await http.post("/oauth2/v1/token", data=PHONE_APP.credentials | login_form(ALICE))
     revocation = await http.post("/oauth2/v1/revoke", data=PHONE_APP.credentials | {"token": "x"})
     headers = {"Authorization": f"Bearer {tokens_of(login)['access_token']}"}
@@ -63,7 +63,7 @@ async def test_the_health_addresses_are_read_only(http: httpx2.AsyncClient, addr
         pytest.param("/healthz/", id="a slash behind healthz"),
     ],
 )
-async def test_any_other_spelling_is_404_and_no_redirect(http: httpx2.AsyncClient, address: str) -> None:
+async def test_other_spellings_of_a_path_are_404(http: httpx2.AsyncClient, address: str) -> None:
     form = PHONE_APP.credentials | login_form(ALICE)
 
     response = await http.post(f"http://127.0.0.1:8000{address}", data=form)

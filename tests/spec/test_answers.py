@@ -34,7 +34,7 @@ NQSCHAR = re.compile(r"[\x20\x21\x23-\x5B\x5D-\x7E]+")
 
 
 def read_flat_object(response: httpx2.Response) -> dict[str, Any]:
-    """Return the body's members. Fails if a member stands twice or holds another object."""
+    """Return the body's members. Fails if a member is repeated or holds another object."""
     pairs: list[tuple[str, Any]] = json.loads(response.content, object_pairs_hook=list)
 
     assert len({name for name, _ in pairs}) == len(pairs)
@@ -110,7 +110,7 @@ async def test_every_grant_has_the_same_answer(
         (PHONE_APP, {"grant_type": "authorization_code", "code": "x", "redirect_uri": "x"}, 400, "invalid_grant"),
     ],
 )
-async def test_every_refusal_is_a_flat_json_object_in_allowed_characters(
+async def test_refusals_are_flat_json_in_allowed_characters(
     http: httpx2.AsyncClient, client: OAuthClient, form: dict[str, str], status: int, error: str
 ) -> None:
     response = await http.post(TOKEN, data=client.credentials | form)

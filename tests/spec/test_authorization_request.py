@@ -142,7 +142,7 @@ async def test_bad_redirect_uri_is_shown_on_a_page_without_redirect(browser: Bro
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "decided-redis-away")
-async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
+async def test_unknown_client_gets_a_retry_page_without_redis(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis
 ) -> None:
     async with serving(make_settings(REDIS_URL="redis://127.0.0.1:1/0", TOKEN_SERVICE_SEED_FILE=""), clock) as http:
@@ -181,7 +181,7 @@ async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
         ),
     ],
 )
-async def test_a_mistake_of_the_client_travels_back_to_it_with_the_state(
+async def test_client_errors_are_redirected_with_the_state(
     browser: Browser, changed: dict[str, str | None], error: str, message: str
 ) -> None:
     answer = assert_sent_back(await browser.open(authorization_url(**{"state": "a b&c"} | changed)), error)
@@ -194,7 +194,7 @@ async def test_a_mistake_of_the_client_travels_back_to_it_with_the_state(
 @pytest.mark.clause("6749-3.1-parameter-once", "6749-4.1.2.1-error", "7636-7.2-no-downgrade")
 @pytest.mark.parametrize("name", ["response_type", "scope", "code_challenge", "code_challenge_method"])
 @pytest.mark.parametrize(("values", "message"), [("{0}=code&{0}=code", "more than once"), ("{0}=%ff", "characters")])
-async def test_a_parameter_twice_or_unreadable_is_invalid_request_by_redirect(
+async def test_repeated_or_unreadable_parameter_is_redirected(
     browser: Browser, name: str, values: str, message: str
 ) -> None:
     answer = assert_sent_back(
@@ -208,7 +208,7 @@ async def test_a_parameter_twice_or_unreadable_is_invalid_request_by_redirect(
 
 @pytest.mark.clause("6749-3.1-parameter-once", "6749-4.1.2.1-state-returned")
 @pytest.mark.parametrize("query", ["state=a&state=b", "state=a&state=a", "state=%ff", "state=%ed%a0%80", "state=%"])
-async def test_a_state_that_cannot_be_told_is_invalid_request_without_a_state(browser: Browser, query: str) -> None:
+async def test_ambiguous_state_is_left_out_of_the_error(browser: Browser, query: str) -> None:
     answer = assert_sent_back(await browser.open(f"{authorization_url()}&{query}"), "invalid_request")
 
     assert "state" not in answer
@@ -263,9 +263,7 @@ async def test_description_never_repeats_sent_values(browser: Browser) -> None:
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned")
-async def test_a_redis_that_fails_later_is_temporarily_unavailable_by_redirect(
-    browser: Browser, store: redis.Redis
-) -> None:
+async def test_redis_outage_is_redirected_as_unavailable(browser: Browser, store: redis.Redis) -> None:
     """The lookup of client and user still succeeds here, and storing the consent fails."""
     await browser.sign_in()
     store.config_set("maxmemory", 1)
@@ -302,7 +300,7 @@ async def test_without_a_scope_the_default_of_the_client_is_asked_for(
 
 
 @pytest.mark.clause("6749-3.3-omitted-scope-default")
-async def test_without_a_scope_and_without_a_default_the_scope_is_invalid(browser: Browser, worker: Worker) -> None:
+async def test_missing_scope_without_a_default_is_invalid(browser: Browser, worker: Worker) -> None:
     app = await register(worker, "no-default", default_scope="")
 
     answer = assert_sent_back(await browser.open(authorization_url(app)), "invalid_scope")

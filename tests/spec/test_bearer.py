@@ -48,9 +48,7 @@ async def test_the_scheme_is_bearer_in_any_letter_case(http: httpx2.AsyncClient,
 @pytest.mark.clause("decided-bearer-missing", "6750-3-challenge", "6750-3-scheme-bearer", "6750-3-attributes-once")
 @pytest.mark.clause("6750-3.1-no-error-without-credentials", "spec-7.5-revoke-all-always-200", "decided-error-statuses")
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer"}, {"Authorization": ""}, WEB_SHOP.basic])
-async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
-    http: httpx2.AsyncClient, headers: dict[str, str]
-) -> None:
+async def test_missing_bearer_gets_a_bare_challenge(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
     response = await http.post(REVOKE_ALL, headers=headers)
 
     assert (response.status_code, response.content) == (401, b"")

@@ -72,7 +72,7 @@ LIFETIMES = {"TOKEN_SERVICE_LOGIN_SESSION_TTL": "100", "TOKEN_SERVICE_STAY_SIGNE
     ("variables", "stay", "seconds"),
     [({}, "", HOUR), ({}, "yes", THIRTY_DAYS), (LIFETIMES, "", 100), (LIFETIMES, "yes", 200)],
 )
-async def test_a_login_lasts_an_hour_or_thirty_days_or_as_long_as_is_set(
+async def test_login_lasts_an_hour_thirty_days_or_as_configured(
     make_settings: MakeSettings, clock: Clock, registry: None, variables: dict[str, str], stay: str, seconds: int
 ) -> None:
     async with serving(make_settings(**variables), clock) as http:
@@ -98,7 +98,7 @@ async def test_using_a_login_does_not_lengthen_it(browser: Browser, clock: Clock
 # Cookies
 
 
-async def test_our_cookies_are_found_among_others_and_the_last_one_counts(browser: Browser) -> None:
+async def test_last_of_our_repeated_cookies_is_used(browser: Browser) -> None:
     await browser.sign_in()
     session, backslashes = browser.cookie_values[SESSION_COOKIE], "\\" * 1000
     own = SESSION_COOKIE
@@ -117,7 +117,7 @@ async def test_our_cookies_are_found_among_others_and_the_last_one_counts(browse
         assert (is_login_page(page), header) == (not is_found, header)
 
 
-async def test_the_cookies_are_for_no_script_and_for_no_other_site(http: httpx2.AsyncClient) -> None:
+async def test_cookies_are_http_only_and_same_site(http: httpx2.AsyncClient) -> None:
     cookies = set_cookies(*await log_in_step_by_step(http))
 
     assert cookies.keys() == {BROWSER_COOKIE, SESSION_COOKIE, DEVICE_COOKIE}
@@ -154,9 +154,7 @@ async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
         assert (cookie["secure"], cookie["path"], cookie["domain"], cookie["httponly"]) == (True, "/", "", True)
 
 
-async def test_on_https_a_cookie_without_the_prefix_is_not_believed(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
+async def test_unprefixed_cookie_is_ignored_on_https(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     web_url = "https://id.example"
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL=web_url), clock) as http:
         http.base_url = httpx2.URL(web_url)

@@ -101,7 +101,7 @@ async def test_ending_this_browser_signs_it_out(browser: Browser, http: httpx2.A
     assert count_browsers(await other.open(SESSIONS)) == (1, 0)
 
 
-async def test_a_login_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
+async def test_ended_login_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
     await Browser(http).sign_in()
     clock.advance(3570)
     assert count_browsers(await browser.sign_in()) == (1, 1)

@@ -146,9 +146,7 @@ async def test_the_scheme_is_recognised_in_any_letter_case(http: httpx2.AsyncCli
 @pytest.mark.clause("decided-malformed-basic", "decided-other-authorization-scheme", "6749-5.2-basic-challenge")
 @pytest.mark.clause("decided-bad-encoding")
 @pytest.mark.parametrize("header", ["Basic", "Bearer web-shop-secret"])
-async def test_an_authorization_header_that_is_not_basic_is_invalid_client(
-    http: httpx2.AsyncClient, header: str
-) -> None:
+async def test_non_basic_authorization_is_invalid_client(http: httpx2.AsyncClient, header: str) -> None:
     response = await log_in_by_header(http, {"Authorization": header})
 
     assert_error(response, 401, "invalid_client")
@@ -158,7 +156,7 @@ async def test_an_authorization_header_that_is_not_basic_is_invalid_client(
 @pytest.mark.clause(
     "6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ", "decided-basic-with-same-client-id"
 )
-async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
+async def test_body_client_id_selects_the_reading_of_basic(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     """Two clients share one secret. Only the one with the plus sign in its id may use the password grant."""

@@ -63,7 +63,7 @@ def assert_throttled(response: httpx2.Response) -> None:
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
 @pytest.mark.clause("7009-5-guessing-throttled", "decided-error-statuses")
-async def test_the_thirty_first_guess_within_a_minute_is_refused_right_or_wrong(
+async def test_thirty_first_secret_in_a_minute_is_refused(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with serving(make_settings(), clock) as http:
@@ -118,7 +118,7 @@ async def test_a_client_that_was_right_before_is_refused_too(
 
 
 @pytest.mark.clause("decided-client-limit")
-async def test_limits_of_one_address_lock_out_no_other(
+async def test_address_limits_do_not_affect_other_addresses(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
@@ -132,7 +132,7 @@ async def test_limits_of_one_address_lock_out_no_other(
 
 
 @pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force")
-async def test_an_address_may_fail_three_times_as_often_for_all_clients_together(
+async def test_address_limit_is_three_times_the_client_limit(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
@@ -147,9 +147,7 @@ async def test_an_address_may_fail_three_times_as_often_for_all_clients_together
 
 
 @pytest.mark.clause("decided-client-limit")
-async def test_a_client_without_a_secret_cannot_be_guessed_and_is_not_throttled(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
+async def test_public_client_is_not_throttled(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
         await fail(http, 1, OAuthClient("phone-app", "x"))
         await PHONE_APP.revoke(http, "x")
@@ -215,7 +213,7 @@ async def test_a_right_secret_is_never_a_failure(
 
 @pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw", "6749-2.3.1-brute-force")
 @pytest.mark.parametrize(("first", "second"), [("a+b", "a%2Bb"), ("a%2Bb", "a+b")])
-async def test_however_a_client_id_is_spelt_its_guesses_count_together(
+async def test_spellings_of_a_client_id_share_a_counter(
     make_settings: MakeSettings, clock: Clock, worker: Worker, first: str, second: str
 ) -> None:
     client = Client(client_id="a+b", client_secret_hash=hash_generated_secret("s" * 43))

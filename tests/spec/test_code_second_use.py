@@ -39,7 +39,7 @@ async def test_a_second_use_ends_every_token_of_the_first(
 
 
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-4.1.2-second-use-denied")
-async def test_another_client_does_not_end_the_session_with_a_used_code(
+async def test_used_code_from_another_client_ends_no_session(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)

@@ -101,7 +101,7 @@ async def test_answer_other_than_allow_or_deny_is_refused(browser: Browser, deci
 
 @pytest.mark.clause("decided-consent-every-time", "6749-10.2-no-automatic-repeat", "6819-5.2.4.1-no-automatic-repeat")
 @pytest.mark.clause("6819-5.2.3.2-consent-for-public-clients", "6749-3.1-owner-verified-first")
-async def test_a_repeated_request_asks_for_consent_again_and_not_for_the_password(browser: Browser) -> None:
+async def test_repeated_request_asks_only_for_consent(browser: Browser) -> None:
     first = await browser.open_consent_page(authorization_url(state="x"))
     codes = [authorization_response(await browser.allow(first))["code"]]
     for _ in range(3):
@@ -116,9 +116,7 @@ async def test_a_repeated_request_asks_for_consent_again_and_not_for_the_passwor
 
 
 @pytest.mark.clause("decided-one-consent-one-code")
-async def test_a_double_click_leads_to_the_same_code_and_never_to_a_second(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_double_click_returns_the_same_code(browser: Browser, http: httpx2.AsyncClient) -> None:
     page = await browser.open_consent_page(authorization_url(state="x"))
     responses = await asyncio.gather(*(browser.allow(page) for _ in range(8)))
     locations = {response.headers["location"] for response in responses}
@@ -256,7 +254,7 @@ async def test_scope_lost_by_the_client_makes_no_code(
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 @pytest.mark.parametrize("is_deleted", [True, False])
-async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
+async def test_removed_client_or_uri_gets_no_redirect(
     make_settings: MakeSettings, clock: Clock, worker: Worker, store: redis.Redis, is_deleted: bool, decision: str
 ) -> None:
     app = await register(worker, "changing")

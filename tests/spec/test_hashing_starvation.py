@@ -28,7 +28,7 @@ async def log_in(http: httpx2.AsyncClient, credentials: UserCredentials, address
 
 @pytest.mark.clause("decided-fair-hashing-queue")
 @pytest.mark.usefixtures("real_hashes")
-async def test_a_flood_of_logins_from_one_network_refuses_no_user_elsewhere(
+async def test_login_flood_affects_only_its_own_network(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     """Each guess comes from its own /64 within one /48, and fills the queue before the users log in."""

@@ -59,7 +59,7 @@ async def await_status(http: httpx2.AsyncClient, held_time: LoopTime, status: in
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")
 @pytest.mark.parametrize("address", ["/healthz", "/readyz"])
-async def test_a_service_with_a_sound_redis_is_alive_and_ready(http: httpx2.AsyncClient, address: str) -> None:
+async def test_service_with_a_healthy_redis_is_ready(http: httpx2.AsyncClient, address: str) -> None:
     response = await http.get(address)
 
     assert response.status_code == 200
@@ -68,7 +68,7 @@ async def test_a_service_with_a_sound_redis_is_alive_and_ready(http: httpx2.Asyn
 
 @pytest.mark.clause("decided-readyz-eviction")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-async def test_a_redis_that_may_evict_keys_is_not_ready(
+async def test_evicting_redis_is_not_ready(
     http: httpx2.AsyncClient, held_time: LoopTime, store: redis.Redis, policy: str
 ) -> None:
     store.config_set("maxmemory-policy", policy)
@@ -85,7 +85,7 @@ async def test_a_redis_that_may_evict_keys_is_not_ready(
 
 
 @pytest.mark.clause("decided-readyz")
-async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
+async def test_redis_without_scripts_is_not_ready(
     http: httpx2.AsyncClient, held_time: LoopTime, store: redis.Redis
 ) -> None:
     store.acl_setuser("default", enabled=True, commands=["-eval", "-evalsha"])
@@ -100,7 +100,7 @@ async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
 
 
 @pytest.mark.clause("decided-emptied-redis")
-async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
+async def test_emptied_redis_is_not_ready_before_the_seed(
     http: httpx2.AsyncClient, held_time: LoopTime, store: redis.Redis
 ) -> None:
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
@@ -135,7 +135,7 @@ async def test_concurrent_probes_share_one_wait(
 
 
 @pytest.mark.clause("decided-readyz-remembered")
-async def test_an_outage_is_told_half_a_second_later_at_most(
+async def test_readiness_reports_an_outage_within_half_a_second(
     held_time: LoopTime, make_settings: MakeSettings, clock: Clock, own_redis: RedisServer
 ) -> None:
     async with serving(make_settings(REDIS_URL=own_redis.url), clock) as http:
@@ -154,9 +154,7 @@ async def test_an_outage_is_told_half_a_second_later_at_most(
 
 
 @pytest.mark.clause("decided-readyz-remembered")
-async def test_the_end_of_an_instance_is_told_although_its_readiness_is_remembered(
-    make_settings: MakeSettings, registry: None
-) -> None:
+async def test_shutdown_overrides_the_cached_readiness(make_settings: MakeSettings, registry: None) -> None:
     async with serving_with_cached_readyz(make_settings(), FOREVER_SECONDS) as app:
 
         async def ending(scope: Scope, receive: Receive, send: Send) -> None:

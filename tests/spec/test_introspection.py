@@ -43,7 +43,7 @@ def assert_inactive(response: httpx2.Response) -> None:
 
 
 async def describe(http: httpx2.AsyncClient, token: str, client: OAuthClient = AUDITOR) -> dict[str, Any]:
-    """Return the members of the response for a live token. Fails if a member stands twice."""
+    """Return the members of the response for a live token. Fails if a member is repeated."""
     response = await client.introspect(http, token)
     pairs: list[tuple[str, Any]] = json.loads(response.content, object_pairs_hook=list)
 
@@ -119,9 +119,7 @@ async def test_a_live_refresh_token_is_described_without_a_type(http: httpx2.Asy
     assert expires - issued in (2_592_000, 2_592_001)
 
 
-async def test_a_narrowed_access_token_has_its_own_scope_and_the_session_the_whole(
-    http: httpx2.AsyncClient, worker: Worker
-) -> None:
+async def test_narrowed_token_leaves_the_session_scope(http: httpx2.AsyncClient, worker: Worker) -> None:
     code = await make_code(worker, scope="realm:main role:enduser role:organisation")
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     narrowed = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"], scope="realm:main role:enduser"))
@@ -159,7 +157,7 @@ async def test_a_token_that_has_expired_is_not_active(http: httpx2.AsyncClient, 
 @pytest.mark.parametrize(
     "shorter", [{"TOKEN_SERVICE_SESSION_MAX_AGE": "500"}, {"TOKEN_SERVICE_REFRESH_TOKEN_TTL": "20"}]
 )
-async def test_a_session_that_is_over_is_not_active_though_its_access_tokens_live(
+async def test_ended_session_is_inactive_despite_live_tokens(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, shorter: dict[str, str]
 ) -> None:
     """The record of the family lives as long as its access tokens."""
@@ -221,9 +219,7 @@ async def test_only_the_head_of_a_family_is_active(http: httpx2.AsyncClient, clo
 
 
 @pytest.mark.clause("decided-generation-ahead-of-redis", "decided-i10-outage-is-not-theft")
-async def test_a_newest_refresh_token_that_redis_has_forgotten_is_active(
-    http: httpx2.AsyncClient, store: redis.Redis
-) -> None:
+async def test_refresh_token_lost_in_a_failover_is_active(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     """A gateway that took the token for inactive would end a session that a refresh still continues."""
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
@@ -276,7 +272,7 @@ async def test_a_hint_changes_nothing(http: httpx2.AsyncClient, hint: str) -> No
 
 @pytest.mark.clause("7662-2.1-authorized", "7662-2.3-invalid-client", "7662-4-callers-authenticated")
 @pytest.mark.parametrize("client", [WRONG_GATEWAY, OAuthClient("gateway"), OAuthClient("nobody")], ids=str)
-async def test_without_client_authentication_nothing_is_told(http: httpx2.AsyncClient, client: OAuthClient) -> None:
+async def test_introspection_needs_client_authentication(http: httpx2.AsyncClient, client: OAuthClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
     response = await client.introspect(http, access_token)
@@ -287,9 +283,7 @@ async def test_without_client_authentication_nothing_is_told(http: httpx2.AsyncC
 
 @pytest.mark.clause("decided-introspection-right", "7662-4-callers-authorized")
 @pytest.mark.parametrize("client", [WEB_SHOP, PHONE_APP], ids=["with a secret", "public"])
-async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(
-    http: httpx2.AsyncClient, client: OAuthClient
-) -> None:
+async def test_introspecting_own_tokens_needs_the_right(http: httpx2.AsyncClient, client: OAuthClient) -> None:
     tokens = tokens_of(await client.log_in(http, ALICE))
 
     for token in (tokens["access_token"], tokens["refresh_token"], "x"):

@@ -81,7 +81,7 @@ async def test_login_reads_the_record_in_redis(
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
-async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
+async def test_consent_after_a_record_change_needs_a_retry(
     browser: Browser, worker: Worker, store: redis.Redis, no_invalidations: None
 ) -> None:
     page = await browser.open_consent_page(authorization_url())

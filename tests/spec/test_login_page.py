@@ -101,7 +101,7 @@ async def test_no_links_without_the_settings(browser: Browser) -> None:
 
 
 @pytest.mark.clause("decided-user-names-one-form")
-async def test_however_the_user_name_is_written_the_registered_one_is_shown(browser: Browser) -> None:
+async def test_registered_user_name_is_shown_for_any_spelling(browser: Browser) -> None:
     page = await browser.log_in(await browser.open(authorization_url()), replace(ALICE, username="Alice@EXAMPLE.com"))
 
     assert is_consent_page(page)
@@ -109,7 +109,7 @@ async def test_however_the_user_name_is_written_the_registered_one_is_shown(brow
 
 
 @pytest.mark.clause("decided-wrong-password-page")
-async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(browser: Browser) -> None:
+async def test_wrong_password_shows_the_form_again(browser: Browser) -> None:
     page = await fail(browser, 1)
     form = Page(page).find_form(LOGIN)
 
@@ -137,7 +137,7 @@ async def test_login_page_does_not_reveal_users(browser: Browser, worker: Worker
 
 @pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
 @pytest.mark.usefixtures("real_hashes")
-async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
+async def test_unknown_user_costs_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
     await worker.registry.put_user(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
     page = await browser.open(authorization_url())
     for credentials in (wrong(ALICE), UNKNOWN_USER):
@@ -164,7 +164,7 @@ async def test_empty_field_is_shown_and_not_counted_as_failed_login(
 
 
 @pytest.mark.parametrize("name", ["", "x", "tspl1_000" + "A" * 44])
-async def test_a_page_that_is_not_known_is_told(browser: Browser, name: str) -> None:
+async def test_unknown_login_request_is_refused(browser: Browser, name: str) -> None:
     assert_refused(await browser.open(f"{LOGIN}?request={name}"), 400, "expired")
     assert_refused(await browser.send(LOGIN, {"request": name}), 400, "expired")
 
@@ -287,9 +287,7 @@ async def test_a_forged_or_missing_device_cookie_is_worth_nothing(
             assert_throttled(await browser.log_in(page, ALICE), 3600)
 
 
-async def test_a_known_browser_has_limits_of_its_own_which_spare_all_others(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
+async def test_known_browser_has_separate_limits(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="2/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="3/hour")
     async with serving(settings, clock) as http:
         known, other = Browser(http), Browser(http)
@@ -309,7 +307,7 @@ async def test_a_known_browser_has_limits_of_its_own_which_spare_all_others(
         assert is_consent_page(await known.open_consent_page(authorization_url()))
 
 
-async def test_a_known_browser_is_known_no_more_once_the_password_is_another(
+async def test_new_password_makes_known_browsers_unknown(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with locked_out(make_settings, clock) as (_, browser):

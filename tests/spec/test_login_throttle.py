@@ -24,9 +24,7 @@ def assert_throttled(response: httpx2.Response, most_seconds: int = 60) -> None:
 
 @pytest.mark.clause("decided-login-limit", "6749-4.3.2-brute-force", "6749-10.10-user-credentials-protected")
 @pytest.mark.clause("decided-limit-stops-checking", "6819-5.1.4.2.4-slowed-guessing", "decided-error-statuses")
-async def test_the_eleventh_guess_within_a_minute_is_refused_right_or_wrong(
-    http: httpx2.AsyncClient, clock: Clock
-) -> None:
+async def test_eleventh_password_in_a_minute_is_refused(http: httpx2.AsyncClient, clock: Clock) -> None:
     await fail(http, 10)
 
     assert_throttled(await PHONE_APP.log_in(http, WRONG_ALICE))
@@ -62,7 +60,7 @@ async def test_the_same_user_at_another_address_is_not_affected(
 
 
 @pytest.mark.clause("decided-login-limit", "decided-user-names-one-form")
-async def test_writing_the_name_differently_gives_no_further_guesses(http: httpx2.AsyncClient) -> None:
+async def test_spellings_of_a_user_name_share_a_counter(http: httpx2.AsyncClient) -> None:
     await fail(http, 5, replace(WRONG_ALICE, username="ALICE@example.com"))
     await fail(http, 5)
 
@@ -112,7 +110,7 @@ async def test_exhausted_address_does_not_count_against_the_user(
 
 
 @pytest.mark.clause("decided-login-limit-unknown-users", "decided-unknown-user-costs-the-same")
-async def test_guesses_for_an_unknown_user_are_throttled_alike(http: httpx2.AsyncClient) -> None:
+async def test_unknown_user_is_throttled_like_a_known_one(http: httpx2.AsyncClient) -> None:
     await fail(http, 10, UNKNOWN_USER)
     await fail(http, 10)
     unknown = await PHONE_APP.log_in(http, UNKNOWN_USER)
@@ -150,7 +148,7 @@ async def test_refused_scope_is_not_a_failed_login(
 
 
 @pytest.mark.clause("decided-only-failures-count")
-async def test_a_right_password_does_not_wipe_out_the_failures_before_it(
+async def test_success_does_not_reset_earlier_failures(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="2/minute"), clock) as http:

@@ -85,7 +85,7 @@ async def test_the_document_found_by_an_issuer_names_that_issuer(
 
 
 @pytest.mark.clause("decided-metadata", "decided-base-url-slash", "8414-3.1-terminating-slash")
-async def test_a_base_url_with_a_path_has_its_document_before_and_behind_the_path(
+async def test_metadata_of_a_base_path_has_two_addresses(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_BASE_URL="https://example.org/tokens/"), clock) as http:
@@ -120,9 +120,7 @@ async def test_only_the_authorization_endpoint_lies_under_the_web_url(
 @pytest.mark.parametrize(
     "grant_type", ["authorization_code", "password", "refresh_token", "client_credentials", "implicit"]
 )
-async def test_the_token_endpoint_knows_exactly_the_grant_types_that_are_named(
-    http: httpx2.AsyncClient, grant_type: str
-) -> None:
+async def test_metadata_names_the_supported_grant_types(http: httpx2.AsyncClient, grant_type: str) -> None:
     metadata = await read_metadata(http)
     named = metadata["grant_types_supported"]
     assert isinstance(named, list)
@@ -133,7 +131,7 @@ async def test_the_token_endpoint_knows_exactly_the_grant_types_that_are_named(
 
 
 @pytest.mark.clause("decided-metadata", "8414-2-scopes")
-async def test_users_can_log_in_to_every_realm_that_is_named_and_to_no_other(http: httpx2.AsyncClient) -> None:
+async def test_metadata_names_the_realms_with_a_login(http: httpx2.AsyncClient) -> None:
     named = (await read_metadata(http))["scopes_supported"]
     assert isinstance(named, list)
 

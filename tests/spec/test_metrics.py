@@ -77,7 +77,7 @@ async def test_this_machine_may(make_settings: MakeSettings, clock: Clock, regis
 
 @pytest.mark.clause("decided-metrics")
 @pytest.mark.parametrize("address", [STRANGER, "::ffff:10.0.0.1"])
-async def test_to_everybody_else_there_is_nothing_here(
+async def test_metrics_are_404_for_other_callers(
     make_settings: MakeSettings, clock: Clock, registry: None, address: str
 ) -> None:
     forwarded = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
@@ -220,7 +220,7 @@ async def test_metrics_count_refused_and_waiting_hash_checks(
     assert after.of("token_service_hashing_wait_seconds_count", pool="password") == 52
 
 
-async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
+async def test_session_gauges_are_set_at_the_start(
     local_http: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
 ) -> None:
     first = tokens_of(await PHONE_APP.log_in(local_http, ALICE))

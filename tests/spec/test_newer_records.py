@@ -81,7 +81,7 @@ def assert_outage(*responses: httpx2.Response) -> None:
         assert_error(response, 503, "temporarily_unavailable")
 
 
-async def test_an_access_token_is_not_judged(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+async def test_newer_access_token_record_is_an_outage(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
     with replaced_by_newer(store, "access:*"):
         assert_outage(
@@ -161,7 +161,7 @@ async def test_unreadable_client_record_is_not_unknown_client(
 
 
 @pytest.mark.parametrize("newer", [later_version, lines_for_a_hash])
-async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
+async def test_newer_session_record_is_left_untouched(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))

@@ -70,7 +70,7 @@ async def test_at_revoke_the_client_comes_before_the_token(http: httpx2.AsyncCli
 
 
 @pytest.mark.clause("decided-order-missing-parameter-before-grant-type", "decided-unsupported-grant-type-400")
-async def test_a_missing_grant_type_is_another_mistake_than_an_unknown_one(http: httpx2.AsyncClient) -> None:
+async def test_missing_and_unknown_grant_types_differ(http: httpx2.AsyncClient) -> None:
     for client in (PHONE_APP, GATEWAY):
         missing = await http.post(TOKEN, data=client.credentials)
         unknown = await http.post(TOKEN, data=client.credentials | {"grant_type": "implicit"})
@@ -106,7 +106,7 @@ async def test_missing_parameters_come_before_the_right_to_the_grant(
         pytest.param({"grant_type": "refresh_token", "refresh_token": "x", "scope": "x"}, id="a wrong refresh token"),
     ],
 )
-async def test_the_right_to_the_grant_comes_before_all_that_belongs_to_it(
+async def test_grant_permission_is_checked_before_its_parameters(
     http: httpx2.AsyncClient, form: dict[str, str]
 ) -> None:
     assert_error(await http.post(TOKEN, data=GATEWAY.credentials | form), 400, "unauthorized_client")

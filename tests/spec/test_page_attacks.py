@@ -114,9 +114,7 @@ async def test_no_parameter_can_add_a_header(browser: Browser, name: str, line_e
         pytest.param("http://shop.example/callback", id="without TLS"),
     ],
 )
-async def test_no_address_that_only_looks_like_a_registered_one_is_redirected_to(
-    browser: Browser, redirect_uri: str
-) -> None:
+async def test_lookalike_redirect_uri_gets_no_redirect(browser: Browser, redirect_uri: str) -> None:
     assert_refused(await browser.open(authorization_url(WEB_SHOP, redirect_uri, state="x")), 400, "unverified")
     assert_refused(await browser.open(authorization_url(WEB_SHOP, redirect_uri, scope="x")), 400, "unverified")
 
@@ -146,7 +144,7 @@ async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, worker
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
+async def test_login_form_without_its_mac_is_ignored(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     form = Page(await browser.open(authorization_url())).find_form(LOGIN)
@@ -165,7 +163,7 @@ async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
 
 
 @pytest.mark.clause("6749-10.12-csrf", "decided-nothing-kept-for-strangers")
-async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(browser: Browser, clock: Clock) -> None:
+async def test_login_form_is_valid_for_half_an_hour(browser: Browser, clock: Clock) -> None:
     page = await browser.open(authorization_url())
     clock.advance(30 * 60 - 5)
     assert is_login_page(await browser.log_in(page, WRONG_ALICE))
@@ -186,7 +184,7 @@ async def test_provider_login_seal_is_not_a_login_form(browser: Browser, worker:
 
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.2-no-automatic-repeat")
 @pytest.mark.parametrize("action", [CONSENT, SWITCH])
-async def test_a_consent_form_without_the_proof_of_its_page_does_nothing(
+async def test_consent_form_without_its_mac_does_nothing(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, action: str
 ) -> None:
     login = Page(await browser.open(authorization_url())).find_form(LOGIN).fields["request"]
@@ -242,9 +240,7 @@ async def test_the_cookie_of_a_browser_alone_opens_nothing(browser: Browser, htt
     assert_refused(await thief.send(LOGIN, {"request": "x"}), 400, "expired")
 
 
-async def test_a_session_that_was_planted_before_the_login_is_not_the_one_after_it(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_login_replaces_a_planted_session(browser: Browser, http: httpx2.AsyncClient) -> None:
     """Session fixation: neither the attacker's own session nor an invented one becomes the victim's."""
     attacker = Browser(http)
     await attacker.sign_in(BOB)

@@ -88,7 +88,7 @@ async def visit_all_pages(http: httpx2.AsyncClient) -> list[httpx2.Response]:
     ("web_url", "expected"),
     [("http://id.example", []), ("https://id.example", ["max-age=31536000"]), ("https://localhost", [])],
 )
-async def test_every_page_forbids_frames_scripts_and_caches_and_demands_https_on_https(
+async def test_pages_send_all_protective_headers(
     make_settings: MakeSettings, clock: Clock, registry: None, web_url: str, expected: list[str]
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL=web_url), clock) as http:

@@ -186,7 +186,7 @@ async def test_the_current_password_must_be_right(
 
 
 @pytest.mark.clause("decided-password-change-counts")
-async def test_wrong_passwords_count_as_failed_logins_and_then_nothing_is_checked(
+async def test_wrong_current_passwords_are_throttled(
     browser: Browser, http: httpx2.AsyncClient, json_logs: io.StringIO, clock: Clock
 ) -> None:
     page = await browser.sign_in()
@@ -232,7 +232,7 @@ async def test_failed_redis_authentication_changes_no_record(
 
 
 @ONE_SERVER
-async def test_a_change_that_another_one_overtook_says_so(browser: Browser, worker: Worker, store: redis.Redis) -> None:
+async def test_overtaken_password_change_is_reported(browser: Browser, worker: Worker, store: redis.Redis) -> None:
     """The record changes while the request waits for the lock, after its check of the current password."""
     page = await browser.sign_in()
     async with worker.registry.make_lock():

@@ -47,14 +47,12 @@ async def test_a_user_gets_tokens_for_the_right_password(http: httpx2.AsyncClien
 
 @pytest.mark.clause("decided-user-names-one-form")
 @pytest.mark.parametrize("username", ["ALICE@EXAMPLE.COM", "Alice@example.com"])
-async def test_the_case_of_ascii_letters_in_a_user_name_makes_no_difference(
-    http: httpx2.AsyncClient, username: str
-) -> None:
+async def test_user_names_are_case_insensitive_in_ascii(http: httpx2.AsyncClient, username: str) -> None:
     assert (await PHONE_APP.log_in(http, replace(ALICE, username=username))).status_code == 200
 
 
 @pytest.mark.clause("decided-user-names-one-form")
-async def test_a_name_that_was_registered_with_capitals_is_found_without_them(http: httpx2.AsyncClient) -> None:
+async def test_capitals_in_a_registered_name_do_not_matter(http: httpx2.AsyncClient) -> None:
     meter = replace(METER, username="meter@example.com")
 
     assert (await PHONE_APP.log_in(http, meter, "realm:main role:device")).status_code == 200
@@ -64,7 +62,7 @@ async def test_a_name_that_was_registered_with_capitals_is_found_without_them(ht
 @pytest.mark.parametrize(
     "typed", [" alice@example.com", "alice@example.com\u200b", "alice@example.com\u00a0"], ids=ascii
 )
-async def test_blanks_that_a_keyboard_adds_refuse_no_login(http: httpx2.AsyncClient, typed: str) -> None:
+async def test_blanks_around_a_user_name_are_ignored(http: httpx2.AsyncClient, typed: str) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, replace(ALICE, username=typed)))
 
     described = await AUDITOR.introspect(http, tokens["access_token"])
@@ -98,7 +96,7 @@ async def test_a_wrong_password_is_invalid_grant(http: httpx2.AsyncClient, passw
 
 
 @pytest.mark.clause("decided-unknown-user-costs-the-same")
-async def test_an_unknown_user_is_answered_in_the_words_of_a_wrong_password(http: httpx2.AsyncClient) -> None:
+async def test_unknown_user_and_wrong_password_look_the_same(http: httpx2.AsyncClient) -> None:
     wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
     unknown = await PHONE_APP.log_in(http, UserCredentials("nobody@example.com", "wrong"))
 
@@ -120,7 +118,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.As
 
 
 @pytest.mark.clause("decided-reserved-roles", "spec-2.2-roles")
-async def test_a_device_needs_the_listing_of_client_and_user_alike(http: httpx2.AsyncClient) -> None:
+async def test_device_role_needs_client_and_user(http: httpx2.AsyncClient) -> None:
     scope = "realm:main role:device"
 
     assert tokens_of(await PHONE_APP.log_in(http, METER, scope))["scope"] == scope
@@ -141,7 +139,7 @@ async def test_a_client_without_the_password_grant_cannot_use_it(http: httpx2.As
 
 @pytest.mark.clause("spec-1-short-access-long-refresh", "decided-refresh-needs-the-grant")
 @pytest.mark.clause("6819-5.2.2.1-restricted-issuance", "6749-5.2-unauthorized-client")
-async def test_a_refresh_token_comes_always_but_is_used_only_with_the_grant(http: httpx2.AsyncClient) -> None:
+async def test_refresh_token_needs_the_refresh_grant_to_be_used(http: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await READER.log_in(http, ALICE))
 
     assert_error(await READER.refresh(http, tokens["refresh_token"]), 400, "unauthorized_client")
@@ -159,9 +157,7 @@ async def test_a_login_without_name_or_password_is_invalid_request(http: httpx2.
 
 @pytest.mark.clause("6749-a.15-username-characters", "6749-a.16-password-characters", "6749-10.14-input-validated")
 @pytest.mark.parametrize("character", ["\n", "\x00", "\ufffe"], ids=repr)
-async def test_a_control_character_in_name_or_password_is_invalid_request(
-    http: httpx2.AsyncClient, character: str
-) -> None:
+async def test_control_character_in_credentials_is_refused(http: httpx2.AsyncClient, character: str) -> None:
     name = replace(ALICE, username=f"alice{character}@example.com")
     password = replace(ALICE, password=f"correct horse{character}battery staple")
 

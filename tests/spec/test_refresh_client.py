@@ -41,7 +41,7 @@ async def test_a_client_with_a_secret_refreshes_only_with_it(http: httpx2.AsyncC
 
 
 @pytest.mark.clause("decided-refresh-without-the-secret", "spec-4.2-refresh-secret-as-first")
-async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
+async def test_session_made_with_a_secret_needs_it_to_refresh(
     make_settings: MakeSettings, clock: Clock, worker: Worker, store: redis.Redis
 ) -> None:
     async with serving(make_settings(), clock) as http:
@@ -58,7 +58,7 @@ async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
 
 
 @pytest.mark.clause("decided-client-with-secret-always-authenticates", "6749-10.2-authenticated-when-possible")
-async def test_a_client_that_has_a_secret_by_now_uses_it_for_older_families_too(
+async def test_new_secret_is_needed_for_older_sessions_too(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:

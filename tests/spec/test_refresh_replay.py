@@ -22,9 +22,7 @@ def family_key(store: redis.Redis) -> str:
 
 
 @pytest.mark.clause("spec-3-replay-in-grace", "spec-4.2-refresh-grace", "decided-replay-gets-the-head")
-async def test_a_retry_gets_the_same_successor_and_an_access_token_of_its_own(
-    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
-) -> None:
+async def test_retry_gets_the_same_refresh_token(http: httpx2.AsyncClient, clock: Clock, store: redis.Redis) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
     clock.advance(290)
@@ -38,7 +36,7 @@ async def test_a_retry_gets_the_same_successor_and_an_access_token_of_its_own(
 
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-replay-gets-the-head")
-async def test_a_hundred_replays_take_no_honest_access_token(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
+async def test_replays_do_not_displace_honest_access_tokens(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
     events_of(json_logs)
@@ -75,7 +73,7 @@ async def test_fifty_users_of_one_refresh_token_all_get_working_tokens(http: htt
 
 
 @pytest.mark.clause("decided-replay-of-an-older-generation", "decided-i2-one-head")
-async def test_any_generation_spent_within_the_grace_is_answered_with_the_newest(http: httpx2.AsyncClient) -> None:
+async def test_spent_token_gets_the_newest_within_the_grace(http: httpx2.AsyncClient) -> None:
     spent = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
     for _ in range(4):
         spent.append(tokens_of(await PHONE_APP.refresh(http, spent[-1]))["refresh_token"])
@@ -125,9 +123,7 @@ async def test_every_generation_has_a_grace_of_its_own(http: httpx2.AsyncClient,
 
 
 @pytest.mark.clause("decided-late-replay-ends-family", "6749-10.4-abuse-detected")
-async def test_an_ancestor_is_recognised_however_many_generations_ago_it_was(
-    http: httpx2.AsyncClient, clock: Clock
-) -> None:
+async def test_ancestor_is_recognised_at_any_distance(http: httpx2.AsyncClient, clock: Clock) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     head = first
     for _ in range(150):

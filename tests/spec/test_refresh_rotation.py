@@ -25,9 +25,7 @@ from tests.support.clients_and_users import (
 )
 @pytest.mark.clause("6749-6-scope-omitted", "6749-6-new-token-same-scope")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
-async def test_a_refresh_gives_a_new_access_token_and_a_new_refresh_token(
-    http: httpx2.AsyncClient, client: OAuthClient
-) -> None:
+async def test_refresh_returns_two_new_tokens(http: httpx2.AsyncClient, client: OAuthClient) -> None:
     first = tokens_of(await client.log_in(http, ALICE))
 
     second = tokens_of(await client.refresh(http, first["refresh_token"]))
@@ -90,7 +88,7 @@ async def test_grace_revives_no_revoked_session(http: httpx2.AsyncClient) -> Non
 
 
 @pytest.mark.clause("decided-secret-key-rotation")
-async def test_a_key_that_was_moved_back_still_verifies_and_a_dropped_one_does_not(
+async def test_older_key_verifies_until_it_is_removed(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     old, new = SECRET_KEY, "a new key of the tests of 32 bytes or more!"

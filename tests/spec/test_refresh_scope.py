@@ -71,7 +71,7 @@ async def test_a_scope_without_a_role_is_invalid(http: httpx2.AsyncClient) -> No
         pytest.param("realm:main  role:enduser", id="two spaces"),
     ],
 )
-async def test_a_wider_or_malformed_scope_is_refused_and_spends_nothing(http: httpx2.AsyncClient, scope: str) -> None:
+async def test_refused_scope_does_not_spend_the_token(http: httpx2.AsyncClient, scope: str) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     refused = await PHONE_APP.refresh(http, first, scope=scope)

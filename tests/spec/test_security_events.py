@@ -350,7 +350,7 @@ async def test_security_event_is_logged_once_with_user_and_address(
     assert events == expected
 
 
-async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
+async def test_shutdown_writes_the_waiting_events(
     make_settings: MakeSettings, clock: Clock, registry: None, worker: Worker
 ) -> None:
     app = build_app(Worker(make_settings(), lambda: clock.offset_ms))

@@ -33,7 +33,7 @@ async def test_a_failed_login_is_answered_503_and_counts(
     assert answers[0].headers["Retry-After"] == "1"
 
 
-async def test_a_login_in_a_realm_that_is_not_there_yet_is_answered_503(http: httpx2.AsyncClient) -> None:
+async def test_login_in_a_realm_before_the_seed_is_503(http: httpx2.AsyncClient) -> None:
     answer = await PHONE_APP.log_in(http, UserCredentials("carol", "x", "cep"))
 
     assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")

@@ -70,7 +70,7 @@ async def test_sessions_page_lists_all_grants(browser: Browser, http: httpx2.Asy
         assert text in Page(page).text
 
 
-async def test_a_session_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
+async def test_ended_session_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
     await browser.sign_in(stay="yes")
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await WEB_SHOP.log_in(http, ALICE)
@@ -129,7 +129,7 @@ async def test_user_cannot_end_the_session_of_another_user(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-covers")
-async def test_signing_out_everywhere_ends_every_session_and_every_browser(
+async def test_signing_out_everywhere_ends_all_sessions(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     other, bobs = Browser(http), Browser(http)
@@ -149,9 +149,7 @@ async def test_signing_out_everywhere_ends_every_session_and_every_browser(
     assert (await PHONE_APP.refresh(http, bobs_tokens["refresh_token"])).status_code == 200
 
 
-async def test_signing_out_ends_the_login_in_this_browser_and_nothing_else(
-    browser: Browser, http: httpx2.AsyncClient
-) -> None:
+async def test_signing_out_ends_only_this_browser_session(browser: Browser, http: httpx2.AsyncClient) -> None:
     other = Browser(http)
     await other.sign_in()
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))

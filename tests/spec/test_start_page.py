@@ -66,7 +66,7 @@ async def test_a_browser_gets_an_icon_without_a_page(
     assert (response.status_code, response.headers["content-type"]) == (200, "image/svg+xml")
 
 
-async def test_a_logo_is_served_with_its_type_and_can_do_nothing_by_itself(
+async def test_logo_is_served_inertly_with_its_type(
     make_settings: MakeSettings, clock: Clock, registry: None, tmp_path: Path
 ) -> None:
     """An SVG that is opened directly is a document, which could contain a script."""

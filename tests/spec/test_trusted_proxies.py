@@ -66,7 +66,7 @@ async def test_forwarded_headers_of_untrusted_peers_are_ignored(
         pytest.param("", None, True, id="an empty header"),
     ],
 )
-async def test_the_rightmost_hop_that_is_not_trusted_is_the_client(
+async def test_rightmost_untrusted_hop_is_the_client(
     make_settings: MakeSettings,
     clock: Clock,
     registry: None,
@@ -83,7 +83,7 @@ async def test_the_rightmost_hop_that_is_not_trusted_is_the_client(
 
 @pytest.mark.clause("decided-trusted-proxies")
 @pytest.mark.parametrize("header", ["Forwarded", "X-Real-IP"])
-async def test_no_other_header_is_believed(
+async def test_other_forwarding_headers_are_ignored(
     make_settings: MakeSettings, clock: Clock, registry: None, header: str
 ) -> None:
     settings = make_settings(

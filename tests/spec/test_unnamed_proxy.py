@@ -44,7 +44,7 @@ async def empty_app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.clause("decided-unnamed-proxy")
 @pytest.mark.parametrize("headers", FORWARDING)
-async def test_a_proxy_that_is_not_named_is_warned_of_once_and_then_hourly(
+async def test_unlisted_proxy_is_logged_at_most_hourly(
     caplog: pytest.LogCaptureFixture, headers: Mapping[str, str]
 ) -> None:
     clock = SettableClock()
@@ -66,9 +66,7 @@ async def test_a_proxy_that_is_not_named_is_warned_of_once_and_then_hourly(
 
 @pytest.mark.clause("decided-unnamed-proxy", "decided-trusted-proxies")
 @pytest.mark.parametrize("hop", ["unknown", "unix:", "127.0.0.1", "10.244.0.1, 10.244.0.2"])
-async def test_a_named_proxy_is_warned_of_where_it_hides_its_callers(
-    caplog: pytest.LogCaptureFixture, hop: str
-) -> None:
+async def test_proxy_that_hides_its_callers_is_reported(caplog: pytest.LogCaptureFixture, hop: str) -> None:
     """Behind SNAT a load balancer forwards the address of a node, which a trusted network may contain."""
     clock = SettableClock()
     proxies = TrustedProxies(empty_app, [ip_network("127.0.0.1"), ip_network("10.244.0.0/16")], clock)
@@ -125,7 +123,7 @@ async def test_caller_unnamed_by_trusted_proxy_is_not_local(
         ("", 404),
     ],
 )
-async def test_a_page_with_a_name_of_its_own_for_this_machine_reads_no_metrics(
+async def test_dns_rebinding_page_cannot_read_metrics(
     make_settings: MakeSettings, clock: Clock, registry: None, host: str, status: int
 ) -> None:
     """DNS rebinding: the browser on this machine takes the attacker's page and our address for one site."""

@@ -75,7 +75,7 @@ async def test_live_token_is_200_with_user_and_client(http: httpx2.AsyncClient) 
 
 @pytest.mark.clause("decided-verify-answers", "decided-verify-any-method")
 @pytest.mark.parametrize("method", METHODS)
-async def test_every_method_is_answered_alike(http: httpx2.AsyncClient, method: str) -> None:
+async def test_all_methods_get_the_same_answer(http: httpx2.AsyncClient, method: str) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
     passed = await http.request(method, VERIFY, headers=bearer(access_token))
@@ -89,9 +89,7 @@ async def test_every_method_is_answered_alike(http: httpx2.AsyncClient, method: 
 
 @pytest.mark.clause("decided-bearer-missing", "6750-3-challenge", "6750-3.1-no-error-without-credentials")
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer"}, {"Authorization": ""}, WEB_SHOP.basic])
-async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
-    http: httpx2.AsyncClient, headers: dict[str, str]
-) -> None:
+async def test_missing_bearer_gets_a_bare_challenge(http: httpx2.AsyncClient, headers: dict[str, str]) -> None:
     response = await http.get(f"{VERIFY}?scope=role:admin", headers=headers)
 
     assert (response.status_code, response.content) == (401, b"")
@@ -112,7 +110,7 @@ async def test_foreign_token_is_invalid_token(http: httpx2.AsyncClient, text: st
 
 
 @pytest.mark.clause("decided-bearer-invalid", "6750-3.1-invalid-token-401", "6749-7-token-validated")
-async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: httpx2.AsyncClient, clock: Clock) -> None:
+async def test_revoked_or_expired_token_is_invalid(http: httpx2.AsyncClient, clock: Clock) -> None:
     revoked, ended, everything = [tokens_of(await PHONE_APP.log_in(http, ALICE)) for _ in range(3)]
     await PHONE_APP.revoke(http, revoked["access_token"])
     await PHONE_APP.revoke(http, ended["refresh_token"])
@@ -173,7 +171,7 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
         ("?scope=role:enduser+role:admin", 403),
     ],
 )
-async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
+async def test_verify_requires_the_whole_scope(
     http: httpx2.AsyncClient, worker: Worker, query: str, status: int
 ) -> None:
     access_token = (await exchange(http, worker, ALICE, "realm:main role:enduser role:organisation"))["access_token"]
@@ -235,7 +233,7 @@ async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -
         ("a\rX-Auth-Realm: cep", "a%0DX-Auth-Realm: cep"),
     ],
 )
-async def test_a_user_name_is_percent_encoded_so_that_no_two_look_alike(
+async def test_user_name_header_is_unambiguously_encoded(
     http: httpx2.AsyncClient, worker: Worker, username: str, header: str
 ) -> None:
     person = UserCredentials(username, "", realm="cep")

@@ -70,9 +70,7 @@ async def test_code_is_never_older_than_its_consent(sessions: Sessions, pages: P
     assert pages.code_record(page)["created_ms"] == pages.consent_record(page)["created_ms"]
 
 
-async def test_a_second_click_leads_to_the_same_code_and_changes_nothing(
-    sessions: Sessions, pages: Pages, clock: Clock
-) -> None:
+async def test_second_click_returns_the_same_code(sessions: Sessions, pages: Pages, clock: Clock) -> None:
     page = await pages.open()
     await pages.allow(page)
     after = pages.dump_all()
@@ -85,9 +83,7 @@ async def test_a_second_click_leads_to_the_same_code_and_changes_nothing(
 
 
 @pytest.mark.clause("6749-4.1.2-second-use-denied")
-async def test_a_click_after_the_exchange_is_answered_and_makes_no_second_code(
-    sessions: Sessions, pages: Pages
-) -> None:
+async def test_click_after_the_exchange_makes_no_new_code(sessions: Sessions, pages: Pages) -> None:
     page = await pages.open()
     await pages.allow(page)
     _, session = await sessions.redeem(page.code_name)
@@ -122,9 +118,7 @@ async def test_a_click_for_another_code_is_answered(sessions: Sessions, pages: P
 
 
 @pytest.mark.parametrize("answered", [False, True])
-async def test_the_record_decides_when_a_request_is_too_old_not_the_key(
-    sessions: Sessions, pages: Pages, clock: Clock, answered: bool
-) -> None:
+async def test_request_expires_by_its_record(sessions: Sessions, pages: Pages, clock: Clock, answered: bool) -> None:
     sessions.set_lifetimes(code_ms=3_600_000)
     page = await pages.open()
     if answered:
@@ -191,7 +185,7 @@ async def test_a_mark_covers_the_browser_session_by_itself(sessions: Sessions, p
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_a_mark_takes_back_a_code_that_was_allowed_before_it(sessions: Sessions, pages: Pages) -> None:
+async def test_mark_revokes_earlier_codes(sessions: Sessions, pages: Pages) -> None:
     page = await pages.open()
     await pages.allow(page)
     pages.set_mark(sessions.now_ms())

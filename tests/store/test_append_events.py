@@ -35,7 +35,7 @@ async def test_stream_is_followed_by_its_last_id(worker: Worker) -> None:
     assert [entry.text for entry in await worker.event_stream.read(after=position)] == [b"4"]
 
 
-async def test_a_stream_that_is_not_there_is_empty(worker: Worker, store: redis.Redis) -> None:
+async def test_missing_stream_is_empty(worker: Worker, store: redis.Redis) -> None:
     await worker.event_stream.append([])
 
     assert (await worker.event_stream.read(), await worker.event_stream.read_latest(5)) == ([], [])

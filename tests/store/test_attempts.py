@@ -36,7 +36,7 @@ async def guess(attempts: Attempts, checked: list[int]) -> str:
 
 
 @pytest.mark.clause("6749-4.3.2-brute-force", "6749-2.3.1-brute-force")
-async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
+async def test_parallel_guesses_get_no_more_checks_than_allowed(
     worker: Worker, store: redis.Redis, long_queue_timeout: None
 ) -> None:
     checked: list[int] = []
@@ -122,7 +122,7 @@ def count_script_calls(store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-parallel-logins-wait")
 @pytest.mark.single_server("the calls of one server are counted")
-async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_order(
+async def test_waiting_callers_cost_redis_no_more_than_one(
     worker: Worker, store: redis.Redis, waiting_logins: WaitingLogins, loop_time: LoopTime
 ) -> None:
     before = count_script_calls(store)
@@ -175,7 +175,7 @@ async def test_a_queue_that_gave_up_is_empty_again(
     assert waiting_logins.reserved == list(range(200))
 
 
-async def test_the_end_of_patience_forgets_no_reservation(worker: Worker, store: redis.Redis) -> None:
+async def test_cancelled_reservation_frees_its_room(worker: Worker, store: redis.Redis) -> None:
     """The login is cancelled while Redis reserves. The room must not stay taken."""
     await worker.attempts.reserve([TEN])
     worker.attempts.queue_timeout_seconds = 0

@@ -50,7 +50,7 @@ async def test_step_deletes_records_of_all_kinds(sessions: Sessions, pages: Page
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-many-sessions")
-async def test_browser_sessions_and_consents_count_toward_the_bound_of_a_step(sessions: Sessions, pages: Pages) -> None:
+async def test_step_bound_includes_browser_sessions_and_consents(sessions: Sessions, pages: Pages) -> None:
     before = set(sessions.store.scan_iter())
     for _ in range(4):
         await pages.open()
@@ -80,7 +80,7 @@ async def test_each_step_makes_progress_with_any_bound(sessions: Sessions) -> No
 
 @pytest.mark.clause("decided-revoke-all-presented-token-last")
 @pytest.mark.parametrize("position", [0, 4, 9])
-async def test_the_one_to_keep_stays_until_everything_else_is_gone(sessions: Sessions, position: int) -> None:
+async def test_kept_member_is_deleted_last(sessions: Sessions, position: int) -> None:
     started = await set_aside(sessions, 10)
     kept = started[position]
     while await delete(sessions, 3, kept) == "more":

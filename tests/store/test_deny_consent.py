@@ -8,9 +8,7 @@ from tests.store.pages import Pages
 from tests.store.sessions import Sessions
 
 
-async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(
-    sessions: Sessions, pages: Pages, clock: Clock
-) -> None:
+async def test_denied_request_is_recorded(sessions: Sessions, pages: Pages, clock: Clock) -> None:
     page = await pages.open()
     before, held = pages.dump_all(), pages.consent_record(page)
     clock.advance(60)

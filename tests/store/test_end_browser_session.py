@@ -38,7 +38,7 @@ async def test_other_browsers_families_and_codes_of_the_user_go_on(sessions: Ses
 
 
 @pytest.mark.clause("6749-10.12-csrf")
-async def test_a_page_that_was_open_in_it_can_be_answered_no_more(pages: Pages) -> None:
+async def test_open_page_of_an_ended_session_is_rejected(pages: Pages) -> None:
     page, answered = await pages.open(), await pages.open()
     await pages.allow(answered)
     for each in (page, answered):
@@ -48,7 +48,7 @@ async def test_a_page_that_was_open_in_it_can_be_answered_no_more(pages: Pages) 
     assert not await pages.hold(page)
 
 
-async def test_one_that_a_revoke_all_has_set_aside_leaves_that_list_too(sessions: Sessions, pages: Pages) -> None:
+async def test_set_aside_browser_session_leaves_its_list(sessions: Sessions, pages: Pages) -> None:
     kept, page = await pages.make(), await pages.make()
     identity = (await sessions.find_user(ALICE)).identity
     sessions.store.rename(pages.index_key(), revoked_key(identity.shard, identity.subject))

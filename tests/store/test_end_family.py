@@ -14,7 +14,7 @@ async def end(sessions: Sessions, session: Session, client_id: str = "phone-app"
 
 
 @pytest.mark.clause("decided-revoke-any-generation")
-async def test_the_family_ends_with_every_access_token_and_leaves_nothing(sessions: Sessions) -> None:
+async def test_family_ends_with_all_of_its_access_tokens(sessions: Sessions) -> None:
     before = set(sessions.store.scan_iter())
     session = await sessions.start()
     await sessions.refresh(session, 3)
@@ -61,7 +61,7 @@ async def test_another_client_ends_nothing(sessions: Sessions) -> None:
     assert before == set(sessions.store.scan_iter())
 
 
-async def test_a_family_that_was_set_aside_for_deletion_leaves_that_list_too(sessions: Sessions) -> None:
+async def test_set_aside_family_leaves_its_list(sessions: Sessions) -> None:
     session, other = await sessions.start(), await sessions.start()
     identity = session.identity
     index, revoked = (f"{kind}:{{{identity.shard}}}:{identity.subject}" for kind in ("index", "revoked"))

@@ -37,7 +37,7 @@ async def test_access_token_keeps_its_end_after_a_refresh(sessions: Sessions, cl
 
 
 @pytest.mark.clause("decided-session-max-age")
-async def test_a_session_ends_at_its_greatest_age_however_active(sessions: Sessions, clock: Clock) -> None:
+async def test_active_session_ends_at_its_maximum_age(sessions: Sessions, clock: Clock) -> None:
     sessions.set_lifetimes(session_max_age_ms=1_000_000)
     session = await sessions.start()
     clock.advance(900)
@@ -232,7 +232,7 @@ async def test_the_last_used_families_are_listed_first(sessions: Sessions, clock
 
 
 @pytest.mark.parametrize("step", [1, 2, 7])
-async def test_other_members_of_an_index_hide_no_family(sessions: Sessions, pages: Pages, step: int) -> None:
+async def test_other_index_members_do_not_hide_families(sessions: Sessions, pages: Pages, step: int) -> None:
     sessions.families.members_at_once = step
     started = [await sessions.start() for _ in range(4)]
     for _ in range(3):
@@ -261,7 +261,7 @@ async def test_a_family_is_listed_while_its_access_tokens_live(sessions: Session
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_what_a_mark_covers_is_not_listed(sessions: Sessions) -> None:
+async def test_families_covered_by_a_mark_are_not_listed(sessions: Sessions) -> None:
     earlier = await sessions.start()
     sessions.set_mark(earlier, sessions.parsed(earlier).created_ms)
     later = await sessions.start()

@@ -9,9 +9,7 @@ from tests.support.codes import consent_request_for
 
 
 @pytest.mark.parametrize("challenge", [None, "c" * 43])
-async def test_a_request_is_found_as_it_was_asked_and_bound_to_its_browser(
-    sessions: Sessions, pages: Pages, challenge: str | None
-) -> None:
+async def test_held_request_is_bound_to_its_browser(sessions: Sessions, pages: Pages, challenge: str | None) -> None:
     before_ms = sessions.now_ms()
     page = await pages.open(code_challenge=challenge, redirect_uri="https://app.example/?a=%0A\nb", client_id="ä\n")
     found = await sessions.consents.find(page.consent)
@@ -30,9 +28,7 @@ async def test_a_request_is_found_as_it_was_asked_and_bound_to_its_browser(
 
 
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
-async def test_a_held_request_and_its_place_in_the_index_end_by_themselves(
-    sessions: Sessions, pages: Pages, clock: Clock
-) -> None:
+async def test_held_request_and_its_index_entry_expire(sessions: Sessions, pages: Pages, clock: Clock) -> None:
     kept = set(sessions.store.scan_iter())
     page = await pages.open()
     clock.advance(1_799)

@@ -54,7 +54,7 @@ async def test_covered_and_expired_tokens_have_separate_verdicts(sessions: Sessi
 
 
 @pytest.mark.clause("decided-ended-families")
-async def test_a_family_that_ended_by_replay_is_told_for_a_day(sessions: Sessions, clock: Clock) -> None:
+async def test_replayed_family_is_shown_for_a_day(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     await sessions.refresh(session, 2)
     spent_ms = sessions.parsed(session).used_ms

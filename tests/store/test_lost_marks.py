@@ -121,7 +121,7 @@ async def test_a_session_younger_than_every_mark_stays(sessions: Sessions, make_
 
 
 @pytest.mark.clause("decided-revoke-all-younger-than-mark-lives", "decided-i7-revocation-is-final")
-async def test_the_mark_decides_amid_many_revocations_and_logins(sessions: Sessions) -> None:
+async def test_mark_decides_during_many_revocations_and_logins(sessions: Sessions) -> None:
     """A few contenders revoke all, with steps of one key; the others log in and revoke all before an hour ago."""
     hour_ago_ms = sessions.now_ms() - 3_600_000
     revocations = Revocations(sessions.worker.redis, max_keys=1)

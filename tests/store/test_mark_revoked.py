@@ -109,7 +109,7 @@ async def test_kept_member_moves_with_its_key(sessions: Sessions) -> None:
 
 
 @pytest.mark.clause("decided-revoke-all-presented-token-last")
-async def test_the_kept_member_stays_where_it_is_while_there_is_a_remainder(sessions: Sessions) -> None:
+async def test_kept_member_stays_while_a_remainder_exists(sessions: Sessions) -> None:
     kept, earlier = await sessions.start(), await sessions.start()
     await mark(sessions, kept)
     between = await sessions.start()
@@ -119,7 +119,7 @@ async def test_the_kept_member_stays_where_it_is_while_there_is_a_remainder(sess
     assert {between.member} == set(sessions.index(between))
 
 
-async def test_one_kept_by_another_call_is_a_remainder_like_any_other(sessions: Sessions) -> None:
+async def test_member_kept_by_another_call_is_deleted(sessions: Sessions) -> None:
     kept_before = await sessions.start()
     await mark(sessions, kept_before)
     asks_now = await sessions.start()
@@ -158,7 +158,7 @@ async def test_mark_for_an_earlier_time_covers_older_records_only(sessions: Sess
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-async def test_a_mark_for_an_earlier_time_takes_nothing_back_from_a_later_one(sessions: Sessions) -> None:
+async def test_earlier_mark_does_not_lower_a_later_one(sessions: Sessions) -> None:
     session = await sessions.start()
     await mark(sessions)
     first_ms, ttl_ms = marked_ms(sessions), sessions.pttl(MARK)
@@ -170,7 +170,7 @@ async def test_a_mark_for_an_earlier_time_takes_nothing_back_from_a_later_one(se
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_a_mark_for_a_time_to_come_is_one_for_now(sessions: Sessions) -> None:
+async def test_future_mark_means_now(sessions: Sessions) -> None:
     session, before_ms = await sessions.start(), sessions.now_ms()
     await mark(sessions, until_ms=before_ms + 1_000_000)
 

@@ -20,7 +20,7 @@ from tests.redis_client.scripted_redis import bulk, scripted_redis
     ],
     ids=["slots that are no numbers", "no port", "a port that is no number"],
 )
-async def test_a_map_of_the_wrong_kinds_is_passed_by_as_one_of_the_wrong_form_is(garbage: bytes) -> None:
+async def test_slot_map_with_wrong_types_is_ignored(garbage: bytes) -> None:
     async with scripted_cluster(3) as cluster:
         bearer = BearerLookup(cluster.url)
         wrong_nodes = cluster.nodes[:2]

@@ -65,7 +65,7 @@ async def test_a_scan_is_pending_until_it_is_cleared(worker: Worker, store: redi
         pytest.param([(FULL, LESS_SCOPE), (FULL, LESS_SCOPE)], "grant_or_scope", id="the same twice"),
     ],
 )
-async def test_of_several_pending_losses_the_greatest_counts(
+async def test_largest_pending_loss_is_kept(
     worker: Worker, changes: Sequence[tuple[Client, Client]], lost: str
 ) -> None:
     for old, new in changes:

@@ -39,7 +39,7 @@ async def test_a_code_buys_tokens_once(sessions: Sessions) -> None:
 
 @pytest.mark.clause("decided-second-exchange-remembered", "decided-i6-everything-expires")
 @pytest.mark.parametrize(("code_seconds", "remembered_seconds"), [(60, 600), (3_600, 3_600)])
-async def test_a_second_use_is_recognised_for_ten_minutes_or_as_long_as_codes_live(
+async def test_second_use_of_a_code_is_recognised_long_enough(
     sessions: Sessions, clock: Clock, code_seconds: int, remembered_seconds: int
 ) -> None:
     sessions.set_lifetimes(code_ms=1_000 * code_seconds)
@@ -73,7 +73,7 @@ async def test_the_record_decides_when_a_code_is_over_not_the_key(sessions: Sess
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_a_code_that_a_mark_covers_buys_nothing_even_before_it_is_deleted(sessions: Sessions) -> None:
+async def test_code_covered_by_a_mark_yields_no_tokens(sessions: Sessions) -> None:
     other = await sessions.start()
     name = await sessions.issue_code()
     sessions.set_mark(other, sessions.now_ms())

@@ -39,7 +39,9 @@ async def test_a_rotation_needs_no_command(start: Callable[..., SecretKeys], sto
     assert store.smembers(KEY) == name_keys(ONE, TWO)
 
 
-async def test_a_running_instance_brings_back_no_key(start: Callable[..., SecretKeys], store: redis.Redis) -> None:
+async def test_running_instance_does_not_restore_a_removed_key(
+    start: Callable[..., SecretKeys], store: redis.Redis
+) -> None:
     running = start(ONE, TWO)
     await running.register()
     store.srem(KEY, *name_keys(TWO))

@@ -13,7 +13,7 @@ CAROL = User(realm="main", username="Carol@example.com", password_hash="$argon2i
 
 
 @pytest.mark.clause("spec-2.3-user-record")
-async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(worker: Worker) -> None:
+async def test_user_is_found_under_any_spelling_of_the_name(worker: Worker) -> None:
     await worker.registry.put_user(CAROL)
     found = await worker.registry.find_user(identify_user("main", "carol@EXAMPLE.com"))
 

@@ -5,7 +5,7 @@ import msgspec
 from tests.store.sessions import Sessions
 
 
-async def test_the_hash_is_replaced_and_the_record_stays_the_same_otherwise(sessions: Sessions) -> None:
+async def test_only_the_hash_of_the_record_is_replaced(sessions: Sessions) -> None:
     user = await sessions.find_user()
     await sessions.worker.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
     after = await sessions.find_user()

@@ -31,7 +31,7 @@ async def test_a_reservation_counts_on_every_counter(worker: Worker, store: redi
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_each_reservation_renews_the_lease_and_leaves_the_counter_its_end(
+async def test_reservation_renews_only_its_lease(
     worker: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
 ) -> None:
     await fail(worker, TWO, 1)
@@ -69,9 +69,7 @@ async def test_failed_checks_and_those_under_way_count_together(worker: Worker) 
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
-async def test_past_the_limit_nothing_is_reserved_until_the_window_ends(
-    worker: Worker, store: redis.Redis, clock: Clock
-) -> None:
+async def test_limit_refuses_until_the_window_ends(worker: Worker, store: redis.Redis, clock: Clock) -> None:
     await fail(worker, ONE, 3)
     clock.advance(20)
     verdict, wait_ms = await reserve(worker, ONE, TWO)

@@ -21,7 +21,7 @@ OF_ALICE = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked
 
 
 @pytest.mark.clause("spec-4.4-all-tokens", "decided-revoke-all-covers")
-async def test_everything_of_the_user_ends_in_every_client_and_nothing_of_others(sessions: Sessions) -> None:
+async def test_revoke_all_ends_everything_of_one_user_only(sessions: Sessions) -> None:
     phone, shop = await sessions.start(), await sessions.start(client_id="web-shop", secret_used=True)
     code, bob = await sessions.issue_code(client_id="web-shop"), await sessions.start(BOB)
     await sessions.refresh(shop, 2)
@@ -33,7 +33,7 @@ async def test_everything_of_the_user_ends_in_every_client_and_nothing_of_others
     assert (await sessions.spend(bob, 1)).verdict == "rotated"
 
 
-async def test_an_expired_session_is_not_recorded_as_ended_by_a_revoke_all(sessions: Sessions, clock: Clock) -> None:
+async def test_expired_session_is_not_recorded_as_revoked(sessions: Sessions, clock: Clock) -> None:
     """Its record outlives it by a day, so that most refreshes do not have to write the lifetime."""
     session = await sessions.start()
     clock.advance(30 * 86_400 + 60)
@@ -43,7 +43,7 @@ async def test_an_expired_session_is_not_recorded_as_ended_by_a_revoke_all(sessi
 
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
-async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> None:
+async def test_revoke_all_takes_as_many_steps_as_needed(sessions: Sessions) -> None:
     started = [await sessions.start() for _ in range(MAX_KEYS + 20)]
     await sessions.worker.revocations.revoke_all(
         IDENTITY.shard, IDENTITY.subject, kept_family=started[7].first.family_digest
@@ -57,7 +57,7 @@ async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> 
 
 @pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("calls", range(5))
-async def test_however_it_breaks_off_the_browser_that_asked_can_ask_again(
+async def test_interrupted_revoke_all_can_be_repeated(
     sessions: Sessions, pages: Pages, make_settings: MakeSettings, calls: int
 ) -> None:
     """The browser session is there after each interruption, or everything is deleted."""
@@ -168,9 +168,7 @@ async def test_interrupted_retry_can_be_repeated(sessions: Sessions, retries: Re
 
 @pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-many-sessions")
 @pytest.mark.parametrize("calls", range(1, 5))
-async def test_logins_between_many_broken_calls_do_not_keep_it_from_ending(
-    sessions: Sessions, retries: Retries, calls: int
-) -> None:
+async def test_revoke_all_completes_despite_new_logins(sessions: Sessions, retries: Retries, calls: int) -> None:
     await retries.begin()
     for _ in range(10):
         if not await retries.ask(calls):
@@ -268,7 +266,7 @@ async def test_mass_logout_keeps_later_sessions(sessions: Sessions, ages: Sessio
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
+async def test_any_revoke_all_finishes_an_interrupted_earlier_one(
     sessions: Sessions, ages: SessionsOfThreeAges
 ) -> None:
     """The second call has the same time, a later one, or none. Meanwhile the live sessions are used and ended."""
@@ -294,9 +292,7 @@ async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
-async def test_revoke_all_for_an_earlier_time_finishes_an_interrupted_one(
-    sessions: Sessions, ages: SessionsOfThreeAges
-) -> None:
+async def test_earlier_revoke_all_finishes_an_interrupted_one(sessions: Sessions, ages: SessionsOfThreeAges) -> None:
     """The mark of the first call holds. The earlier time of the second spares nothing that it covered."""
     for calls in range(100):
         await ages.begin()

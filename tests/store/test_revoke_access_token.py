@@ -7,7 +7,7 @@ from tests.support.clients_and_users import ALICE
 
 
 @pytest.mark.clause("decided-revoke-access-token-alone")
-async def test_the_token_ends_and_takes_nothing_along(sessions: Sessions) -> None:
+async def test_revoking_an_access_token_ends_only_that_token(sessions: Sessions) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
     username = await sessions.worker.access_tokens.revoke(session.access_tokens[0], client_id="phone-app")

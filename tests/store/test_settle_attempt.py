@@ -37,7 +37,7 @@ async def test_a_check_that_passed_leaves_others_their_reservation(worker: Worke
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
-async def test_each_failure_lengthens_a_counters_life_by_its_share_of_the_window(
+async def test_failure_extends_the_life_of_its_counter(
     worker: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
 ) -> None:
     """Three failures a minute: each one counts for twenty seconds."""
@@ -54,7 +54,7 @@ async def test_each_failure_lengthens_a_counters_life_by_its_share_of_the_window
 
 
 @pytest.mark.clause("decided-throttle-lifetimes", "decided-limit-stops-checking")
-async def test_a_counter_that_is_full_ends_one_window_after_its_first_failure(
+async def test_full_counter_ends_a_window_after_the_first_failure(
     worker: Worker, store: redis.Redis, clock: Clock
 ) -> None:
     await fail(worker, ONE)
@@ -78,16 +78,14 @@ async def test_failures_at_the_permitted_rate_are_never_refused(worker: Worker, 
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
-async def test_no_counter_outlives_its_window_however_many_failures_there_are(
-    worker: Worker, store: redis.Redis, elapsed: Elapsed
-) -> None:
+async def test_counter_never_outlives_its_window(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
     for _ in range(20):
         await worker.attempts.settle([ONE], passed=False)
 
     assert elapsed.leaves(int(store.pttl(ONE.key)), 60_000)
 
 
-async def test_no_counter_falls_below_nothing_under_way(worker: Worker, store: redis.Redis) -> None:
+async def test_counter_of_running_checks_never_falls_below_zero(worker: Worker, store: redis.Redis) -> None:
     await worker.attempts.settle([ONE], passed=False)
     await worker.attempts.settle([ONE], passed=False)
 

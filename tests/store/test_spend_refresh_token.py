@@ -93,7 +93,7 @@ async def test_tombstone_names_the_replayed_generation(sessions: Sessions, clock
 
 
 @pytest.mark.clause("decided-ended-families")
-async def test_the_tombstone_says_nothing_of_a_time_that_is_not_remembered(sessions: Sessions, clock: Clock) -> None:
+async def test_tombstone_omits_an_unknown_time(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
     clock.advance(601)
@@ -106,7 +106,7 @@ async def test_the_tombstone_says_nothing_of_a_time_that_is_not_remembered(sessi
 
 @pytest.mark.clause("decided-foreign-client-harms-nothing", "6749-10.4-binding-verified")
 @pytest.mark.parametrize("generation", [1, 2, 3, 9])
-async def test_another_client_gets_nothing_and_harms_nothing(sessions: Sessions, clock: Clock, generation: int) -> None:
+async def test_other_client_cannot_spend_or_end_the_family(sessions: Sessions, clock: Clock, generation: int) -> None:
     """The client is checked first, also for a generation whose replay would count as theft."""
     session = await sessions.start()
     await sessions.refresh(session, 2)
@@ -123,14 +123,14 @@ async def test_a_family_made_with_a_secret_is_refreshed_with_one(sessions: Sessi
     assert (await sessions.spend(session, 1)).verdict == "rotated"
 
 
-async def test_a_family_made_without_a_secret_may_be_refreshed_with_one(sessions: Sessions) -> None:
+async def test_family_made_without_a_secret_accepts_one(sessions: Sessions) -> None:
     session = await sessions.start()
 
     assert (await sessions.spend(session, 1, secret_used=True)).verdict == "rotated"
     assert not sessions.parsed(session).secret_used
 
 
-async def test_a_scope_that_the_client_lost_is_refused_and_spends_nothing(sessions: Sessions) -> None:
+async def test_scope_lost_by_the_client_is_refused_unspent(sessions: Sessions) -> None:
     session = await sessions.start(scope=BOTH_ROLES)
 
     assert await refused_and_untouched(sessions, session, 1, allowed_scope=ENDUSER) == "withdrawn"
@@ -146,7 +146,7 @@ async def test_a_word_of_the_scope_is_compared_as_a_whole(sessions: Sessions) ->
 
 
 @pytest.mark.clause("6749-6-scope-not-wider")
-async def test_more_scope_than_was_granted_is_refused_and_spends_nothing(sessions: Sessions) -> None:
+async def test_scope_beyond_the_grant_is_refused_unspent(sessions: Sessions) -> None:
     session = await sessions.start()
 
     assert await refused_and_untouched(sessions, session, 1, wanted_scope=BOTH_ROLES) == "beyond"
@@ -154,9 +154,7 @@ async def test_more_scope_than_was_granted_is_refused_and_spends_nothing(session
 
 @pytest.mark.clause("decided-narrowing-keeps-the-grant", "6749-6-new-token-same-scope")
 @pytest.mark.parametrize("wanted", ["role:organisation", "realm:main role:organisation"])
-async def test_a_narrower_scope_is_the_access_tokens_and_the_family_keeps_its_own(
-    sessions: Sessions, wanted: str
-) -> None:
+async def test_narrower_scope_leaves_the_family_scope(sessions: Sessions, wanted: str) -> None:
     """The realm is always part of the granted scope."""
     session = await sessions.start(scope=BOTH_ROLES)
     outcome = await sessions.spend(session, 1, wanted_scope=wanted)
@@ -212,7 +210,7 @@ async def test_the_record_decides_when_the_family_is_over_not_the_key(sessions: 
     assert (await sessions.spend(session, 1)).verdict == "rotated"
 
 
-async def test_a_record_of_another_version_is_an_outage_and_no_refusal(sessions: Sessions) -> None:
+async def test_record_of_another_version_is_an_outage(sessions: Sessions) -> None:
     session = await sessions.start()
     sessions.store.hset(session.key, "v", "3")
 

@@ -85,7 +85,7 @@ async def test_a_busy_session_accepts_a_retry_of_its_first_token(sessions: Sessi
 
 @pytest.mark.clause("decided-spent-times-in-64ths", "decided-late-replay-ends-family")
 @pytest.mark.parametrize("pace", ["steady", "random", "waves"])
-async def test_a_busy_session_accepts_no_token_a_64th_late(sessions: Sessions, clock: Clock, pace: str) -> None:
+async def test_busy_session_refuses_tokens_a_64th_late(sessions: Sessions, clock: Clock, pace: str) -> None:
     dice = random.Random(pace)
     pauses = {
         "steady": itertools.repeat(1.0),
@@ -141,7 +141,7 @@ async def test_a_changed_grace_applies_to_existing_records(sessions: Sessions, c
 
 
 @pytest.mark.clause("decided-refresh-grace-setting", "decided-spent-times-in-64ths")
-async def test_workers_with_two_graces_refuse_no_retry(sessions: Sessions, clock: Clock) -> None:
+async def test_workers_with_different_graces_accept_retries(sessions: Sessions, clock: Clock) -> None:
     """Workers with the old and the new setting refresh in turns."""
     session = await sessions.start()
     for number in range(500):
@@ -152,7 +152,7 @@ async def test_workers_with_two_graces_refuse_no_retry(sessions: Sessions, clock
     await replay(sessions, session, *range(80, 501, 7))
 
 
-async def test_a_clock_that_went_backwards_makes_no_thief(sessions: Sessions, clock: Clock) -> None:
+async def test_clock_moved_backwards_is_not_theft(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     await sessions.refresh(session, 2)
     clock.offset_ms -= 3_600_000
@@ -162,7 +162,7 @@ async def test_a_clock_that_went_backwards_makes_no_thief(sessions: Sessions, cl
 
 @pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-generation-ahead-of-redis")
 @pytest.mark.parametrize("clock_back_ms", [0, 60_000])
-async def test_lost_spends_of_a_busy_session_make_no_thief(
+async def test_lost_spends_of_a_busy_session_are_not_theft(
     sessions: Sessions, clock: Clock, clock_back_ms: int
 ) -> None:
     """The fields of the lost spends hold older ones, which must not be taken for them."""
@@ -232,7 +232,7 @@ async def test_streak_and_replays_of_the_last_generation_are_counted(sessions: S
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-session-stays-compact")
 @pytest.mark.parametrize("with_replays", [False, True])
-async def test_a_busy_hour_leaves_no_bytes(
+async def test_busy_hour_does_not_grow_the_record(
     sessions: Sessions, store: redis.Redis, clock: Clock, with_replays: bool
 ) -> None:
     def measure() -> int:

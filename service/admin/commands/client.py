@@ -123,12 +123,12 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
         raise CommandRefused("nothing was changed: no option has a new value (see --help)")
     if find_narrowing(old, new) is not None:
         lost = sorted({*old.grant_types, *old.scope.split()} - {*new.grant_types, *new.scope.split()})
-        output.ask(f"Take {', '.join(lost)} from the client {client_id}, and end the sessions that depend on it?")
+        output.ask(f"Take {', '.join(lost)} from the client {client_id} and end the sessions that depend on it?")
     if new.is_public and not old.is_public:
         output.ask(f"Remove the secret of {client_id}? Sessions that it began with the secret cannot be refreshed.")
     with output.progress(f"Ending the sessions that exceed the rights of {client_id}"):
         await context.editor.change_client(client_id, replacing(old, new))
-    output.done(f"The client {client_id} is changed.", **_describe(new))
+    output.done(f"The client {client_id} was changed.", **_describe(new))
     output.warn(list_client_warnings(new))
 
 
@@ -140,7 +140,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
     It is refused like an unknown client, until `client enable`. The sessions stay ended.
     """
     await _get_client(context, client_id)
-    output.ask(f"Disable the client {client_id}, and end all of its sessions?")
+    output.ask(f"Disable the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=True))
     sentence = f"The client {client_id} is disabled, and its sessions have ended."
@@ -171,7 +171,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
         raise CommandRefused(f"the client {client_id} is public: it has no secret")
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
     if not overlap_ms:
-        output.ask(f"Replace the secret of {client_id}, so that the old one fails at once? (--overlap 24h keeps it)")
+        output.ask(f"Replace the secret of {client_id}? The old one fails at once (unless --overlap 24h keeps it).")
     elif old.previous_secret_until_ms > now_ms:
         still = format_when(old.previous_secret_until_ms, now_ms)
         output.ask(f"The secret before the last rotation of {client_id} is valid until {still}. End it now?")
@@ -198,7 +198,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
     await _get_client(context, client_id)
-    output.ask(f"Delete the client {client_id}, and end all of its sessions?")
+    output.ask(f"Delete the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)

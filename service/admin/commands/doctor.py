@@ -110,17 +110,17 @@ def look_at_servers(servers: Iterable[Mapping[str, Any]], *, needs_replicas: boo
     for server in servers:
         used, limit = server.get("used_memory", 0), server.get("maxmemory", 0)
         level: Level = "warning" if used < limit else "trouble"
-        of_memory = f"{format_bytes(used)} of {format_bytes(limit)} memory are in use: raise maxmemory"
+        of_memory = f"{format_bytes(used)} of {format_bytes(limit)} memory is in use: raise maxmemory"
         is_lone = needs_replicas and not server.get("connected_slaves")
         policy, tracked = server.get("maxmemory_policy"), server.get("tracking_total_keys", 0)
         evicts, has_written = policy != "noeviction", server.get("aof_last_write_status", "ok") == "ok"
         yield from _find(
             (evicts, "trouble", "Redis", f"maxmemory-policy is {policy}: sessions may be lost; expected noeviction"),
-            (not limit, "warning", "Redis", "no maxmemory: the kernel may end Redis if memory runs out"),
+            (not limit, "warning", "Redis", "no maxmemory: the kernel may kill Redis when memory runs out"),
             (limit and used >= _MUCH_MEMORY * limit, level, "Redis", of_memory),
             (is_lone, "warning", "Redis", "a master has no replica: if it fails, nothing takes its place"),
             (not server.get("aof_enabled"), "warning", "Redis", "appendonly is off: a restart loses every session"),
-            (not has_written, "trouble", "Redis", "the append-only file could not be written: look at its disk"),
+            (not has_written, "trouble", "Redis", "the append-only file could not be written: check its disk"),
             (tracked >= _MANY_TRACKED_KEYS, "note", "Redis", f"{tracked} tracked keys: raise tracking-table-max-keys"),
         )
 
@@ -132,7 +132,7 @@ async def _look_at_durability(context: AdminContext, durability: Durability) -> 
             async with context.redis.durable(f"{digit:x}00") as scripts:
                 await scripts.leave_fence()
     except StoreUnavailable as problem:
-        says = f"code exchanges, revocations and revokeAll are 503, because no write is confirmed: {problem}"
+        says = f"code exchanges, revocations and revokeAll get 503, because writes are not confirmed: {problem}"
         return Finding("trouble", subject, says)
     return Finding("good", subject, "changes are confirmed")
 
@@ -143,7 +143,7 @@ async def _look_at_slots(context: AdminContext) -> list[Finding]:
     leaving = {slot for node in nodes for slot in node.leaving}
     forgotten = {slot for node in nodes for slot in node.arriving} - leaving
     kinds = (
-        (leaving, "that are moving or half moved: {}. Changes of their users wait, and are 503 after 1.8 seconds"),
+        (leaving, "that are moving or half moved: {}. Changes by their users wait, and get 503 after 1.8 seconds"),
         (forgotten, "whose owner no longer knows that they are moving: {}. No logout reaches keys on another master"),
     )
     told = [says.format(", ".join(map(str, sorted(slots)))) for slots, says in kinds if slots]
@@ -155,7 +155,7 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding
     says = "without a time to live, which {} should have: {}"
     found = [Finding("trouble", "keys", says.format(kind, ", ".join(keys))) for kind, keys in sorted(endless.items())]
     if await context.registry.has_pending():
-        late = "an interrupted change left sessions to end; a worker or the next change ends them"
+        late = "an interrupted change has sessions left to end; a worker or the next change ends them"
         found.append(Finding("warning", "pending revocations", late))
     return found or [Finding("good", "keys", "every key that should expire has a time to live")]
 
@@ -183,13 +183,13 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
             far and not url.password,
             "trouble",
             "REDIS_URL",
-            "no password: any program there can end all sessions",
+            "no password: any program on that network can end all sessions",
         ),
-        (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "none: behind a proxy all callers share its limits"),
+        (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "not set: callers behind a proxy share its limits"),
         (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
         (access_ms > 3_600_000, "warning", f"{PREFIX}ACCESS_TOKEN_TTL", "more than an hour"),
         (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
-        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes give a thief more time"),
+        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes gives a thief more time"),
         (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost response to a refresh ends the session"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", _SECRET_KEY, of_keys),
@@ -210,7 +210,7 @@ def _look_at_clients(clients: Sequence[Client]) -> Iterator[Finding]:
     for client in clients:
         subject = f"client {client.client_id}"
         yield from (Finding("warning", subject, warning) for warning in list_client_warnings(client))
-        short = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it by client rotate-secret"
+        short = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it with client rotate-secret"
         yield from _find((client.has_short_secret, "warning", subject, short))
 
 
@@ -224,9 +224,9 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     sealed = provider.sealed_secret
     client_secret = context.keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
     if not client_secret:
-        says = "no client secret" if client_secret == "" else "a client secret of a key that is not configured here"
+        says = "no client secret" if client_secret == "" else "a client secret of a key that is not configured"
         level: Level = "note" if client_secret == "" else "trouble"
-        yield Finding(level, subject, f"{says}. If its provider expects one, a seed file brings it")
+        yield Finding(level, subject, f"{says}. If its provider expects one, set it in a seed file")
     http_client = HttpClient()
     conversation = ProviderClient(provider, client_secret, http_client, context.redis.read_clock_ms)
     try:

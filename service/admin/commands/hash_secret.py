@@ -17,7 +17,7 @@ from service.system.scheduling import count_usable_cores
 
 
 @command(console, "hash-secret", needs_store=False, examples=("hash-secret", "hash-secret --file secrets.txt"))
-@click.option("--file", metavar="FILE", help="Read them from a file, one a line; - is stdin.")
+@click.option("--file", metavar="FILE", help="Read them from a file, one per line; - is stdin.")
 async def hash_secret(output: Output, file: str | None) -> None:
     """Hash secrets for the seed file.
 

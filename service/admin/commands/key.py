@@ -16,10 +16,9 @@ def keys() -> None:
 
 @command(keys, "list", examples=("key list",))
 async def list_keys(context: AdminContext, output: Output) -> None:
-    """List the ids of the secret keys in use.
+    """List the ids of the secret keys in use and configured here.
 
-    Keys in the settings here are listed too. An instance is ready if one of its keys is in use. An id does not reveal
-    its key.
+    An instance is ready if one of its keys is in use. An id does not reveal its key.
     """
     ours, in_use = context.keyring.key_ids, await context.secret_keys.list_ids()
     rows = [

@@ -110,4 +110,4 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             await context.revocations.revoke_all_left(left, until_ms=until_ms)
     reason, issued_before = ("everything", "") if before_ms is None else ("issued_before", format_time(before_ms))
     context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
-    output.done(f"All sessions{before} of all users have ended. Users who had any: {users}.", users=users)
+    output.done(f"All sessions{before} of all users have ended. Affected users: {users}.", users=users)

@@ -62,9 +62,9 @@ def _ask(output: Output, difference: Outcome, force: bool) -> None:
     removed = difference.sum("removed")
     written = difference.changes - removed
     if removed:
-        output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
+        output.ask(f"Remove {removed} entries that the file no longer has and end their sessions?")
     if force and written:
-        output.ask(f"Make {written} records equal to the file, and overwrite changes made at the console?")
+        output.ask(f"Make {written} records equal to the file and overwrite changes made at the console?")
     if difference.ending and not (removed or force):
         output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
 

@@ -124,9 +124,9 @@ async def update_user(context: AdminContext, output: Output, username: str, real
     if new == old:
         raise CommandRefused("nothing was changed: no option has a new value (see --help)")
     if lost := ", ".join(sorted(set(old.roles) - set(new.roles))):
-        output.ask(f"Take {lost} from {username} of realm {realm}, and end all of their sessions?")
+        output.ask(f"Take {lost} from {username} of realm {realm} and end all of their sessions?")
     await context.editor.change_user(old.identity, replacing(old, new))
-    output.done(f"The user {username} is changed.", **_describe(new))
+    output.done(f"The user {username} was changed.", **_describe(new))
     output.warn(list_user_warnings(new))
 
 
@@ -151,7 +151,7 @@ async def set_password(
     user = await context.registry.find_user(identity) or User(realm=realm, username=username)
     password = _read_password(context, user, password_file)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
-        output.ask(f"Replace the password of {username}, and end all of their sessions?")
+        output.ask(f"Replace the password of {username} and end all of their sessions?")
     fields = {"password_hash": await _hash(password), "upgraded_from": None}
     await context.editor.change_user(
         identity, lambda user: msgspec.structs.replace(user, **fields), keep_sessions=keep_sessions
@@ -170,7 +170,7 @@ async def set_password(
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Refuse a user and end all of their sessions."""
     identity = await context.identify_known_user(realm, username)
-    output.ask(f"Disable the user {username} of realm {realm}, and end all of their sessions?")
+    output.ask(f"Disable the user {username} of realm {realm} and end all of their sessions?")
     await context.editor.change_user(
         identity, lambda user: msgspec.structs.replace(user, disabled=True), or_unlisted=True
     )
@@ -215,7 +215,7 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
     """
     identity = await context.identify_user(realm, username)
     if await context.registry.find_user(identity) is not None:
-        output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
+        output.ask(f"Delete the user {username} of realm {realm} and end all of their sessions?")
     await context.editor.delete_user(identity)
     sentence = f"The user {username} is deleted, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, deleted=True)

@@ -131,7 +131,7 @@ class ProviderClient:
         If its key is unknown, the keys are fetched once more, because an identity provider changes its keys.
         """
         if not text:
-            raise InvalidProviderResponse("its token answer has no ID token")
+            raise InvalidProviderResponse("its token response has no ID token")
         expected = Expectation(
             issuer=server.issuer,
             client_id=self._provider.client_id,
@@ -168,7 +168,7 @@ class ProviderClient:
         client_id, headers = self._provider.client_id, {}
         if self._client_secret is None:
             raise InvalidProviderResponse(
-                "our client secret there was sealed with a key that we do not have; apply the seed again"
+                "our client secret is encrypted with a secret key that is not configured; apply the seed again"
             )
         if not self._client_secret:
             form = {**form, "client_id": client_id}
@@ -190,6 +190,6 @@ def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
     if id_token is None:
         return userinfo
     if userinfo.get("sub") != id_token["sub"]:
-        raise InvalidProviderResponse("its userinfo is of another user than its ID token")
+        raise InvalidProviderResponse("its userinfo and its ID token are for different users")
     address = userinfo if userinfo.get("email") else id_token
     return {**userinfo, **id_token, **{name: address.get(name) for name in ("email", "email_verified")}}

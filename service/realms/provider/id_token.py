@@ -86,7 +86,7 @@ def _import_key(entry: dict[str, Any]) -> jwk.Key:
     if entry.get("kty") == "RSA" and 8 * len(urlsafe_b64decode(entry["n"] + "==").lstrip(b"\0")) < MIN_RSA_BITS:
         raise ValueError("an RSA key that is too short")
     if entry.get("kty") not in ("RSA", "EC", "OKP"):
-        raise ValueError("a key that others have, too, or of a kind that is not known")
+        raise ValueError("a symmetric key, or one of an unknown type")
     return jwk.import_key(entry)
 
 
@@ -117,7 +117,7 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     if expected.nonce is not None and not (
         isinstance(nonce, str) and hmac.compare_digest(nonce.encode(errors="surrogatepass"), expected.nonce.encode())
     ):
-        raise InvalidProviderResponse("its ID token has another nonce than this login")
+        raise InvalidProviderResponse("its ID token does not have the nonce of this login")
     return claims
 
 
@@ -131,4 +131,4 @@ def _check_audience(claims: Claims, client_id: str) -> None:
     audience = claims["aud"]
     is_shared = isinstance(audience, list) and set(audience) != {client_id}
     if (is_shared or "azp" in claims) and claims.get("azp") != client_id:
-        raise InvalidProviderResponse("its ID token was handed out to another client")
+        raise InvalidProviderResponse("its ID token was issued to another client")

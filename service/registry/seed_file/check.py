@@ -32,9 +32,9 @@ _NON_IDENTIFYING_CLAIMS: Final = frozenset(
 Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
 """
 
-_WITHOUT_CONTROLS: Final = "without control characters and marks that change its direction"
+_WITHOUT_CONTROLS: Final = "without control characters and marks that change the text direction"
 _PASSWORD_MISTAKES: Final[dict[PasswordMistake, str]] = {
-    "common": "is one of the commonest passwords, which are guessed first",
+    "common": "is one of the most common passwords, which are guessed first",
     "own_name": "is the user's own name or address, which is guessed first",
 }
 
@@ -59,7 +59,7 @@ def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
     if not is_unicode_without_line_ends(entry.username_claim):
         note(f"{at}username_claim", "expected the name of a claim, in one line")
     if entry.username_claim in _NON_IDENTIFYING_CLAIMS:
-        note(f"{at}username_claim", "expected a claim that names a user, and always by the same name")
+        note(f"{at}username_claim", "expected a claim that always identifies the same user")
     if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
         note(f"{at}trust_email", f"expected username_claim: {EMAIL_CLAIM} in the same entry")
     _check_shown(f"{at}name", entry.name, mistakes)
@@ -67,9 +67,9 @@ def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
         return
     for name in needed:
         if not getattr(entry, name):
-            note(f"{at}{name}", "is missing, and there is no issuer to ask for it")
+            note(f"{at}{name}", "is missing, and there is no issuer whose metadata could name it")
     if not any(getattr(entry, name) for name in sources):
-        note(at.removesuffix("."), f"one of {', '.join(sources)} is needed to learn who logged in, or an issuer")
+        note(at.removesuffix("."), f"one of {', '.join(sources)} is needed to identify the user, or an issuer")
     elif not (entry.introspection_endpoint or entry.userinfo_endpoint):
         note(f"{at}issuer", "is missing: ID tokens are accepted from one issuer only")
 

@@ -150,7 +150,7 @@ def _list_seed_warnings(seed: Seed) -> Iterator[str]:
 def _list_record_warnings(change: Planned) -> Iterator[str]:
     old, new = change.old, change.new
     if isinstance(old, Client) and isinstance(new, Client) and new.is_public > old.is_public:
-        yield "it has no secret any more, so anyone may use its client_id"
+        yield "it no longer has a secret, so anyone may use its client_id"
     if isinstance(new, Client):
         yield from list_client_mistakes(new)
     if isinstance(new, User):
@@ -162,7 +162,7 @@ def _list_record_warnings(change: Planned) -> Iterator[str]:
 def _compare(old: Record, new: Record) -> Iterator[FieldChange]:
     for name in list_changed_fields(old, new):
         if name == "client_secret_hash" and getattr(new, name) is None:
-            yield FieldChange(SECRET_FIELDS[name], "set", "none: the client becomes public")
+            yield FieldChange(SECRET_FIELDS[name], "set", "removed: the client becomes public")
         elif name in SECRET_FIELDS:
             yield FieldChange(SECRET_FIELDS[name])
         else:

@@ -1,4 +1,4 @@
--- Records that the user denies an authorization request, which can then not be allowed any more. A second call changes
+-- Records that the user denies an authorization request, which can then no longer be allowed. A second call changes
 -- nothing.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark

@@ -1,4 +1,4 @@
--- Shows that this Redis runs our scripts and accepts writes: it is no replica and has no failing disk. A full Redis
+-- Shows that this Redis runs our scripts and accepts writes: it is not a replica, and its disk works. A full Redis
 -- passes, because the deletion comes first: no token can be issued there, but revocation works and must stay reachable.
 -- KEYS     probe_key
 -- ARGV     ttl_ms

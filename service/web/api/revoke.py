@@ -41,7 +41,7 @@ class RevocationEndpoint:
         The hint is not needed, because the token shows its own type. White space around the token is ignored: a script
         often adds a line end, and the answer would not show that the token is still live.
 
-        Clauses: RFC 7009 §2.1, §2.2 (an invalid token is no error), SPEC §4.3, §7.5
+        Clauses: RFC 7009 §2.1, §2.2 (an invalid token is not an error), SPEC §4.3, §7.5
         """
         form = await read_form(request, REVOCATION_PARAMETERS)
         caller = await self.authenticator.authenticate(request, form)

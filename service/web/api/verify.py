@@ -79,7 +79,7 @@ class VerifyEndpoint:
         except (OAuthError, BearerMissing, StoreUnavailable):
             raise
         except Exception:
-            log.exception("a bearer could not be verified")
+            log.exception("unexpected error while verifying an access token")
             raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
 
 

@@ -203,7 +203,7 @@ class Pages:
             except ClientDisconnect:
                 raise
             except Exception:
-                log.exception("a page met an unexpected condition")
+                log.exception("unexpected error on a page")
                 return self._refuse(request, "unforeseen", "unforeseen", 500)
 
         return guarded
@@ -271,5 +271,5 @@ def redirecting_all_errors_to(return_address: ReturnAddress) -> Iterator[None]:
     except (AuthorizationRefused, PageRefusal):
         raise
     except Exception:
-        log.exception("an authorization request met an unexpected condition")
+        log.exception("unexpected error in an authorization request")
         raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None

@@ -165,7 +165,7 @@ class SessionsPages(PageSteps):
         return fields, session
 
     async def _get_session(self, request: Request) -> BrowserSession:
-        """Return the browser session. Raises SessionOver if it has ended or its user may not log in any more."""
+        """Return the browser session. Raises SessionOver if it has ended or its user may no longer log in."""
         session = await self._find_session_of_user(request)
         if session is None:
             raise SessionOver

@@ -35,12 +35,12 @@ _MAX_HOPS: Final = 32
 
 _UNLISTED_PROXY: Final = (
     "%s sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not name it. If it is "
-    "your proxy, add it: until then all its callers share one address and its limits. If it is not, a caller sent the "
-    "header; ignore this"
+    "your proxy, add it: until then all its callers share one address and its limits. Otherwise a caller sent the "
+    "header, and you can ignore this"
 )
 _HIDDEN_CALLERS: Final = (
-    "the trusted proxy %s names as its caller %s, which is no address outside TOKEN_SERVICE_TRUSTED_PROXIES: all such "
-    "callers share one limit. Does the load balancer in front keep their addresses, and is this setting narrow enough?"
+    "the trusted proxy %s reports its caller as %s, which is itself a trusted proxy or not an address: all such "
+    "callers share one limit. Check that the load balancer keeps addresses, and narrow TOKEN_SERVICE_TRUSTED_PROXIES"
 )
 
 _UNREAD_HEADERS: Final = frozenset({b"forwarded", b"x-real-ip"})

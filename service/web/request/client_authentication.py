@@ -69,7 +69,7 @@ class VerifiedSecretCache:
     """A cache of correct client secrets, so that a busy client pays for the slow hash once per worker.
 
     The cache maps a stored hash to a digest of hash and secret, under a key of this process. A rotated secret has a new
-    stored hash, so the old entry does not match any more.
+    stored hash, so the old entry no longer matches.
     """
 
     def __init__(self) -> None:

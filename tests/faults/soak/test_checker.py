@@ -206,7 +206,7 @@ def test_an_innocent_history_passes(calls: list[Call]) -> None:
     assert check(*calls, faults=[KILLED], promise=QUICK).violations == []
 
 
-def test_a_session_that_was_not_seen_alive_at_the_end_is_found() -> None:
+def test_checker_finds_a_lost_session() -> None:
     calls = [login(0), refresh(5, 1, 2)]
 
     assert check(*calls, refresh(12, 2, 3), faults=[KILLED], is_closed=True).violations == []
@@ -247,7 +247,7 @@ def test_failover_undoes_only_unconfirmed_revocations(calls: list[Call]) -> None
     assert [violation.rule for violation in verdict.violations] == ["I7"]
 
 
-def test_a_failover_may_take_an_exchange_back_unless_it_waited_for_a_replica() -> None:
+def test_failover_may_undo_only_unreplicated_exchanges() -> None:
     calls = [code(0), exchange(9.5), refused(21, 1), exchange(22, "two", "a2")]
 
     assert check(*calls, faults=[FAILOVER]).violations == []

@@ -61,7 +61,7 @@ def soak_on(servers: Servers, durability: Durability = "memory", names: Iterable
 @pytest.mark.clause("decided-i1-one-winner", "decided-i2-one-head", "decided-i7-revocation-is-final")
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-i9-one-clock")
 @pytest.mark.clause("decided-i10-outage-is-not-theft")
-def test_no_invariant_breaks_while_everything_else_does(tmp_path: Path) -> None:
+def test_invariants_hold_under_all_faults(tmp_path: Path) -> None:
     with running_single_server(tmp_path, VARIABLES) as servers:
         report = soak_on(servers).report
 
@@ -87,7 +87,7 @@ def test_invariants_hold_during_cluster_faults(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.clause("decided-redis-sentinel", "decided-durability", "decided-i7-revocation-is-final")
 @pytest.mark.clause("decided-i10-outage-is-not-theft")
-def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_path: Path) -> None:
+def test_invariants_hold_while_masters_die_and_freeze(tmp_path: Path) -> None:
     with running_watched_servers(tmp_path, WAITS_FOR_REPLICA) as servers:
         report = soak_on(servers, "replica", FAILOVERS * 3).report
 
@@ -96,7 +96,7 @@ def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_pa
 
 
 @pytest.mark.long
-def test_a_service_that_waits_for_no_replica_is_found_out(tmp_path: Path) -> None:
+def test_checker_finds_missing_replication(tmp_path: Path) -> None:
     """Otherwise those above would prove nothing: what they promise is broken here, and no more than that."""
     with running_watched_servers(tmp_path, VARIABLES) as servers:
         tries = (soak_on(servers, "replica", ["lose_writes"] * 4).report for _ in range(5))

@@ -59,7 +59,7 @@ def test_a_preflight_of_another_origin_gets_no_permission(
     assert not deployment.api.arrived
 
 
-def test_an_application_of_a_known_origin_can_read_answers_and_refusals(
+def test_known_origin_can_read_answers_and_refusals(
     gateway: Gateway, deployment: ProxyDeployment, origin: str, enduser: str
 ) -> None:
     answers = [

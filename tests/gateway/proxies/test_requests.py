@@ -111,7 +111,7 @@ def test_api_receives_the_judged_request(
 
 
 @pytest.mark.parametrize("name", SPEAK_HTTP2, indirect=True)
-def test_http2_without_tls_is_judged_alike(
+def test_http2_without_tls_gets_the_same_decisions(
     api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str
 ) -> None:
     def judge(case: Case) -> Iterator[str]:
@@ -128,7 +128,7 @@ def test_http2_without_tls_is_judged_alike(
 @pytest.mark.clause("decided-gateway-no-upgrade")
 @pytest.mark.parametrize("cases", [UPGRADES, pytest.param(OTHERS, marks=pytest.mark.long)], ids=["upgrades", "others"])
 @pytest.mark.parametrize("name", SWITCHED_ON, indirect=True)
-def test_a_gateway_with_websockets_judges_alike(
+def test_gateway_with_websockets_makes_the_same_decisions(
     api: RecordingAPI, start_gateway: StartGateway, name: str, enduser: str, cases: Sequence[Case]
 ) -> None:
     gateway = start_gateway(name, api.port, websocket=True)

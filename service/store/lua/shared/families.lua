@@ -65,7 +65,7 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
   return expires_ms
 end
 
--- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 is no limit.
+-- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 means no limit.
 local function cap_lifetime(created_ms, expires_ms, max_age_ms)
   return max_age_ms > 0 and math.min(expires_ms, created_ms + max_age_ms) or expires_ms
 end
