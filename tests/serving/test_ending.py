@@ -43,7 +43,7 @@ def test_sigterm_ends_readiness_before_service(tmp_path: Path, own_redis: RedisS
     environment = environment_of(own_redis, WEB_CONCURRENCY=workers, LOG_LEVEL="info")
     with running_service(tmp_path, environment) as service:
         service.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: service.log.read_text().count("ending: not ready") == int(workers), "all workers to drain")
+        wait_until(lambda: service.log.read_text().count("shutting down: no longer ready") == int(workers), "all workers to drain")
 
         while (answer := ask(service.port, "/readyz")) is not None:
             assert answer == (503, "close")
