@@ -46,7 +46,9 @@ async def test_requests_that_were_under_way_at_sigterm_are_answered(deployment: 
             await until(lambda: deployment.count_calls("evalsha") >= calls + REQUESTS)
 
             service.process.send_signal(signal.SIGTERM)
-            await until(lambda: "shutting down: no longer ready" in service.log.read_text(), "the service to begin to end")
+            await until(
+                lambda: "shutting down: no longer ready" in service.log.read_text(), "the service to begin to end"
+            )
             deployment.proxy.deliver()
             answers = await asyncio.gather(*requests)
             # A second signal must not be needed.
