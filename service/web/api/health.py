@@ -30,7 +30,7 @@ from service.web.request.state import ENDING
 
 REMEMBERED_SECONDS: Final = 0.5
 
-_UNSEEDED: Final = "the seed file is not applied"
+_UNSEEDED: Final = "the seed file is not in force yet"
 _UNKNOWN_TOKEN: Final = make_access_token("000").text
 _UNKNOWN_CLIENT_ID: Final = ""
 """A client_id that does not exist, like the token above. The readiness probe looks both up.
