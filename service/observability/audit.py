@@ -29,6 +29,9 @@ stands for. `trace_id` is added to any event that a request with a trace causes.
 GROUPS: Final = ("users", "operators", "strangers")
 """Who can cause an event: users of this service, operators and their programs, or anybody. Each has its own stream."""
 
+REFUSED_LOGINS: Final = frozenset({"login_failed", "login_throttled"})
+"""Events that may name a user, and that anybody can cause who knows the name."""
+
 
 _LOG_ONLY: Final = frozenset(
     {

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from service.observability.audit import GROUPS, VITAL, Fields, make_event, record_event
+from service.observability.audit import GROUPS, REFUSED_LOGINS, VITAL, Fields, make_event, record_event
 
 RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
@@ -64,7 +64,8 @@ class AuditStream:
         """Queue the event, or keep it for the end of the minute once its limit is reached."""
         if self._clock() >= self._minute_ends:
             self._end_minute()
-        group = "operators" if "actor" in fields else "users" if "username" in fields else "strangers"
+        is_of_user = "username" in fields and event not in REFUSED_LOGINS
+        group = "operators" if "actor" in fields else "users" if is_of_user else "strangers"
         self._buffers[GROUPS.index(group)].take(event, fields)
 
     def start(self) -> None:

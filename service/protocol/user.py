@@ -23,9 +23,12 @@ MAX_PASSWORD_CHARACTERS: Final = 1024
 EMAIL_CLAIM: Final = "email"
 
 _BLANKS: Final = (*range(0x21), *range(0x7F, 0xA1), 0x1680, 0x180E, *range(0x2000, 0x2010), *range(0x2028, 0x2030))
-_OTHERS: Final = (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, *range(0x205F, 0x2070), 0x2800, 0x3000, 0x3164, 0xFEFF, 0xFFA0)
-_INVISIBLE: Final = "".join(map(chr, _BLANKS + _OTHERS))
+_OTHERS: Final = (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, *range(0x205F, 0x2070), 0x2800, 0x3000, 0x3164)
+_SELECTORS: Final = (*range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0)
+_INVISIBLE: Final = "".join(map(chr, _BLANKS + _OTHERS + _SELECTORS))
 """Control characters, white space, and the characters without width that keyboards and copied text add to a name."""
+
+_DROPPED: Final = dict.fromkeys(map(ord, _INVISIBLE))
 
 _MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
 """NFC makes one character of at most four, so a name that is longer than this is longer than any user's in NFC, too."""
@@ -69,17 +72,20 @@ def identify_for_throttle(realm: str, username: str) -> UserIdentity:
 def normalize_username(typed: str) -> str:
     """Return the one form of a user name in realm main, which its record, its events and its sessions have.
 
-    Blanks and invisible characters at the ends are dropped, letters are in lower case, and the domain of an e-mail
-    address is in Unicode. The result is the same if it is normalized again. Of a name that is longer than any user's
-    only the beginning counts, because the time of normalizing grows with the square of the length.
+    Blanks and invisible characters at the ends are dropped, also at the end of the local part of an e-mail address, and
+    anywhere in its domain. Letters are in lower case, and the domain is in Unicode. The result is the same if it is
+    normalized again. Of a name that is longer than any user's only the beginning counts, because the time of
+    normalizing grows with the square of the length.
     """
     name = typed.strip(_INVISIBLE)[: _MAX_TYPED_CHARACTERS + 1].translate(_WIDE_SIGNS)
     local, at, domain = name.rpartition("@")
-    return _lower("NFC", local) + at + _normalize_domain(domain) if at else _lower("NFC", name).strip(_INVISIBLE)
+    if at:
+        return _lower("NFC", local).strip(_INVISIBLE) + at + _normalize_domain(domain)
+    return _lower("NFC", name).strip(_INVISIBLE)
 
 
 def _normalize_domain(domain: str) -> str:
-    domain = _lower("NFKC", domain).strip(_INVISIBLE + ".")
+    domain = _lower("NFKC", domain.translate(_DROPPED)).translate(_DROPPED).strip(".")
     return ".".join(map(_decode_label, domain.split(".")))
 
 

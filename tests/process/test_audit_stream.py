@@ -156,13 +156,14 @@ async def test_user_who_floods_displaces_no_vital_event(
         record_event("revoke_all", username=f"user{number}", realm="main", reason="bearer", address="192.0.2.2")
     record_event("user_disabled", username="alice", realm="main", actor="root", reason="console")
     await audit_stream.flush()
-    of_users, of_operators, _ = stream.groups
-    revoked = [entry["username"] for entry in of_users if entry["event"] == "revoke_all"]
+    of_users, of_operators, of_strangers = stream.groups
+    revoked = [entry["username"] for entry in of_users]
     settable_clock.seconds += 60
     await audit_stream.flush()
 
     assert revoked == ["alice"] * MAX_A_MINUTE + [f"user{number}" for number in range(2 * MAX_NAMED)]
     assert [entry["event"] for entry in of_operators] == ["user_disabled"]
+    assert {entry["event"] for entry in of_strangers} == {"login_failed"}
     assert [(entry["username"], entry["repeats"]) for entry in stream.entries[-1:]] == [("alice", 1000 - MAX_A_MINUTE)]
 
 

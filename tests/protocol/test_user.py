@@ -24,6 +24,7 @@ from service.protocol.user import User, identify_user, normalize_username
         ("\u212a@example.com", "k@example.com"),
         ("\u03a3\u0391\u03a3@example.com", "\u03c3\u03b1\u03c3@example.com"),
         ("anna@xn--a", "anna@xn--a"),
+        ("anna\u200b @ex\u00adample.com\ufe0f", "anna@example.com"),
         ("Device 7", "device 7"),
     ],
     ids=ascii,

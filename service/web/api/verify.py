@@ -94,7 +94,7 @@ def parse_needed_scope(query: bytes) -> str:
         match read_fields(query):
             case []:
                 return ""
-            case [("scope", str(needed))]:
+            case [("scope", str(needed))] if needed:
                 return needed
     raise InsufficientScope("needed_scope_malformed")
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.crypto.password_hashing import hash_password
+from service.crypto.password_hashing import hash_password, normalize_password
 from service.crypto.password_rules import find_password_mistake
 from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
@@ -291,4 +291,4 @@ def _find_mistake_in_new(language: Language, current: str, new: str, least: int,
         return language.count(f"password.{mistake}", limits[mistake])
     if mistake is not None:
         return language.text(f"password.{mistake}")
-    return language.text("password.not_new") if new == current else None
+    return language.text("password.not_new") if normalize_password(new) == normalize_password(current) else None
