@@ -77,18 +77,23 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     """Return the routes of the pages, with and without the path of the web URL, since a proxy may remove that path."""
     pages = Pages(worker.settings)
     start = StartEndpoint(pages, worker.settings)
+    logins = _make_login_handlers(worker, pages, BrowserCookies(worker.keyring, worker.settings.web_url))
     handlers: dict[str, dict[str, Handler]] = {
         "/": {"GET": start.get},
         "/authorization/assets/page.css": {"GET": start.stylesheet},
         "/authorization/assets/logo": {"GET": start.logo},
         "/favicon.ico": {"GET": start.logo},
         "/.well-known/change-password": {"GET": start.redirect_to_password},
-        **_make_login_handlers(worker, pages, BrowserCookies(worker.keyring, worker.settings.web_url)),
+        **logins,
     }
     return [
         Route(
             prefix + path,
-            pages.guard(by_method, is_isolated=not path.startswith("/authorization")),
+            pages.guard(
+                by_method,
+                is_isolated=not path.startswith("/authorization"),
+                check=worker.keyring.check_in_use if path in logins else None,
+            ),
             methods=list(by_method),
             name=path.strip("/") or "start",
         )

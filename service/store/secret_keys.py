@@ -23,16 +23,18 @@ class SecretKeys:
     def __init__(self, redis: StoreClient, keyring: Keyring) -> None:
         self._redis = redis
         self._keyring = keyring
+        self._state = "start"
 
     async def register(self) -> bool:
         """Return True if a key of this instance is in use, and note it in the keyring.
 
         The first instance of a store puts its keys into use. An instance also adds its other keys when it finds one of
         its keys in use, so that keys can be rotated without a command. Later it does not, or it would bring back a key
-        that the console removed.
+        that the console removed. An instance that was foreign does not take an emptied store for its own.
         """
-        key_ids, is_new = msgspec.json.encode(self._keyring.key_ids).decode(), not self._keyring.is_in_use
-        self._keyring.is_in_use = await self._redis.run(_REGISTER, [_KEY], [key_ids, int(is_new)]) == ["in_use"]
+        key_ids = msgspec.json.encode(self._keyring.key_ids).decode()
+        self._state = str((await self._redis.run(_REGISTER, [_KEY], [key_ids, self._state]))[0])
+        self._keyring.is_in_use = self._state == "in_use"
         return self._keyring.is_in_use
 
     async def list_ids(self) -> list[str]:

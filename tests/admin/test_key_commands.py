@@ -8,6 +8,7 @@ import pytest
 from service.crypto.keyring import Keyring
 from tests.admin.conftest import Admin
 from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
+from tests.support.browser import LOGIN, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
@@ -50,6 +51,9 @@ async def test_foreign_instance_refuses_nothing_for_good(
         for answer in answers:
             assert_error(answer, 503, "temporarily_unavailable")
             assert answer.headers["retry-after"] == "1"
+        for page in (await foreign.get(authorization_url()), await foreign.post(LOGIN, data={"username": "a"})):
+            assert (page.status_code, page.headers["retry-after"]) == (503, "1")
+        assert (await foreign.get("/authorization/assets/page.css")).status_code == 200
         assert (await foreign.get(VERIFY, headers=bearer(tokens["access_token"]))).status_code == 200
         assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 

@@ -58,3 +58,13 @@ async def test_a_foreign_key_is_not_added(start: Callable[..., SecretKeys], stor
 
     assert not await start(TWO).register()
     assert store.smembers(KEY) == name_keys(ONE)
+
+
+async def test_a_foreign_instance_takes_no_emptied_store(start: Callable[..., SecretKeys], store: redis.Redis) -> None:
+    right, foreign = start(ONE), start(TWO)
+    assert (await right.register(), await foreign.register()) == (True, False)
+    store.delete(KEY)
+
+    assert (await foreign.register(), await right.register()) == (False, True)
+    await start(TWO).adopt()
+    assert await foreign.register()

@@ -33,7 +33,8 @@ async def list_keys(context: AdminContext, output: Output) -> None:
 async def adopt(context: AdminContext, output: Output, only: bool) -> None:
     """Put the secret keys of TOKEN_SERVICE_SECRET_KEY into use. Instances with one of them become ready.
 
-    With --only all other keys are removed. Instances with none of the keys left are then not ready.
+    With --only all other keys are removed. Instances with none of the keys left are then not ready. First take a stolen
+    key out of the settings of every instance: one that still has it beside a key in use brings it back at its start.
     """
     ours, in_use = context.keyring.key_ids, await context.secret_keys.list_ids()
     removed = [key_id for key_id in in_use if key_id not in ours] if only else []

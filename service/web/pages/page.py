@@ -172,11 +172,14 @@ class Pages:
             page.headers.append("Set-Cookie", cookie)
         return page
 
-    def guard(self, by_method: Mapping[str, Handler], *, is_isolated: bool) -> Handler:
+    def guard(
+        self, by_method: Mapping[str, Handler], *, is_isolated: bool, check: Callable[[], None] | None = None
+    ) -> Handler:
         """Return a handler that turns every error of a page into a redirect to the client or a page, never a traceback.
 
         `is_isolated` separates the page from a window that opened it. A client that logs in by a popup needs the
-        relation, because its callback page reports to the opener.
+        relation, because its callback page reports to the opener. `check` raises an OAuthError if this instance may not
+        answer the page.
 
         A ClientDisconnect is raised again.
         """
@@ -189,6 +192,8 @@ class Pages:
 
         async def answer(request: Request) -> Response:
             try:
+                if check is not None:
+                    check()
                 return await by_method["GET" if request.method == "HEAD" else request.method](request)
             except AuthorizationRefused as refused:
                 return self.refuse_client(request, refused.return_address, refused.error)
