@@ -24,7 +24,7 @@ SILENCE_SECONDS = 0.02
 """The silence after which the test stops reading."""
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
-ALLOWED = {100, 200, 204, 302, 303, 400, 401, 403, 404, 405, 408, 413, 429, 431, 503}
+ALLOWED = {100, 200, 204, 302, 303, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 501, 503}
 
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "CONNECT", "PRI", "get", "G\0ET", "", "X" * 300)
 PATHS = (
