@@ -37,16 +37,9 @@ local username_key, longest_ms = counters[1]:match('^login:{%w+}:[%w_-]+'), 0
 if username_key and outcome == 'failed' then
   local origins_key = username_key .. ':origins'
   -- The usual limits allow fewer origins. With wider ones the list begins anew, because it must stay short.
+  if #redis.call('HGETALL', origins_key) >= 2 * MAX_ORIGINS then redis.call('DEL', origins_key) end
+  for i, counter in ipairs(counters) do redis.call('HSET', origins_key, counter, limits[2 * i - 1]) end
   local listed = redis.call('HGETALL', origins_key)
-  if #listed >= 2 * MAX_ORIGINS then
-    redis.call('DEL', origins_key)
-    listed = {}
-  end
-  for i, counter in ipairs(counters) do
-    redis.call('HSET', origins_key, counter, limits[2 * i - 1])
-    table.insert(listed, counter)
-    table.insert(listed, limits[2 * i - 1])
-  end
   for i, counter in ipairs(listed) do
     local lives_ms = i % 2 == 1 and redis.call('PTTL', counter) or 0
     if lives_ms < 0 then redis.call('HDEL', origins_key, counter) end
