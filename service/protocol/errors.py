@@ -286,16 +286,19 @@ class ErrorResponse(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
+def render_refusal(error: OAuthError | BearerMissing, resource_metadata: str = "") -> ErrorResponse:
     """Return the HTTP response for an error.
 
-    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)
+    `resource_metadata` is the URL of the API's protected resource metadata, which the challenge of an API names.
+
+    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent), RFC 9728 §5.1
     """
+    metadata = f', resource_metadata="{resource_metadata}"' if resource_metadata else ""
     if isinstance(error, BearerMissing):
-        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge}, b"")
+        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge + metadata}, b"")
     headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
     if error.challenge is not None:
-        headers["WWW-Authenticate"] = error.challenge
+        headers["WWW-Authenticate"] = error.challenge + metadata
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
     body = msgspec.json.encode({"error": error.error, "error_description": error.description})
