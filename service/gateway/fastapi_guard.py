@@ -48,9 +48,7 @@ class BearerGuard(SecurityBase):
     resource metadata, which each challenge then names. Raises ValueError if that URL is malformed.
     """
 
-    def __init__(
-        self, lookup: BearerLookup, base_url: str, *, web_url: str = "", resource_metadata: str = ""
-    ) -> None:
+    def __init__(self, lookup: BearerLookup, base_url: str, *, web_url: str = "", resource_metadata: str = "") -> None:
         self.lookup = lookup
         self.resource_metadata = resource_metadata and parse_address(resource_metadata)
         self.scheme_name = AUTHENTICATION_REALM

@@ -27,7 +27,7 @@ def make_resource_metadata(
 
     Clauses: RFC 9728 §2, §3.2 (an empty value is left out)
     """
-    document = {
+    document: dict[str, str | list[str]] = {
         "resource": parse_address(resource),
         "resource_name": name,
         "authorization_servers": [parse_address(base_url).rstrip("/")],
