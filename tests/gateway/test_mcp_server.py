@@ -98,8 +98,8 @@ async def test_mcp_client_logs_in_and_again_after_a_revocation(network: Network,
             return (await client.call_tool("tell_user", {})).structured_content
 
     async def is_refused() -> bool:
-        refusal = await network.mcp_server.get(MCP_URL, headers=bearer(access_token))
-        return refusal.status_code == 401 and METADATA_URL in refusal.headers["www-authenticate"]
+        answer = await network.mcp_server.post(MCP_URL, headers=bearer(access_token))
+        return f'resource_metadata="{METADATA_URL}"' in answer.headers.get("www-authenticate", "")
 
     told = await call_tool()
     assert storage.tokens is not None
