@@ -21,7 +21,7 @@ from service.protocol.errors import (
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.token_form import digest_token
-from service.protocol.user import User, identify_for_throttle
+from service.protocol.user import Login, User, identify_for_throttle
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
@@ -61,8 +61,8 @@ class Logins:
         found = await self._find_realm(realm)
         return None if found is None else await found.find_user(username)
 
-    async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> User:
-        """Return the user if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
+    async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> Login:
+        """Return the login if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
 
         `device` names a browser in which this user has logged in before. Raises LoginThrottled, without a check, if a
         limit is reached.

@@ -64,24 +64,39 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
+        await self._revoke(shard, subject, "", until_ms, kept_member, reason)
+
+    async def end_provider_login(self, shard: str, subject: str, sid: str) -> None:
+        """End what came from one login at an identity provider, or from one without a session id. Durable on return.
+
+        `sid` is the `digest_sid` of that login. Families with their access tokens, codes, consents and browser sessions
+        end, and logins that are under way.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
+        """
+        await self._revoke(shard, subject, sid, 0, "", "provider_logout")
+
+    async def _revoke(
+        self, shard: str, subject: str, sid: str, until_ms: int, kept_member: str, reason: EndReason
+    ) -> None:
         for _ in range(MAX_MARKS):
-            if await self._mark_and_delete(shard, subject, until_ms, kept_member, reason):
+            if await self._mark_and_delete(shard, subject, sid, until_ms, kept_member, reason):
                 return
         raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
     async def _mark_and_delete(
-        self, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
+        self, shard: str, subject: str, sid: str, until_ms: int, kept_member: str, reason: EndReason
     ) -> bool:
         """Return False if Redis has lost the mark, so that something may be live."""
         async with self._redis.durable(shard) as scripts:
             verdict = "resumed"
             while verdict == "resumed":
-                verdict, marked_ms = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
-                if not await self._delete(scripts.run, shard, subject, marked_ms, kept_member, reason):
+                verdict, marked_ms = await self._mark(scripts.run, shard, subject, sid, until_ms, kept_member)
+                if not await self._delete(scripts.run, shard, subject, sid, marked_ms, kept_member, reason):
                     return False
         if kept_member:
             async with self._redis.durable(shard) as scripts:
-                is_done = await self._delete(scripts.run, shard, subject, marked_ms, "", reason)
+                is_done = await self._delete(scripts.run, shard, subject, sid, marked_ms, "", reason)
                 await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
                 return is_done
         return True
@@ -121,18 +136,20 @@ class Revocations:
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 
-    async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> tuple[str, int]:
+    async def _mark(
+        self, run: Run, shard: str, subject: str, sid: str, until_ms: int, kept_member: str
+    ) -> tuple[str, int]:
         """Return the verdict and the time of the mark."""
-        keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS]
+        keys = [mark_key(shard, subject, sid), index_key(shard, subject), revoked_key(shard, subject)]
+        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid]
         verdict, marked_ms = await run(_MARK, keys, arguments)
         return str(verdict), int(marked_ms)
 
     async def _delete(
-        self, run: Run, shard: str, subject: str, marked_ms: int, kept_member: str, reason: EndReason
+        self, run: Run, shard: str, subject: str, sid: str, marked_ms: int, kept_member: str, reason: EndReason
     ) -> bool:
         """Delete what the mark covers. Returns False if Redis has lost the mark."""
-        keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
+        keys = [revoked_key(shard, subject), mark_key(shard, subject, sid), index_key(shard, subject)]
         arguments: list[str | int] = [self._max_keys, kept_member, marked_ms, reason]
         verdict = "more"
         while verdict == "more":

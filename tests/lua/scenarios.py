@@ -279,7 +279,7 @@ async def fence(store_client: StoreClient) -> None:
 
 async def mark(store_client: StoreClient, kept_member: str = "") -> str:
     """Run the script alone, as a revokeAll that is interrupted after it."""
-    arguments: list[str | int] = [kept_member, 0, MIN_MARK_LIFETIME_MS]
+    arguments: list[str | int] = [kept_member, 0, MIN_MARK_LIFETIME_MS, ""]
     return str((await store_client.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
 
 

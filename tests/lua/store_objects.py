@@ -30,6 +30,7 @@ from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.store.sessions import ALL_SCOPES, DEFAULT_LIFETIMES
 from tests.support.codes import SESSION_MS, consent_request_for, make_code_to_allow
+from tests.support.logins import login_of
 
 USER = User(realm="cep", username="alice@example.com")
 """A user of an external realm, who needs no record. The revision is empty."""
@@ -79,7 +80,7 @@ class StoreObjects:
         """Start a family. Returns None if the user's record changed."""
         grant = Grant()
         lives_ms = await self.families.start(
-            user,
+            login_of(user),
             client_id=CLIENT_ID,
             scope=SCOPE,
             secret_used=secret_used,
@@ -117,7 +118,7 @@ class StoreObjects:
         return outcome
 
     async def sign_in(self, page: Page, user: User = USER, *, former: RandomToken | None = None) -> bool:
-        return await self.browser_sessions.start(page.browser, user, lifetime_ms=SESSION_MS, former=former)
+        return await self.browser_sessions.start(page.browser, login_of(user), lifetime_ms=SESSION_MS, former=former)
 
     async def hold(self, page: Page) -> bool:
         return await self.consents.hold(page.consent, page.browser, consent_request_for(make_code()))

@@ -17,9 +17,11 @@ from service.store.logout_tokens import LogoutTokens
 from service.store.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
-from tests.realms.login_steps import RegisterRealm, log_in_with_password
+from tests.realms.login_steps import ASK_CEP, RegisterRealm, log_in_through_cep, log_in_with_password
 from tests.store.interruptions import InterposedConnection
-from tests.support.clients_and_users import AUDITOR, PHONE_APP, tokens_of
+from tests.support.browser import Browser, authorization_response, is_consent_page
+from tests.support.browser import assert_refused as assert_refused_page
+from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of
 from tests.support.events import events_of
 from tests.support.fake_provider import (
     CLAIMS,
@@ -91,6 +93,38 @@ async def test_logout_without_a_sid_ends_all_of_the_user(
     assert events_of(json_logs) == [("provider_logout", told)]
     assert [await is_live(http, session) for session in sessions] == [False, False]
     assert await is_live(http, other)
+
+
+async def test_logout_with_a_sid_spares_other_logins_of_the_user(
+    cep: None, http: httpx2.AsyncClient, provider: FakeProvider, json_logs: io.StringIO
+) -> None:
+    sessions = []
+    for sid in ("this login", "another login", None):
+        provider.id_token_claims = {"sid": sid}
+        sessions.append(await log_in(http))
+    events_of(json_logs)
+
+    assert_done(await log_out(http, provider.make_logout_token(sid="this login")))
+
+    assert [(event, fields["reason"]) for event, fields in events_of(json_logs)] == [("provider_logout", "login")]
+    assert [await is_live(http, session) for session in sessions] == [False, True, False]
+
+
+@pytest.mark.parametrize("sid", [None, "a login"])
+async def test_logout_ends_an_open_consent_page_and_a_code(
+    cep: None, http: httpx2.AsyncClient, browser: Browser, provider: FakeProvider, sid: str | None
+) -> None:
+    provider.id_token_claims = {"sid": "a login"}
+    page = await log_in_through_cep(browser)
+    code = authorization_response(await browser.allow(page))["code"]
+    page = await browser.open(ASK_CEP)
+    assert is_consent_page(page)
+
+    assert_done(await log_out(http, provider.make_logout_token(sid=sid)))
+
+    assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert_refused_page(await browser.allow(page), 403, "signed_out")
+    assert (await browser.open(ASK_CEP)).status_code == 303
 
 
 async def test_logout_of_a_user_without_sessions_is_done(

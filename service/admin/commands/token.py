@@ -26,6 +26,7 @@ _ENDINGS: Final[dict[str, str]] = {
     "provider_logout": "by a logout at the identity provider",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
+    "provider_logout": "by the identity provider of its user, where the login has ended",
     "console": "at the console",
 }
 """Words for the reasons why a session ended. Other reasons are changes of its user, client or realm."""

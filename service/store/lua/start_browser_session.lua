@@ -3,23 +3,23 @@
 -- still answer consents that are open in other tabs.
 -- KEYS     browser_key user_key
 -- DERIVED  mark, index, browser sessions
--- ARGV     browser_digest revision subject realm username name former_digest ttl_ms
+-- ARGV     browser_digest revision subject sid realm username name former_digest ttl_ms
 -- RETURNS  started | changed
 -- CLAUSES  SPEC §4.1, §5.2
 -- USES     records pages
 local browser_key, user_key = KEYS[1], KEYS[2]
-local browser_digest, revision, subject, realm, username = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local name, former_digest, ttl_ms = ARGV[6], ARGV[7], tonumber(ARGV[8])
+local browser_digest, revision, subject, sid, realm = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local username, name, former_digest, ttl_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local now_ms = read_clock()
-local created_ms = math.max(now_ms, read_mark(subject) + 1)
+local created_ms = math.max(now_ms, read_mark(subject, sid) + 1)
 local expires_ms = now_ms + ttl_ms
 local former = former_digest ~= '' and find_browser_session(key_of('browser', former_digest), now_ms)
 local login = former and former.subject == subject and former.login or browser_digest
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
-  .. table.concat({ subject, realm, username, login, name }, '\n')
+  .. table.concat({ subject, realm, username, login, name, sid }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
 add_member(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }

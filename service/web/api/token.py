@@ -184,7 +184,8 @@ class PasswordGrant:
         check_scope(caller.client, scope)
         realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
         with recording_login(request, realm=realm, client_id=client_id):
-            user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+            login = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+        user = login.user
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
         await self._check_registration_again(caller, scope)
         with recording_login(request, realm=realm, client_id=client_id, username=user.username):
@@ -192,7 +193,7 @@ class PasswordGrant:
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
         lives_ms = await self.families.start(
-            user,
+            login,
             client_id=client_id,
             scope=str(scope),
             secret_used=caller.secret_used,

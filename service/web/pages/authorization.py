@@ -224,11 +224,11 @@ class AuthorizationPages(PageSteps):
                 raise InvalidGrant("user_unknown")
             device = await self.get_device(request, username)
             prefixes = get_prefixes(request)
-            user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
-            response = await self.start_session(request, form.login.request, user, remember_me="stay" in fields)
+            login = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
+            response = await self.start_session(request, form.login.request, login, remember_me="stay" in fields)
             if response is None:
-                raise InvalidGrant("user_changed", username=user.username)
-        self.browsers.set_device_cookie(request, response, user)
+                raise InvalidGrant("user_changed", username=login.user.username)
+        self.browsers.set_device_cookie(request, response, login.user)
         return response
 
     async def get_device(self, request: Request, username: str) -> str:
@@ -361,10 +361,10 @@ class CallbackPage(PageSteps):
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
-                user, shown_name = await realm.finish(answer, binding, self.callback_address)
-            response = await self.start_session(request, login.request, user, remember_me=False, shown_name=shown_name)
+                checked = await realm.finish(answer, binding, self.callback_address)
+            response = await self.start_session(request, login.request, checked, remember_me=False)
             if response is None:
-                raise AccessDenied("user_not_admitted", username=user.username)
+                raise AccessDenied("user_not_admitted", username=checked.user.username)
         return response
 
 
