@@ -82,7 +82,7 @@ def test_other_type_is_refused(kind: object) -> None:
         *((claim, None) for claim in LOGOUT),
         *((claim, {"x": 1}) for claim in LOGOUT),
         *(("iss", value) for value in ("https://login.example.org/", "https://another.example")),
-        *(("aud", value) for value in ("another", ["another"], [CLIENT_ID, "another"], [])),
+        *(("aud", value) for value in ("another", ["another"], [CLIENT_ID, "another"], [""])),
         *(("exp", value) for value in (NOW - 60, str(NOW + 60), True)),
         ("nbf", NOW + 61),
         *(("iat", value) for value in (NOW - 600.5, NOW - 601, NOW + 61, str(NOW))),

@@ -23,7 +23,6 @@ _ENDINGS: Final[dict[str, str]] = {
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
     "session_displaced": "by a new login of its user, who had as many sessions as one may have",
-    "provider_logout": "by a logout at the identity provider",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
     "provider_logout": "by the identity provider of its user, where the login has ended",
