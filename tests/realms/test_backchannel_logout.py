@@ -37,6 +37,7 @@ from tests.support.fake_provider import (
     read_wall_clock,
 )
 from tests.support.loop_time import LoopTime
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.clause("decided-backchannel-logout")
 
@@ -326,8 +327,10 @@ async def test_login_with_known_keys_waits_for_no_forged_token(
     logouts = [asyncio.create_task(log_out(http, forged)) for _ in range(CALLS)]
     await provider.await_requests(KEYS, 2)
 
-    assert await is_live(http, await log_in(http))
+    login = asyncio.create_task(log_in(http))
+    await until(login.done, "the login")
     assert not any(logout.done() for logout in logouts)
+    assert await is_live(http, login.result())
     await held_time.advance_until_done(asyncio.wait(logouts))
     for logout in logouts:
         assert_unavailable(logout.result())
