@@ -76,7 +76,7 @@ class ExternalRealm:
             self._report.count()
             raise
 
-    async def log_in(self, username: str, password: str, network: str) -> Login:
+    async def log_in(self, username: str, password: str, network: str, begun_ms: int) -> Login:
         """Return the login if the identity provider accepts the password. Raises InvalidGrant if the login is refused.
 
         The identity provider's tokens serve only to identify the user, and are then discarded.
@@ -95,7 +95,7 @@ class ExternalRealm:
             identity = await self._provider_client.identify(tokens, nonce=None)
         if identity.email_unverified:
             raise InvalidGrant("provider_doubts_email")
-        login = await self._admit(identity)
+        login = await self._admit(identity, begun_ms)
         if login is None:
             raise InvalidGrant("user_disabled", username=identity.username)
         return login
@@ -123,7 +123,7 @@ class ExternalRealm:
         query = urlencode({name: value for name, value in parameters.items() if value})
         return server.authorization_endpoint + separator + query
 
-    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str) -> Login:
+    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str, begun_ms: int) -> Login:
         """Complete a login with the authorization response that the browser brought.
 
         Raises AccessDenied if the identity provider or our own record of the user refuses the login.
@@ -149,7 +149,7 @@ class ExternalRealm:
             identity = await self._provider_client.identify(tokens, nonce)
         if identity.email_unverified:
             raise AccessDenied("email_not_verified")
-        login = await self._admit(identity)
+        login = await self._admit(identity, begun_ms)
         if login is None:
             raise AccessDenied("user_not_admitted", username=identity.username)
         return login
@@ -168,7 +168,7 @@ class ExternalRealm:
         user = listed or self.provider.make_unlisted_user(self.name, name)
         return None if user.disabled else user
 
-    async def _admit(self, identity: ExternalIdentity) -> Login | None:
+    async def _admit(self, identity: ExternalIdentity, begun_ms: int) -> Login | None:
         """Return the login, or None if the user is disabled.
 
         Raises TemporarilyUnavailable if the realm was reconfigured while the identity provider was asked.
@@ -176,7 +176,7 @@ class ExternalRealm:
         if await self._realms.find(self.name) is not self:
             raise provider_responses.make_unavailable()
         user = await self.find_user(identity.username)
-        return None if user is None else Login(user, digest_sid(self.name, identity.sid), identity.name)
+        return None if user is None else Login(user, begun_ms, digest_sid(self.name, identity.sid), identity.name)
 
     async def _get_endpoints(self) -> ProviderEndpoints:
         """Return the endpoints of the identity provider.
@@ -224,7 +224,7 @@ class ExternalRealms:
     _records: RealmCache
     _users: UserCache
     _keyring: Keyring
-    _read_clock_ms: Callable[[], Awaitable[int]]
+    read_clock_ms: Callable[[], Awaitable[int]]
     _realms: dict[str, ExternalRealm] = field(default_factory=dict, init=False)
     _http_client: HttpClient | None = field(default=None, init=False)
 
@@ -260,7 +260,7 @@ class ExternalRealms:
         sealed = provider.sealed_secret
         client_secret = self._keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
         return ExternalRealm(
-            name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
+            name, provider, ProviderClient(provider, client_secret, http_client, self.read_clock_ms), self
         )
 
     async def load_clients(self) -> None:

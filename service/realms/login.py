@@ -77,8 +77,10 @@ class Logins:
             # The counters of the user come first: a caller that waits for them must not hold an attempt of an address
             # that other callers share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
-            async with checking, self.limiting_refusals(realm, prefixes, username):
-                return await checker.log_in(username, password, network)
+            async with checking as marked_ms, self.limiting_refusals(realm, prefixes, username):
+                # In realm main the user is known, so a later mark is one that was set during the login.
+                begun_ms = marked_ms + 1 if realm == MAIN_REALM else await self._external.read_clock_ms()
+                return await checker.log_in(username, password, network, begun_ms)
         except InvalidGrant as refusal:
             raise await self.make_refusal(refusal) from None
         except Exhausted as error:

@@ -50,7 +50,10 @@ class BrowserSessions:
         lifetime_ms: int,
         former: RandomToken | None = None,
     ) -> bool:
-        """Start a browser session after a login. Returns False if the user's record changed since the check.
+        """Start a browser session after a login.
+
+        Returns False if the user's record changed since the check, or the user's sessions were revoked since the login
+        began.
 
         `former` is the session that the browser had until now, which may be another user's.
         """
@@ -63,6 +66,7 @@ class BrowserSessions:
                 user.revision,
                 identity.subject,
                 login.sid,
+                login.begun_ms,
                 user.realm,
                 user.username,
                 login.shown_name,

@@ -110,7 +110,8 @@ class Families:
     ) -> int | None:
         """Start a family after a password login.
 
-        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check.
+        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check,
+        or the user's sessions were revoked since the login began.
         """
         user, identity = login.user, login.user.identity
         verdict = await self._redis.run(
@@ -126,6 +127,7 @@ class Families:
                 user.revision,
                 identity.subject,
                 login.sid,
+                login.begun_ms,
                 client_id,
                 user.username,
                 scope,

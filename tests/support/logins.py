@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from service.protocol.user import Login, User
 
+LATER_MS = 2**52
+"""A time after every mark."""
 
-def login_of(user: User, sid: str = "") -> Login:
-    return Login(user, sid)
+
+def login_of(user: User, sid: str = "", *, begun_ms: int = LATER_MS) -> Login:
+    """Return a login. Unless its time is given, no mark is later."""
+    return Login(user, begun_ms, sid)

@@ -2,13 +2,13 @@
 -- These are families with their access tokens, codes, consents and browser sessions. If the key has a member with the
 -- score 0, `until` or `sid:` and a sid, only records that a mark covers are deleted; the members of other records return
 -- to the index. If a failover has lost the mark of this revokeAll, the verdict is `lost`, and the caller must mark again.
--- KEYS     revoked_key mark_key index_key
+-- KEYS     mark_key index_key revoked_key
 -- DERIVED  marks, families, access tokens, codes, consents, browser sessions named by the members, tombstones
 -- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason
 -- RETURNS  more | finished | lost
 -- CLAUSES  SPEC §3, §4.4
 -- USES     records families
-local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
+local mark_key, index_key, revoked_key = KEYS[1], KEYS[2], KEYS[3]
 local most_keys, kept_member, marked_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local reason = ARGV[4]
 

@@ -19,7 +19,14 @@ from service.crypto.keyring import Keyring, RefreshToken, make_access_token, mak
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
-from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
+from service.protocol.errors import (
+    InvalidClient,
+    InvalidGrant,
+    InvalidScope,
+    OAuthError,
+    TemporarilyUnavailable,
+    UnsupportedGrantType,
+)
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
 from service.protocol.scope import (
     Scope,
@@ -202,7 +209,7 @@ class PasswordGrant:
         )
         if lives_ms is None:
             self.users.forget(user.identity)
-            raise InvalidGrant("user_changed")
+            raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 

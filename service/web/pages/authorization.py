@@ -19,7 +19,7 @@ from starlette.responses import Response
 from service.crypto.keyring import derive_from_browser, make_browser_secret
 from service.gateway.outage_log import report_outage
 from service.protocol import authorization
-from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query
+from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query, make_query
 from service.protocol.client import Client
 from service.protocol.errors import (
     AccessDenied,
@@ -207,7 +207,12 @@ class AuthorizationPages(PageSteps):
 
         Clauses: RFC 6749 §4.1.1
         """
-        login = msgspec.structs.replace(form.login, realm=realm.name, provider=realm.provider.fingerprint)
+        login = msgspec.structs.replace(
+            form.login,
+            realm=realm.name,
+            provider=realm.provider.fingerprint,
+            begun_ms=await self.families.read_clock_ms(),
+        )
         state = self.pending_logins.seal(PROVIDER, login)
         address = await realm.make_authorization_address(
             derive_binding(state, form.browser_secret), self.callback_address, force_login=form.login.force_login
@@ -361,11 +366,10 @@ class CallbackPage(PageSteps):
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
-                checked = await realm.finish(answer, binding, self.callback_address)
+                checked = await realm.finish(answer, binding, self.callback_address, login.begun_ms)
             response = await self.start_session(request, login.request, checked, remember_me=False)
-            if response is None:
-                raise AccessDenied("user_not_admitted", username=checked.user.username)
-        return response
+        again = f"/authorization/?{make_query(login.request)}" if login.request else "/sessions/"
+        return response or self.pages.redirect(again)
 
 
 def derive_binding(state: str, browser_secret: str) -> LoginBinding:

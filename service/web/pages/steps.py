@@ -114,7 +114,7 @@ class PageSteps:
         """Start a browser session under a new id, which prevents session fixation, and redirect the browser.
 
         Redirects to the consent page, or to `path` if there is no authorization request. Returns None if the user's
-        record changed since the check of the login.
+        record changed since the check of the login, or the user's sessions were revoked since it began.
         """
         user = login.user
         session = make_browser_session(user.identity.shard)

@@ -98,6 +98,18 @@ local function read_mark(subject, sid)
   return math.max(marked_ms, tonumber(redis.call('GET', key_of('mark', subject .. ':' .. sid)) or '0'))
 end
 
+local SET_BACK_MS = 1000
+
+-- Returns the time (ms) of creation for what a login starts, or nil if a mark was set since the login began. In realm
+-- main `begun_ms` follows from the mark that the login began with (see reserve_attempt). For a login at an identity
+-- provider it is a time, so a mark that lies ahead of the clock does not count there: the clock was set back.
+local function date_login(subject, sid, begun_ms, now_ms)
+  local marked_ms = read_mark(subject, sid)
+  if begun_ms <= marked_ms and (sid == '' or marked_ms <= now_ms + SET_BACK_MS) then return nil end
+  -- In the millisecond of a mark it must count as younger than the mark.
+  return math.max(now_ms, marked_ms + 1)
+end
+
 -- Removes expired members of a user's index, and lets the index live as long as its longest-lived member.
 local function trim_index(index_key, now_ms)
   redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
