@@ -17,9 +17,17 @@ from service.store.logout_tokens import LogoutTokens
 from service.store.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
-from tests.realms.login_steps import ASK_CEP, RegisterRealm, log_in_through_cep, log_in_with_password
+from tests.realms.login_steps import (
+    ASK_CEP,
+    RegisterRealm,
+    location_of,
+    log_in_at_provider,
+    log_in_through_cep,
+    log_in_with_password,
+    start_login,
+)
 from tests.store.interruptions import InterposedConnection
-from tests.support.browser import Browser, authorization_response, is_consent_page
+from tests.support.browser import SESSION_COOKIE, Browser, authorization_response, is_consent_page
 from tests.support.browser import assert_refused as assert_refused_page
 from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of
 from tests.support.events import events_of
@@ -128,6 +136,19 @@ async def test_logout_ends_an_open_consent_page_and_a_code(
     assert (await browser.open(ASK_CEP)).status_code == 303
 
 
+@pytest.mark.parametrize("sid", [None, "a login"])
+async def test_login_under_way_does_not_survive_the_logout(
+    cep: None, http: httpx2.AsyncClient, browser: Browser, provider: FakeProvider, sid: str | None
+) -> None:
+    provider.id_token_claims = {"sid": "a login"}
+    back = await log_in_at_provider(await start_login(browser))
+
+    assert_done(await log_out(http, provider.make_logout_token(sid=sid)))
+
+    assert location_of(await browser.open(back)).startswith(provider.url)
+    assert SESSION_COOKIE not in browser.cookie_values
+
+
 async def test_logout_of_a_user_without_sessions_is_done(
     cep: None, http: httpx2.AsyncClient, provider: FakeProvider
 ) -> None:
@@ -174,7 +195,7 @@ async def test_realm_without_logout_is_not_found(
 
 @pytest.mark.clause("decided-logout-token-once")
 async def test_one_of_many_repeats_of_a_token_ends_sessions(
-    cep: None, http: httpx2.AsyncClient, provider: FakeProvider
+    cep: None, http: httpx2.AsyncClient, provider: FakeProvider, clock: Clock
 ) -> None:
     """Contenders that meet the first use may repeat its work. Nobody can do so later, to end a new login."""
     session, token = await log_in(http), provider.make_logout_token()
@@ -183,6 +204,7 @@ async def test_one_of_many_repeats_of_a_token_ends_sessions(
     assert_done(next(response for response in responses if response.status_code == 200))
     assert not await is_live(http, session)
 
+    clock.advance(1)  # each logout moves the mark by a millisecond at least
     session = await log_in(http)
     for response in await asyncio.gather(*(log_out(http, token) for _ in range(CONTENDERS))):
         assert_refused(response, "this jti has done its work")
