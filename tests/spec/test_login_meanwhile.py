@@ -80,7 +80,7 @@ async def test_waiting_login_does_not_get_scope_lost_by_its_client(
 async def held_checks(worker: Worker) -> AsyncIterator[None]:
     """Hold one check of a password inside the block: it waits for a thread. It is released at the end."""
     released, queue = threading.Event(), worker.passwords._queue
-    holding = []
+    holding: list[asyncio.Task[bool]] = []
     while queue._free:
         holding.append(asyncio.create_task(worker.passwords.run(released.wait, network=str(len(holding)))))
         await asyncio.sleep(0)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import re
+from collections.abc import Coroutine
+from itertools import count
+from typing import Any
 
+import pytest
+import redis
+
+from service.crypto.keyring import make_browser_session
+from service.gateway.access_record import access_key
 from service.protocol.token_form import RandomToken
-from service.protocol.user import digest_sid, identify_user
+from service.protocol.user import Login, digest_sid, identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.store.keys import index_key, mark_key, revoked_key
+from service.store.attempts import Counter
+from service.store.keys import index_key, login_key, mark_key, revoked_key
 from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.web.pages.pending_logins import LIFETIMES_MS, PROVIDER
 from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection, InterposedConnection, Rollback
 from tests.store.pages import Page, Pages
 from tests.store.sessions import Session, Sessions
-from tests.support.clients_and_users import UserCredentials
+from tests.support.clients_and_users import ALICE, UserCredentials
+from tests.support.codes import SESSION_MS
 from tests.support.logins import LATER_MS, login_of
 
 pytestmark = pytest.mark.clause("decided-provider-logout", "decided-i7-revocation-is-final")
@@ -183,3 +194,125 @@ async def test_login_under_way_starts_nothing(logins: Logins, sid: str) -> None:
     started = [await logins.sessions.try_to_start(login_of(user, sid, begun_ms=each)) for each in (begun_ms, LATER_MS)]
 
     assert [each is not None for each in started] == [sid == OTHER, True]
+
+
+CONTENDERS = 8
+
+
+class Contenders:
+    """What a user has of several logins, used all at once. `sid_of` has the login of each session that started."""
+
+    def __init__(self, logins: Logins, sids: list[str]) -> None:
+        self._logins = logins
+        self._sids = sids
+        self.sid_of: list[tuple[Session, str]] = []
+
+    async def begin(self) -> list[Coroutine[Any, Any, object]]:
+        work: list[Coroutine[Any, Any, object]] = []
+        begun_ms = self._logins.sessions.now_ms()
+        for sid in self._sids:
+            session, allowed, waiting, browser = await self._logins.log_in(sid)
+            self.sid_of.append((session, sid))
+            late = await self._logins.pages.make(ZOE, browser)
+            login = login_of(await self._logins.sessions.find_user(ZOE), sid, begun_ms=begun_ms)
+            work += [self._refresh(session), self._redeem(allowed, sid), self._allow(waiting, sid)]
+            work += [self._hold(late, sid), self._log_in(login)]
+        return work
+
+    async def _refresh(self, session: Session) -> None:
+        for generation in (1, 2, 2, 3):
+            await self._logins.sessions.spend(session, generation)
+
+    async def _redeem(self, page: Page, sid: str) -> None:
+        outcome, session = await self._logins.sessions.redeem(page.code_name, ZOE)
+        if isinstance(outcome, int):
+            self.sid_of.append((session, sid))
+            await self._refresh(session)
+
+    async def _allow(self, page: Page, sid: str) -> None:
+        if await self._logins.pages.allow(page) == "issued":
+            await self._redeem(page, sid)
+
+    async def _hold(self, page: Page, sid: str) -> None:
+        if await self._logins.pages.hold(page):
+            await self._allow(page, sid)
+
+    async def _log_in(self, login: Login) -> None:
+        for _ in range(4):
+            await self._logins.sessions.try_to_start(login)
+            browser = make_browser_session(login.user.identity.shard)
+            await self._logins.pages.browser_sessions.start(browser, login, lifetime_ms=SESSION_MS)
+
+
+def read_sids(store: redis.Redis) -> set[str]:
+    """Return the sid of every record."""
+    keys = [key for kind in ("browser", "consent", "code") for key in store.scan_iter(f"{kind}:*")]
+    families = {str(store.hget(key, "s")) for key in store.scan_iter("family:*")}
+    return families | {str(store.get(key)).rpartition("\n")[2] for key in keys}
+
+
+@pytest.mark.parametrize("place", [0, 10, 40, 100])
+@pytest.mark.parametrize("everything", [False, True])
+async def test_end_of_a_login_wins_against_many_requests(logins: Logins, place: int, everything: bool) -> None:
+    """Refreshes, exchanges, answers and logins that are under way bring nothing back. A revokeAll may run as well."""
+    store, revocations = logins.sessions.store, Revocations(logins.sessions.worker.redis, max_keys=2)
+    contenders = Contenders(logins, [ENDED, OTHER, NONE] * CONTENDERS)
+    work = await contenders.begin()
+    ends: list[Coroutine[Any, Any, object]] = [
+        revocations.end_provider_login(IDENTITY.shard, IDENTITY.subject, ENDED) for _ in range(2)
+    ]
+    if everything:
+        ends.append(revocations.revoke_all(IDENTITY.shard, IDENTITY.subject))
+    work[place:place] = ends
+    await asyncio.gather(*work)
+
+    left = set() if everything else {OTHER}
+    assert read_sids(store) == left
+    for session, sid in contenders.sid_of:
+        assert any(logins.sessions.live(session)) == (sid in left)
+    records: list[Any] = [store.hgetall(key) for key in store.scan_iter("family:*")]
+    fields = [field for record in records for field in record.items()]
+    digests = [text[:22] for name, text in fields if re.fullmatch(r"[ap]\d+", name)]
+    assert {*store.scan_iter("access:*")} <= {access_key(IDENTITY.shard, digest) for digest in digests}
+    assert not store.exists(REVOKED)
+
+
+@pytest.mark.parametrize("revokers", [1, 4])
+async def test_login_that_began_before_a_revocation_never_starts(logins: Logins, revokers: int) -> None:
+    """A login whose check began and ended with no revocation under way always starts a session."""
+    sessions = logins.sessions
+    user = await sessions.find_user(ALICE)
+    identity, counter = user.identity, Counter(login_key(user.identity), 1_000, 60_000)
+    steps = count()
+    revoked: list[tuple[int, int]] = []
+    checked: list[tuple[tuple[int, int, int, int], bool]] = []
+
+    async def revoke(pauses: int) -> None:
+        await pause(pauses)
+        began = next(steps)
+        await sessions.worker.revocations.revoke_all(identity.shard, identity.subject)
+        revoked.append((began, next(steps)))
+
+    async def log_in(pauses: int) -> None:
+        times = [next(steps)]
+        marked_ms = await sessions.worker.attempts.reserve([counter])
+        times.append(next(steps))
+        await pause(pauses)
+        times.append(next(steps))
+        started = await sessions.try_to_start(login_of(user, begun_ms=marked_ms + 1)) is not None
+        checked.append(((times[0], times[1], times[2], next(steps)), started))
+
+    async def pause(times: int) -> None:
+        for _ in range(times):
+            await sessions.worker.redis.read_clock_ms()
+
+    for _ in range(5):
+        work = [revoke(5 + 3 * number) for number in range(revokers)] + [log_in(number % 20) for number in range(40)]
+        await asyncio.gather(*work)
+
+    for (first, reserved, last, ended), started in checked:
+        if any(reserved < began and done < last for began, done in revoked):
+            assert not started
+        if not any(began < ended and first < done for began, done in revoked):
+            assert started
+    assert {started for _, started in checked} == {True, False}
