@@ -51,6 +51,7 @@ VITAL: Final = frozenset(
     {
         "code_replayed",
         "password_changed",
+        "provider_logout",
         "refresh_token_replayed",
         "replay_pattern",
         "revoke_all",

@@ -109,6 +109,12 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session has ended.",
     "refresh_token_scope_withdrawn": "This client may no longer request the scope of this refresh token.",
     "refresh_without_secret": "This refresh token was issued to a client with a secret and must be used with a secret.",
+    # The logout token
+    "realm_without_logout": "There is no back-channel logout for this realm.",
+    "logout_token_malformed": "The logout_token is not a signed JWT.",
+    "logout_token_claim_wrong": "The logout token was refused: {name}.",
+    "logout_token_signature_wrong": "The logout token was refused: no published key of the provider has signed it.",
+    "logout_token_used": "A logout token with this jti has done its work already.",
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,

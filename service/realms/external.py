@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
@@ -23,6 +24,7 @@ from service.protocol import provider_responses
 from service.protocol.authorization import Query
 from service.protocol.authorization_code import make_code_challenge
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
+from service.protocol.logout_token import LogoutToken
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
@@ -57,6 +59,9 @@ class ExternalRealm:
     def __post_init__(self) -> None:
         self._breaker = CircuitBreaker()
         self._report = OutageLog(log, f"the identity provider of realm {self.name} fails")
+        # Anybody can send a logout token that needs the provider's keys. Their failures refuse no login.
+        self._logout_breaker = CircuitBreaker()
+        self._logout_report = OutageLog(log, f"the keys of realm {self.name} for logout tokens cannot be fetched")
 
     @property
     def label(self) -> str:
@@ -130,7 +135,7 @@ class ExternalRealm:
             code = provider_responses.read_callback(answer, server)
         except InvalidProviderResponse as problem:
             # A response that a browser brings says nothing about the state of the identity provider.
-            raise self._report_problem(problem) from None
+            raise _report_problem(self._report, problem) from None
         async with self._calling():
             try:
                 tokens = await self._provider_client.request_tokens(
@@ -148,6 +153,13 @@ class ExternalRealm:
         if login is None:
             raise AccessDenied("user_not_admitted", username=identity.username)
         return login
+
+    async def read_logout_token(self, text: str) -> LogoutToken:
+        """Return the verified content of a logout token. Raises InvalidRequest if it is refused.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6
+        """
+        return await self._provider_client.read_logout_token(text, partial(self._calling, is_logout=True))
 
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they are disabled. A user that the registry does not list has default roles."""
@@ -178,24 +190,28 @@ class ExternalRealm:
         return server
 
     @asynccontextmanager
-    async def _calling(self, *, with_password: bool = False) -> AsyncIterator[None]:
+    async def _calling(self, *, with_password: bool = False, is_logout: bool = False) -> AsyncIterator[None]:
+        breaker, report = self._breaker, self._report
+        if is_logout:
+            breaker, report = self._logout_breaker, self._logout_report
         try:
-            async with self._breaker.guard():
+            async with breaker.guard():
                 yield
         except TemporarilyUnavailable:
-            self._report.count()
+            report.count()
             raise
         except (InvalidProviderResponse, ProviderError) as problem:
-            raise self._report_problem(problem, with_password=with_password) from None
+            raise _report_problem(report, problem, with_password=with_password) from None
         except (InvalidGrant, AccessDenied):
-            self._report.report_recovery()
+            report.report_recovery()
             raise
-        self._report.report_recovery()
+        report.report_recovery()
 
-    def _report_problem(self, problem: Exception, *, with_password: bool = False) -> TemporarilyUnavailable:
-        """Log the problem, and return an error which only says that the identity provider is unavailable."""
-        self._report.log_error(problem)
-        return provider_responses.make_refusal(problem, with_password=with_password)
+
+def _report_problem(report: OutageLog, problem: Exception, *, with_password: bool = False) -> TemporarilyUnavailable:
+    """Log the problem, and return an error which only says that the identity provider is unavailable."""
+    report.log_error(problem)
+    return provider_responses.make_refusal(problem, with_password=with_password)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@
 | code:{shard}:<code digest>      | string | the code's lifetime                  | allow_consent                     |
 | redeemed:{shard}:<code digest>  | string | ten minutes, or a code's longer life | redeem_authorization_code         |
 | external:{shard}:<digest>       | string | ten minutes                          | external_logins                   |
+| logout:{shard}:<digest>         | string | twenty minutes                       | logout_tokens                     |
 | browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
 | consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
 | index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
@@ -93,6 +94,7 @@ ended_key: Final = partial(make_key, "ended")
 code_key: Final = partial(make_key, "code")
 redeemed_key: Final = partial(make_key, "redeemed")
 external_key: Final = partial(make_key, "external")
+logout_key: Final = partial(make_key, "logout")
 browser_key: Final = partial(make_key, "browser")
 consent_key: Final = partial(make_key, "consent")
 index_key: Final = partial(make_key, "index")

@@ -25,6 +25,7 @@ from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families, RefreshRefused, Spent
 from service.store.keys import index_key, mark_key, revoked_key
+from service.store.logout_tokens import LogoutTokens
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.store.sessions import ALL_SCOPES, DEFAULT_LIFETIMES
@@ -69,6 +70,7 @@ class StoreObjects:
         self.consents = Consents(store_client, DEFAULT_LIFETIMES)
         self.browser_sessions = BrowserSessions(store_client)
         self.external_logins = ExternalLogins(store_client)
+        self.logout_tokens = LogoutTokens(store_client)
         self.attempts = Attempts(store_client)
         self.revocations = Revocations(store_client)
         self.registry = RegistryStore(store_client)

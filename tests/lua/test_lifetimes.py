@@ -17,7 +17,7 @@ from service.store.registry import LOCK_SECONDS
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
 from tests.lua.scenarios import ONE, fence, keep, mark, probe
-from tests.lua.store_objects import CLIENT_ID, SHARD, Grant, Page, StoreObjects
+from tests.lua.store_objects import CLIENT_ID, SHARD, USER, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
 DAY: Final = 86_400
@@ -65,6 +65,7 @@ WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]
     "code": (MINUTE, StoreObjects.issue_code),
     "redeemed": (600, redeem_code),
     "external": (600, lambda objects: objects.external_logins.take("state", 600_000)),
+    "logout": (1_200, lambda objects: objects.logout_tokens.note_use(USER.identity, "a token")),
     "browser": (3_600, lambda objects: objects.sign_in(Page())),
     "consent": (1_800, StoreObjects.open),
     "index": (KEPT, StoreObjects.must_start),
