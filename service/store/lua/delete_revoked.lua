@@ -13,7 +13,7 @@ local most_keys, kept_member, marked_ms = tonumber(ARGV[1]), ARGV[2], tonumber(A
 local reason = ARGV[4]
 
 if tonumber(redis.call('GET', mark_key) or '0') < marked_ms then return { 'lost' } end
-local limit = redis.call('ZRANGEBYSCORE', revoked_key, 0, 0)[1]
+local limit = find_limit(revoked_key)
 local ended_sid = limit and string.match(limit, '^sid:(.*)')
 local now_ms = read_clock()
 

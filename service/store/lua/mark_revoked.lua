@@ -29,7 +29,7 @@ local marked_ms = math.max(now_ms, earlier_ms + 1)
 local is_earlier = until_ms > 0 and until_ms < now_ms
 if is_earlier then marked_ms = math.max(until_ms, earlier_ms) end
 local kept_until_ms = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
-local limited = redis.call('ZCOUNT', revoked_key, 0, 0)
+local limited = find_limit(revoked_key) and 1 or 0
 local remainder = redis.call('ZCARD', revoked_key) - (kept_until_ms and 1 or 0) - limited
 -- The deletion comes first: a full Redis accepts it, and then also the small writes after it.
 redis.call('DEL', mark_key)
