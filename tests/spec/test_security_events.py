@@ -284,27 +284,27 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
         ],
     ),
     (code_exchange, [("tokens_issued", of_alice(scope=SCOPE, grant_type="authorization_code", family=FAMILY))]),
-    (second_exchange, [("code_replayed", of_client(username=ALICE.username, family=FAMILY))]),
+    (second_exchange, [("code_replayed", of_alice(family=FAMILY))]),
     (exchange_of_another_client, [("code_misused", of_alice(WEB_SHOP, reason="code_of_another_client"))]),
     (refresh, [("tokens_refreshed", of_alice(scope=SCOPE, family=FAMILY))]),
     (repeated_refresh, [("refresh_token_repeated", of_alice(scope=SCOPE, family=FAMILY))]),
     (replays_in_a_row, [("replay_pattern", of_alice(scope=SCOPE, family=FAMILY))]),
     (
         theft,
-        [
-            (
-                "refresh_token_replayed",
-                of_client(username=ALICE.username, reason="refresh_token_replayed", family=FAMILY),
-            )
-        ],
+        [("refresh_token_replayed", of_alice(scope=SCOPE, reason="refresh_token_replayed", family=FAMILY))],
     ),
     (
         refresh_by_another_client,
-        [("refresh_token_misused", of_client(WEB_SHOP, reason="refresh_token_of_another_client", family=FAMILY))],
+        [
+            (
+                "refresh_token_misused",
+                of_alice(WEB_SHOP, scope=SCOPE, reason="refresh_token_of_another_client", family=FAMILY),
+            )
+        ],
     ),
     (refresh_after_a_failover, [("lost_generations_recovered", of_alice(scope=SCOPE, family=FAMILY))]),
-    (access_token_revoked, [("access_token_revoked", of_client(username=ALICE.username))]),
-    (refresh_token_revoked, [("refresh_token_revoked", of_client(username=ALICE.username, family=FAMILY))]),
+    (access_token_revoked, [("access_token_revoked", of_alice())]),
+    (refresh_token_revoked, [("refresh_token_revoked", of_alice(family=FAMILY))]),
     (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
     (login_page, [("login_succeeded", of_alice())]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),

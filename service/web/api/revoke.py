@@ -52,17 +52,26 @@ class RevocationEndpoint:
     async def _revoke(self, request: Request, token: str, client_id: str) -> None:
         access_token = parse_access_token(token)
         if access_token is not None:
-            username = await self.access_tokens.revoke(access_token, client_id=client_id)
-            if username is not None:
-                record_request_event(request, "access_token_revoked", client_id=client_id, username=username)
+            user = await self.access_tokens.revoke(access_token, client_id=client_id)
+            if user is not None:
+                username, realm = user.username, user.realm
+                record_request_event(
+                    request, "access_token_revoked", client_id=client_id, username=username, realm=realm
+                )
             return
         refresh_token = self.keyring.parse_refresh_token(token)
         if refresh_token is not None:
             family = refresh_token.family_digest
-            username = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
-            if username is not None:
+            user = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
+            if user is not None:
+                username, realm = user.username, user.realm
                 record_request_event(
-                    request, "refresh_token_revoked", client_id=client_id, username=username, family=family
+                    request,
+                    "refresh_token_revoked",
+                    client_id=client_id,
+                    username=username,
+                    realm=realm,
+                    family=family,
                 )
 
 
