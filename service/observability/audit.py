@@ -50,6 +50,8 @@ _LOG_ONLY: Final = frozenset(
 
 VITAL: Final = frozenset(
     {
+        "client_deleted",
+        "client_disabled",
         "code_replayed",
         "password_changed",
         "refresh_token_replayed",
@@ -61,7 +63,7 @@ VITAL: Final = frozenset(
         "user_password_set",
     }
 )
-"""Events that tell of a theft, or that a user's rights have ended. However many users have one, each user is named."""
+"""Events that tell of a theft, or that rights have ended. Each has an entry of its own, however many there are."""
 
 _WARNINGS: Final = frozenset(
     {

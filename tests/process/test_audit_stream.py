@@ -167,7 +167,7 @@ async def test_user_who_floods_displaces_no_vital_event(audit_stream: AuditStrea
 async def test_each_vital_event_of_a_user_is_written(
     audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock, event: str
 ) -> None:
-    acting = {"actor": "root"} if event.startswith("user_") or event.endswith("_by_console") else {}
+    acting = {"actor": "root"} if event.startswith(("user_", "client_")) or event.endswith("_by_console") else {}
     for number in range(200):
         record_event(event, username="alice", realm="main", reason=f"{number}", **acting)
         record_event("session_ended", username="alice", realm="main", client_id="shop")
