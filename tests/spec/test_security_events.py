@@ -402,7 +402,8 @@ async def test_large_seed_names_each_user_whose_rights_end(worker: Worker, json_
     text = SEED.read_text() + "".join(map(NEW_USER.format, names))
     await worker.seeding.apply(parse_seed(text.encode()), actor="root")
     assert [name for name, _ in events_of(json_logs)].count("user_created") <= MAX_REPORTED
-    await worker.seeding.apply(parse_seed(text.replace("{username", "{disabled: true, username").encode()), actor="root")
+    disabled = parse_seed(text.replace("{username", "{disabled: true, username").encode())
+    await worker.seeding.apply(disabled, actor="root")
     recorded = events_of(json_logs)
 
     assert [fields["username"] for name, fields in recorded if name == "user_disabled"] == names

@@ -64,7 +64,8 @@ async def test_events_of_strangers_displace_no_others(worker: Worker, store: red
 
 async def test_both_streams_are_read_as_one_by_the_time_of_redis(worker: Worker, store: redis.Redis) -> None:
     for number in range(1, 10):
-        store.xadd(STRANGERS_KEY if number % 3 else KEY, {"version": "2", "event": f"{number}"}, id=f"{number // 2}-{number}")
+        key = STRANGERS_KEY if number % 3 else KEY
+        store.xadd(key, {"version": "2", "event": f"{number}"}, id=f"{number // 2}-{number}")
     entries = await worker.event_stream.read()
 
     assert [entry.text for entry in entries] == [b"%d" % number for number in range(1, 10)]

@@ -68,7 +68,8 @@ async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: 
     await sessions.refresh(session, 2)
     clock.advance(301)
 
-    assert RefreshRefused("replayed", "", ENDUSER, ALICE.username, session.identity.subject) == await sessions.spend(session, 1)
+    refused = RefreshRefused("replayed", "", ENDUSER, ALICE.username, session.identity.subject)
+    assert refused == await sessions.spend(session, 1)
     assert sessions.record(session) == {}
     assert sessions.live(session) == [False] * 3
     assert {other.member} == set(sessions.index(other))
