@@ -36,6 +36,4 @@ class AccessTokens:
             verdict = await scripts.run(_REVOKE, [key], [client_id])
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        if verdict[0] != "revoked":
-            return None
-        return identify_user(parse_realm(str(verdict[2])), str(verdict[1]))
+        return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "revoked" else None

@@ -186,9 +186,7 @@ class Families:
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        if verdict[0] != "ended":
-            return None
-        return identify_user(parse_realm(str(verdict[2])), str(verdict[1]))
+        return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
         """Return the family, or None. The record outlives the family by a look-ahead."""

@@ -25,6 +25,8 @@ from service.store.events import BEGINNING, MAX_EVENTS, EventStream, Position, S
 from service.system.private_files import write_private
 
 Event = dict[str, Any]
+Wanted = Callable[[Event], bool]
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -42,13 +44,7 @@ SHOWN_FIRST: Final = 20
     metavar="TIME",
     help="Only events since this time (ISO 8601), or within the last span, such as 90m or 24h.",
 )
-@click.option(
-    "--position",
-    "position_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Only events after the position in this file, which is kept up to date. Without the file, all events.",
-)
+@click.option("--position", type=FILE, metavar="FILE", help="Follow from where this file says, and keep it up to date.")
 async def events(
     context: AdminContext,
     output: Output,
@@ -56,7 +52,7 @@ async def events(
     username: str | None,
     client_id: str | None,
     since: int,
-    position_file: Path | None,
+    position: Path | None,
 ) -> None:
     """Print security events, oldest first.
 
@@ -69,7 +65,7 @@ async def events(
     stream = context.events
     names = {normalize_username(username), username, identify_user(MAIN_REALM, username).subject} if username else set()
     wanted = partial(_is_about, names=names, client_id=client_id or "")
-    if position_file is None:
+    if position is None:
         since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
         latest = await stream.read_latest(2 * MAX_EVENTS)
         found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
@@ -81,15 +77,13 @@ async def events(
     elif since or not follow:
         raise WrongInput("--position requires --follow, and excludes --since")
     else:
-        after = _read_position(position_file)
+        after = _read_position(position)
     if follow:
         with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
-            await _follow(stream, output, after, wanted, position_file)
+            await _follow(stream, output, after, wanted, position)
 
 
-async def _follow(
-    stream: EventStream, output: Output, after: Position, wanted: Callable[[Event], bool], position_file: Path | None
-) -> None:
+async def _follow(stream: EventStream, output: Output, after: Position, wanted: Wanted, file: Path | None) -> None:
     """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too.
 
     The position is written one round after its events were printed, so that the reader of a pipe has taken them.
@@ -97,8 +91,8 @@ async def _follow(
     printed = written = after
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        if position_file is not None and printed != written:
-            write_private(position_file, " ".join(printed).encode())
+        if file is not None and printed != written:
+            write_private(file, " ".join(printed).encode())
             written = printed
         try:
             news = await stream.read(after=printed)
@@ -111,22 +105,20 @@ async def _follow(
 
 def _read_position(file: Path) -> Position:
     """Return the ids that `_follow` wrote, or the beginning if there is no file."""
-    if not file.exists():
-        return BEGINNING
-    position = tuple(file.read_text().split())
-    if len(position) != len(GROUPS) or not all(re.fullmatch(r"\d+(-\d+)?", each, re.ASCII) for each in position):
-        raise WrongInput(f"{file} names no position of these streams; expected {len(GROUPS)} ids")
-    return position
+    text = file.read_text() if file.exists() else " ".join(BEGINNING)
+    if re.fullmatch(r"(\d+(-\d+)?\b ?){3}", text, re.ASCII) is None:
+        raise WrongInput(f"{file} has no position in the streams of events: expected 3 ids")
+    return tuple(text.split())
 
 
-def _select(entries: Sequence[StoredEvent], wanted: Callable[[Event], bool]) -> list[Event]:
+def _select(entries: Sequence[StoredEvent], wanted: Wanted) -> list[Event]:
     """Return the fields of the events that were asked for."""
-    found = (
-        {"at": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id}
-        | msgspec.json.decode(entry.text)
-        for entry in entries
-    )
-    return [event for event in found if wanted(event)]
+    return [event for event in map(_decode, entries) if wanted(event)]
+
+
+def _decode(entry: StoredEvent) -> Event:
+    named = {"at": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id}
+    return named | msgspec.json.decode(entry.text)
 
 
 def _print(output: Output, events: Sequence[Event]) -> None:

@@ -38,7 +38,7 @@ from service.store.families import Families, RefreshRefused
 from service.web.request.client_address import get_prefixes
 from service.web.request.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.web.request.reading import read_form
-from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.security_events import record_request_event, record_user_event, recording_login
 from service.web.request.state import GRANT
 from service.web.responses import render_json
 
@@ -157,10 +157,7 @@ class AuthorizationCodeGrant:
         user = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if user is not None:
             get_metrics().code_replays.inc()
-            username, realm = user.username, user.realm
-            record_request_event(
-                request, "code_replayed", client_id=client_id, username=username, realm=realm, family=family
-            )
+            record_user_event(request, "code_replayed", user, client_id=client_id, family=family)
 
 
 @dataclass(frozen=True, slots=True)
