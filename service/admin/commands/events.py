@@ -117,8 +117,8 @@ def _select(entries: Sequence[StoredEvent], wanted: Wanted) -> list[Event]:
 
 
 def _decode(entry: StoredEvent) -> Event:
-    named = {"at": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id}
-    return named | msgspec.json.decode(entry.text)
+    event: Event = msgspec.json.decode(entry.text)
+    return {"at": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id} | event
 
 
 def _print(output: Output, events: Sequence[Event]) -> None:
