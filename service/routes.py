@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 from starlette.routing import Route
 
 from service.config.settings import Settings
+from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.metadata import metadata_paths
+from service.web.api.backchannel_logout import BackchannelLogoutEndpoint
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
@@ -53,6 +55,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
     token = TokenEndpoint(worker.authenticator, worker.keyring, {grant.grant_type: grant for grant in grants})
     revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
     revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
+    logout = BackchannelLogoutEndpoint(worker.logins, worker.logout_tokens, worker.revocations)
     issuer = worker.settings.base_url
     introspect = IntrospectionEndpoint(
         worker.authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
@@ -63,6 +66,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"], name="revokeAll"),
+        Route(f"{prefix}{LOGOUT_PATH}{{realm}}", logout.post, methods=["POST"], name="backchannel-logout"),
         Route(f"{prefix}/openapi.json", OpenApiEndpoint(issuer).get, methods=["GET"], name="openapi"),
         Route(f"{prefix}/healthz", worker.health.live, methods=["GET"], name="healthz"),
         Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),

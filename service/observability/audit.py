@@ -54,6 +54,7 @@ VITAL: Final = frozenset(
         "client_disabled",
         "code_replayed",
         "password_changed",
+        "provider_logout",
         "refresh_token_replayed",
         "replay_pattern",
         "revoke_all",

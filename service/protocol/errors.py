@@ -109,6 +109,12 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session has ended.",
     "refresh_token_scope_withdrawn": "This client may no longer request the scope of this refresh token.",
     "refresh_without_secret": "This refresh token was issued to a client with a secret and must be used with a secret.",
+    # The logout token
+    "realm_without_logout": "There is no back-channel logout for this realm.",
+    "logout_token_malformed": "The logout_token is not a signed JWT.",
+    "logout_token_claim_wrong": "The logout token was refused: {name}.",
+    "logout_token_signature_wrong": "The logout token was refused: no published key of the provider has signed it.",
+    "logout_token_used": "A logout token with this jti has done its work already.",
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
@@ -286,16 +292,19 @@ class ErrorResponse(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
+def render_refusal(error: OAuthError | BearerMissing, resource_metadata: str = "") -> ErrorResponse:
     """Return the HTTP response for an error.
 
-    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)
+    `resource_metadata` is the URL of the API's protected resource metadata, which the challenge of an API names.
+
+    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent), RFC 9728 §5.1
     """
+    metadata = f', resource_metadata="{resource_metadata}"' if resource_metadata else ""
     if isinstance(error, BearerMissing):
-        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge}, b"")
+        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge + metadata}, b"")
     headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
     if error.challenge is not None:
-        headers["WWW-Authenticate"] = error.challenge
+        headers["WWW-Authenticate"] = error.challenge + metadata
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
     body = msgspec.json.encode({"error": error.error, "error_description": error.description})

@@ -39,6 +39,7 @@ TOKEN_PARAMETERS: Final = CLIENT_PARAMETERS | {
 }
 REVOCATION_PARAMETERS: Final = CLIENT_PARAMETERS | {"token", "token_type_hint"}
 INTROSPECTION_PARAMETERS: Final = REVOCATION_PARAMETERS
+LOGOUT_PARAMETERS: Final = frozenset({"logout_token"})
 
 _MALFORMED_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 

@@ -60,6 +60,8 @@ async def every_kind_of_key(
     yield "a consent page"
     await worker.external_logins.take("state", 600_000)
     yield "a login that came back from an organisation"
+    await worker.logout_tokens.note_use(identify_user("cep", "zoe"), "a token")
+    yield "a logout at an organisation"
     tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
     yield "an exchanged code"
     await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))
