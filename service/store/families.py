@@ -17,7 +17,7 @@ from service.observability.audit import record_event
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import Login, UserIdentity, UserNarrowing
+from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
@@ -75,19 +75,23 @@ class Spent(NamedTuple):
     lives_ms: int
     scope: str
     username: str
+    subject: str
     streak: int
     replays: int
 
 
 class RefreshRefused(NamedTuple):
-    """A refused refresh. Only the verdict "replayed" ends the family; only then is `username` set.
+    """A refused refresh. Only the verdict "replayed" ends the family.
 
-    `item` is set for the verdict "beyond": an item of the wanted scope that was not granted.
+    `item` is set for the verdict "beyond": an item of the wanted scope that was not granted. The other fields are those
+    of the family. They are set for the verdicts "replayed", "foreign" and "without_secret".
     """
 
     verdict: SpendRefusal
-    username: str = ""
     item: str = ""
+    scope: str = ""
+    username: str = ""
+    subject: str = ""
 
 
 class Families:
@@ -173,10 +177,10 @@ class Families:
             return Spent(*verdict)  # type: ignore[arg-type]
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
-    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> str | None:
+    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> UserIdentity | None:
         """End the family and delete its access tokens. Durable on return.
 
-        Returns the user name, or None if the family is unknown or another client's.
+        Returns its user, or None if the family is unknown or another client's.
         """
         async with self._redis.durable(shard) as scripts:
             verdict = await scripts.run(
@@ -186,7 +190,7 @@ class Families:
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        return str(verdict[1]) if verdict[0] == "ended" else None
+        return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
         """Return the family, or None. The record outlives the family by a look-ahead."""

@@ -65,6 +65,7 @@ REFUSED = [
     (("revoke-all", "--issued-before", "2999-01-01"), 2, "expected a time that has passed"),
     (("revoke-all", "--issued-before", "1970-01-01T00:00:00.001Z", "--yes"), 2, "in this century"),
     (("events", "--since", "yesterday"), 2, "or a span such as 90m or 24h"),
+    (("events", "--position", "/nowhere"), 2, "--position requires --follow, and excludes --since"),
     (("seed", "/nowhere"), 2, "/nowhere"),
     (("hash-secret", "--file", "/nowhere"), 2, "/nowhere cannot be read"),
     (("nonsense",), 2, "No such command 'nonsense'"),

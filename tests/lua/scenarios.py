@@ -127,7 +127,7 @@ async def end_family(comparing: ComparingClient) -> None:
         await objects.families.end(SHARD, digest, client_id=client_id, reason="revoked")
         for client_id in ("another-app", "phone-app", "phone-app")
     ]
-    assert ended == [None, USER.username, None]
+    assert ended == [None, USER.identity, None]
 
 
 async def revoke_access_token(comparing: ComparingClient) -> None:
@@ -135,7 +135,7 @@ async def revoke_access_token(comparing: ComparingClient) -> None:
     [access_token] = (await objects.must_start()).access_tokens
     tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
     revoked = [await objects.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
-    assert revoked == [None, USER.username, None]
+    assert revoked == [None, USER.identity, None]
 
 
 async def mark_revoked(comparing: ComparingClient) -> None:

@@ -118,7 +118,8 @@ class Seeding:
             try:
                 async for entries, batch in self._run(seed, force, prune, is_dry=False):
                     for planned in batch:
-                        if planned.act is not None and outcome.changes < MAX_REPORTED:
+                        is_reported = planned.ending is not None or outcome.changes < MAX_REPORTED
+                        if planned.act is not None and is_reported:
                             record_planned(planned, actor, force=force)
                         outcome.add(planned)
                     done += entries
