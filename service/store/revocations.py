@@ -1,11 +1,14 @@
-"""The revokeAll operation: set a mark that every script of the user's shard checks, then delete in bounded steps.
+"""The revokeAll operation: set a mark that every script of the user's shard checks, and delete in bounded steps.
 
-The mark is a time: every record created at or before it is revoked. The script that sets the mark also moves the user's
+The mark is a time: every record created at or before it is revoked. The step that sets the mark also moves the user's
 index to the key `revoked`, from which the records are deleted. Each step is one script that stops after `MAX_KEYS`
 deleted keys and the access tokens of the last family, so that other requests of the shard do not wait long. If a
 revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
-Each deletion gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
+One step serves several users of one shard, since most users have few keys. So everybody's sessions end at a rate that
+Redis limits, not Python.
+
+Each later step gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
 script deletes nothing, and the revokeAll begins again.
 
 If the mark lies in the past, younger records survive. Their entries return from the key `revoked` to the index.
@@ -16,7 +19,8 @@ Clauses: SPEC §3, §4.4, §7.5
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
 from service.redis_client.deadline import StoreUnavailable
@@ -29,16 +33,18 @@ from service.store.scripts import load_script
 
 MAX_KEYS: Final = 300
 MIN_MARK_LIFETIME_MS: Final = 60_000
-USERS_AT_ONCE: Final = 32
+USERS_AT_ONCE: Final = 16
+"""The number of users of one shard that one step serves."""
+
+STEPS_AT_ONCE: Final = 32
 MAX_MARKS: Final = 3
 """The number of times that a revokeAll begins. One failover loses one mark, so the third is lost only in a fault."""
 
-_MARK: Final = load_script("mark_revoked")
-_DELETE: Final = load_script("delete_revoked")
+_REVOKE_ALL: Final = load_script("revoke_all")
 
 
 class Revocations:
-    """The end of everything that a user has. One call of the script deletes at most `max_keys` keys."""
+    """The end of everything that users have. One call of the script deletes at most `max_keys` keys."""
 
     def __init__(self, redis: StoreClient, *, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = max_keys
@@ -64,49 +70,45 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
-        for _ in range(MAX_MARKS):
-            if await self._mark_and_delete(shard, subject, until_ms, kept_member, reason):
-                return
-        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
+        await self._revoke_all(shard, [subject], until_ms, kept_member, reason)
 
-    async def _mark_and_delete(
-        self, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
-    ) -> bool:
-        """Return False if Redis has lost the mark, so that something may be live."""
-        async with self._redis.durable(shard) as scripts:
-            verdict = "resumed"
-            while verdict == "resumed":
-                verdict, marked_ms = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
-                if not await self._delete(scripts.run, shard, subject, marked_ms, kept_member, reason):
-                    return False
-        if kept_member:
-            async with self._redis.durable(shard) as scripts:
-                is_done = await self._delete(scripts.run, shard, subject, marked_ms, "", reason)
-                await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
-                return is_done
-        return True
-
-    async def revoke_all_of(self, users: Iterable[UserEnding], *, until_ms: int = 0) -> list[UserEnding]:
+    async def revoke_all_of(
+        self,
+        users: Iterable[UserEnding],
+        *,
+        until_ms: int = 0,
+        after_step: Callable[[int], Awaitable[object]] | None = None,
+    ) -> list[UserEnding]:
         """Revoke everything of many users, several at once. The first failure stops all.
 
-        If a shard turns out to lie in a moving slot, the remaining users of the shard are not tried. Returns the users
-        who keep their sessions for now because their slot is moving.
+        `after_step` gets the number of users who are done, after each few of them. If a shard turns out to lie in a
+        moving slot, the remaining users of the shard are not tried. Returns the users who keep their sessions for now
+        because their slot is moving.
         """
-        waiting = iter(users)
+        subjects = defaultdict[tuple[str, EndReason], list[str]](list)
+        for user in users:
+            subjects[user.shard, user.reason].append(user.subject)
+        waiting = (
+            (shard, reason, some[start : start + USERS_AT_ONCE])
+            for (shard, reason), some in subjects.items()
+            for start in range(0, len(some), USERS_AT_ONCE)
+        )
         moving: set[str] = set()
         left: list[UserEnding] = []
 
         async def work() -> None:
-            for user in waiting:
+            for shard, reason, some in waiting:
                 try:
-                    if user.shard not in moving:
-                        await self.revoke_all(user.shard, user.subject, until_ms=until_ms, reason=user.reason)
+                    if shard not in moving:
+                        await self._revoke_all(shard, some, until_ms, "", reason)
+                        if after_step is not None:
+                            await after_step(len(some))
                         continue
                 except SlotIsMoving:
-                    moving.add(user.shard)
-                left.append(user)
+                    moving.add(shard)
+                left.extend(UserEnding(shard, subject, reason) for subject in some)
 
-        workers = [asyncio.create_task(work()) for _ in range(USERS_AT_ONCE)]
+        workers = [asyncio.create_task(work()) for _ in range(STEPS_AT_ONCE)]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -121,20 +123,43 @@ class Revocations:
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 
-    async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> tuple[str, int]:
-        """Return the verdict and the time of the mark."""
-        keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS]
-        verdict, marked_ms = await run(_MARK, keys, arguments)
-        return str(verdict), int(marked_ms)
+    async def _revoke_all(
+        self, shard: str, subjects: Collection[str], until_ms: int, kept_member: str, reason: EndReason
+    ) -> None:
+        for _ in range(MAX_MARKS):
+            if await self._mark_and_delete(shard, subjects, until_ms, kept_member, reason):
+                return
+        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
-    async def _delete(
-        self, run: Run, shard: str, subject: str, marked_ms: int, kept_member: str, reason: EndReason
+    async def _mark_and_delete(
+        self, shard: str, subjects: Collection[str], until_ms: int, kept_member: str, reason: EndReason
     ) -> bool:
-        """Delete what the mark covers. Returns False if Redis has lost the mark."""
-        keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
-        arguments: list[str | int] = [self._max_keys, kept_member, marked_ms, reason]
-        verdict = "more"
-        while verdict == "more":
-            verdict = str((await run(_DELETE, keys, arguments))[0])
-        return verdict == "finished"
+        """Return False if Redis has lost a mark, so that something may be live."""
+        async with self._redis.durable(shard) as scripts:
+            marks = await self._run_steps(
+                scripts.run, shard, dict.fromkeys(subjects, 0), until_ms, kept_member, reason
+            )
+        if marks and kept_member:
+            async with self._redis.durable(shard) as scripts:
+                marks = await self._run_steps(scripts.run, shard, marks, until_ms, "", reason)
+                await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
+        return marks is not None
+
+    async def _run_steps(
+        self, run: Run, shard: str, marks: dict[str, int], until_ms: int, kept_member: str, reason: EndReason
+    ) -> dict[str, int] | None:
+        """Delete what the marks of these users cover. A user whose mark is 0 is marked first.
+
+        Returns the time of each user's mark, or None if Redis has lost a mark.
+        """
+        finished: dict[str, int] = {}
+        while marks:
+            keys = [key(shard, subject) for subject in marks for key in (mark_key, index_key, revoked_key)]
+            arguments = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, reason, *marks.values()]
+            verdict, *after = await run(_REVOKE_ALL, keys, arguments)
+            if verdict == "lost":
+                return None
+            marks_after = dict(zip(marks, map(int, after), strict=True))
+            finished |= {subject: -marked_ms for subject, marked_ms in marks_after.items() if marked_ms < 0}
+            marks = {subject: marked_ms for subject, marked_ms in marks_after.items() if marked_ms >= 0}
+        return finished
