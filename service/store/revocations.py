@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Run
@@ -32,7 +32,9 @@ from service.store.keys import index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 
 MAX_KEYS: Final = 300
-MIN_MARK_LIFETIME_MS: Final = 60_000
+MIN_MARK_LIFETIME_MS: Final = 900_000
+"""A mark outlives every login that is under way. At an identity provider, a login takes ten minutes at most."""
+
 USERS_AT_ONCE: Final = 16
 """The number of users of one shard that one step serves."""
 
@@ -41,6 +43,29 @@ MAX_MARKS: Final = 3
 """The number of times that a revokeAll begins. One failover loses one mark, so the third is lost only in a fault."""
 
 _REVOKE_ALL: Final = load_script("revoke_all")
+
+
+class _Revocation(NamedTuple):
+    """The end of everything of users, or of one login if `sid` is not empty. `kept_member` is deleted last."""
+
+    shard: str
+    subjects: Collection[str]
+    sid: str
+    until_ms: int
+    kept_member: str
+    reason: EndReason
+
+    def list_keys(self, subjects: Iterable[str]) -> list[str]:
+        """Return for each user the keys of the mark, of the index, and of the entries that are set aside."""
+        return [
+            key
+            for subject in subjects
+            for key in (
+                mark_key(self.shard, subject, self.sid),
+                index_key(self.shard, subject),
+                revoked_key(self.shard, subject),
+            )
+        ]
 
 
 class Revocations:
@@ -59,8 +84,8 @@ class Revocations:
         kept_family: str = "",
         kept_browser: str = "",
         reason: EndReason = "revoke_all",
-    ) -> None:
-        """Revoke everything that the user has. Durable on return.
+    ) -> int:
+        """Revoke everything that the user has. Durable on return. Returns the time of the mark.
 
         With `until_ms`, revoke only what was created at or before that Redis time. A session is as old as its login,
         however often it was refreshed. An earlier revokeAll that was interrupted is completed as well.
@@ -70,18 +95,29 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
-        await self._revoke_all(shard, [subject], until_ms, kept_member, reason)
+        marks = await self._revoke(_Revocation(shard, [subject], "", until_ms, kept_member, reason))
+        return marks[subject]
+
+    async def end_provider_login(self, shard: str, subject: str, sid: str) -> None:
+        """End what came from one login at an identity provider, or from one without a session id. Durable on return.
+
+        `sid` is the `digest_sid` of that login. Families with their access tokens, codes, consents and browser sessions
+        end. A login that is under way starts nothing.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
+        """
+        await self._revoke(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
 
     async def revoke_all_of(
         self,
         users: Iterable[UserEnding],
         *,
         until_ms: int = 0,
-        after_step: Callable[[int], Awaitable[object]] | None = None,
+        after_users: Callable[[int], object] = lambda _: None,
     ) -> list[UserEnding]:
         """Revoke everything of many users, several at once. The first failure stops all.
 
-        `after_step` gets the number of users who are done, after each few of them. If a shard turns out to lie in a
+        `after_users` gets the number of users who are done, after each few of them. If a shard turns out to lie in a
         moving slot, the remaining users of the shard are not tried. Returns the users who keep their sessions for now
         because their slot is moving.
         """
@@ -100,9 +136,8 @@ class Revocations:
             for shard, reason, some in waiting:
                 try:
                     if shard not in moving:
-                        await self._revoke_all(shard, some, until_ms, "", reason)
-                        if after_step is not None:
-                            await after_step(len(some))
+                        await self._revoke(_Revocation(shard, some, "", until_ms, "", reason))
+                        after_users(len(some))
                         continue
                 except SlotIsMoving:
                     moving.add(shard)
@@ -123,43 +158,39 @@ class Revocations:
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 
-    async def _revoke_all(
-        self, shard: str, subjects: Collection[str], until_ms: int, kept_member: str, reason: EndReason
-    ) -> None:
+    async def _revoke(self, revocation: _Revocation) -> Mapping[str, int]:
+        """Return the time of each user's mark."""
         for _ in range(MAX_MARKS):
-            if await self._mark_and_delete(shard, subjects, until_ms, kept_member, reason):
-                return
+            marks = await self._mark_and_delete(revocation)
+            if marks is not None:
+                return marks
         raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
-    async def _mark_and_delete(
-        self, shard: str, subjects: Collection[str], until_ms: int, kept_member: str, reason: EndReason
-    ) -> bool:
-        """Return False if Redis has lost a mark, so that something may be live."""
-        async with self._redis.durable(shard) as scripts:
-            marks = await self._run_steps(
-                scripts.run, shard, dict.fromkeys(subjects, 0), until_ms, kept_member, reason
-            )
-        if marks and kept_member:
-            async with self._redis.durable(shard) as scripts:
-                marks = await self._run_steps(scripts.run, shard, marks, until_ms, "", reason)
+    async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, int] | None:
+        """Return the times of the marks, or None if Redis has lost a mark, so that something may be live."""
+        async with self._redis.durable(revocation.shard) as scripts:
+            marks = await self._run_steps(scripts.run, revocation, dict.fromkeys(revocation.subjects, 0))
+        if marks is not None and revocation.kept_member:
+            async with self._redis.durable(revocation.shard) as scripts:
+                marks = await self._run_steps(scripts.run, revocation._replace(kept_member=""), marks)
                 await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
-        return marks is not None
+        return marks
 
     async def _run_steps(
-        self, run: Run, shard: str, marks: dict[str, int], until_ms: int, kept_member: str, reason: EndReason
-    ) -> dict[str, int] | None:
-        """Delete what the marks of these users cover. A user whose mark is 0 is marked first.
+        self, run: Run, revocation: _Revocation, marks: Mapping[str, int]
+    ) -> Mapping[str, int] | None:
+        """Delete what the marks cover. A user whose mark is 0 is marked first.
 
-        Returns the time of each user's mark, or None if Redis has lost a mark.
+        Returns the times of the marks, or None if Redis has lost a mark.
         """
+        _, _, sid, until_ms, kept_member, reason = revocation
         finished: dict[str, int] = {}
         while marks:
-            keys = [key(shard, subject) for subject in marks for key in (mark_key, index_key, revoked_key)]
-            arguments = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, reason, *marks.values()]
-            verdict, *after = await run(_REVOKE_ALL, keys, arguments)
+            limits = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid, reason]
+            verdict, *after = await run(_REVOKE_ALL, revocation.list_keys(marks), [*limits, *marks.values()])
             if verdict == "lost":
                 return None
-            marks_after = dict(zip(marks, map(int, after), strict=True))
-            finished |= {subject: -marked_ms for subject, marked_ms in marks_after.items() if marked_ms < 0}
-            marks = {subject: marked_ms for subject, marked_ms in marks_after.items() if marked_ms >= 0}
+            marks = dict(zip(marks, map(int, after), strict=True))
+            finished |= {subject: -marked_ms for subject, marked_ms in marks.items() if marked_ms < 0}
+            marks = {subject: marked_ms for subject, marked_ms in marks.items() if marked_ms >= 0}
         return finished

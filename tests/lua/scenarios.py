@@ -35,6 +35,7 @@ async def start_family(comparing: ComparingClient) -> None:
     comparing.real.set(MARK, await comparing.read_clock_ms() + 5_000, px=60_000)
     assert await objects.start() is not None
     assert await objects.start(CHANGED_USER) is None
+    assert await objects.start(begun_ms=1) is None
 
 
 async def start_browser_session(comparing: ComparingClient) -> None:
@@ -42,6 +43,8 @@ async def start_browser_session(comparing: ComparingClient) -> None:
     assert await objects.sign_in(page)
     assert await objects.sign_in(next_page, former=page.browser)
     assert not await objects.sign_in(Page(), CHANGED_USER)
+    await run_revoke_all(comparing, 0)
+    assert not await objects.sign_in(Page(), begun_ms=1)
 
 
 async def end_browser_session(comparing: ComparingClient) -> None:
@@ -277,7 +280,7 @@ async def run_revoke_all(
     store_client: StoreClient, most_keys: int, kept_member: str = "", marked_ms: int = 0
 ) -> list[str | int]:
     """Run one step, as a revokeAll that is interrupted after it."""
-    arguments: list[str | int] = [most_keys, kept_member, 0, MIN_MARK_LIFETIME_MS, "revoke_all", marked_ms]
+    arguments: list[str | int] = [most_keys, kept_member, 0, MIN_MARK_LIFETIME_MS, "", "revoke_all", marked_ms]
     return await store_client.run(load_script("revoke_all"), [MARK, INDEX, REVOKED], arguments)
 
 

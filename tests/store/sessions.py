@@ -28,6 +28,7 @@ from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
 from tests.support.clients_and_users import ALICE, PHONE_CALLBACK, UserCredentials
 from tests.support.codes import allow_code, make_code_to_allow
+from tests.support.logins import login_of
 
 ENDUSER = "realm:main role:enduser"
 ALL_SCOPES = "realm:main realm:cep role:enduser role:organisation role:device"
@@ -108,7 +109,7 @@ class Sessions:
             [self._make_access_token(user)],
         )
         lives_ms = await self.families.start(
-            user,
+            login_of(user),
             client_id=client_id,
             scope=scope,
             secret_used=secret_used,

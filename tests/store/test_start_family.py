@@ -12,12 +12,13 @@ from tests.conftest import Clock
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.events import events_of
+from tests.support.logins import login_of
 
 
 async def try_to_start(sessions: Sessions, user: User) -> int | None:
     shard = user.identity.shard
     return await sessions.families.start(
-        user,
+        login_of(user),
         client_id="phone-app",
         scope="realm:main role:enduser",
         secret_used=False,

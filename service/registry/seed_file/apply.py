@@ -253,15 +253,3 @@ def _list_items(seed: Seed) -> Iterator[Item]:
 def _split(parts: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
     for start in range(0, len(parts), size):
         yield parts[start : start + size]
-
-
-async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
-    """Wait for long work and renew the lock until it is done. The work is cancelled if the lock was lost."""
-    task: asyncio.Future[Any] = asyncio.ensure_future(work)
-    try:
-        while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
-            await lock.renew()
-    finally:
-        task.cancel()
-    result: Result = task.result()
-    return result
