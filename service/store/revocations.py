@@ -176,9 +176,7 @@ class Revocations:
                 await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
         return marks
 
-    async def _run_steps(
-        self, run: Run, revocation: _Revocation, marks: Mapping[str, int]
-    ) -> Mapping[str, int] | None:
+    async def _run_steps(self, run: Run, revocation: _Revocation, marks: Mapping[str, int]) -> Mapping[str, int] | None:
         """Delete what the marks cover. A user whose mark is 0 is marked first.
 
         Returns the times of the marks, or None if Redis has lost a mark.

@@ -74,9 +74,7 @@ class StoreObjects:
         self.registry = RegistryStore(store_client)
         self.events = EventStream(store_client)
 
-    async def start(
-        self, user: User = USER, *, secret_used: bool = False, begun_ms: int = LATER_MS
-    ) -> Grant | None:
+    async def start(self, user: User = USER, *, secret_used: bool = False, begun_ms: int = LATER_MS) -> Grant | None:
         """Start a family. Returns None if the user's record changed."""
         grant = Grant()
         lives_ms = await self.families.start(

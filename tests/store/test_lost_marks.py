@@ -106,8 +106,8 @@ async def test_a_session_younger_than_every_mark_stays(sessions: Sessions, make_
             )
             younger.append(await sessions.start())
             operator = BreakingConnection(make_settings(), calls=1)
+            interrupted = Revocations(operator, max_keys=0)
             with pytest.raises(StoreUnavailable):
-                interrupted = Revocations(operator, max_keys=0)
                 await interrupted.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=hour_ago_ms)
             await operator.close()
 

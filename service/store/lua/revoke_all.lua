@@ -26,6 +26,12 @@ local marks = { unpack(ARGV, 7) }
 
 local now_ms = read_clock()
 
+-- Returns the member of the score 0, or nil if there is none.
+local function find_limit(revoked_key)
+  local first = redis.call('ZRANGE', revoked_key, '0', '0', 'WITHSCORES')
+  return first[2] == '0' and first[1] or nil
+end
+
 -- Returns the time of the mark, and true if an interrupted revokeAll left members.
 local function mark(mark_key, index_key, revoked_key)
   local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
@@ -43,7 +49,7 @@ local function mark(mark_key, index_key, revoked_key)
   local remainder = redis.call('ZCARD', revoked_key)
   local kept_until_ms = remainder > 0 and kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
   if kept_until_ms then remainder = remainder - 1 end
-  if remainder > 0 then remainder = remainder - redis.call('ZCOUNT', revoked_key, '0', '0') end
+  if remainder > 0 and find_limit(revoked_key) then remainder = remainder - 1 end
   -- The deletion comes first: a full Redis accepts it, and then also the small writes after it.
   redis.call('DEL', mark_key)
   if remainder == 0 then
@@ -83,7 +89,7 @@ local steps = 0
 
 -- Returns true if nothing is left.
 local function delete(index_key, revoked_key)
-  local limit = redis.call('ZRANGEBYSCORE', revoked_key, '0', '0')[1]
+  local limit = find_limit(revoked_key)
   local ended_sid = limit and string.match(limit, '^sid:(.*)')
 
   -- Returns true if a mark covers the record. Another call may have set a later mark. A mark for now covers all that was
