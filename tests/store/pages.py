@@ -61,10 +61,12 @@ class Pages:
         self.store = sessions.store
         self.browser_sessions = sessions.worker.browser_sessions
 
-    async def sign_in(self, credentials: UserCredentials = ALICE, *, lifetime_ms: int = SESSION_MS) -> RandomToken:
+    async def sign_in(
+        self, credentials: UserCredentials = ALICE, *, lifetime_ms: int = SESSION_MS, sid: str = ""
+    ) -> RandomToken:
         user = await self.sessions.find_user(credentials)
         browser = make_browser_session(user.identity.shard)
-        assert await self.browser_sessions.start(browser, login_of(user), lifetime_ms=lifetime_ms)
+        assert await self.browser_sessions.start(browser, login_of(user, sid), lifetime_ms=lifetime_ms)
         return browser
 
     async def make(

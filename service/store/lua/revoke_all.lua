@@ -26,7 +26,7 @@ local marks = { unpack(ARGV, 7) }
 
 local now_ms = read_clock()
 
--- Returns the member of the score 0, or nil if there is none.
+-- Returns the member of the key `revoked` that limits what is to be ended, or nil if all of it is. Its score is 0.
 local function find_limit(revoked_key)
   local first = redis.call('ZRANGE', revoked_key, '0', '0', 'WITHSCORES')
   return first[2] == '0' and first[1] or nil
