@@ -140,10 +140,5 @@ async def test_mark_decides_during_many_revocations_and_logins(sessions: Session
 
         await asyncio.gather(*(contend(number, started) for number in range(CONTENDERS)))
         marked_ms = int(str(sessions.store.get(KEYS[2])))
-        created_ms = [was_created_ms(sessions, each) for each in started]
+        created_ms = [sessions.created_ms(each) for each in started]
         assert [each > marked_ms for each in created_ms] == [sessions.live(each)[0] for each in started]
-
-
-def was_created_ms(sessions: Sessions, session: Session) -> int:
-    tombstone = sessions.tombstone(session)
-    return int(tombstone["created_ms"]) if tombstone else sessions.parsed(session).created_ms
