@@ -12,8 +12,8 @@
 | browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
 | consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
 | index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
-| revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| mark_revoked                      |
-| mark:{shard}:<subject>[:sid]    | string | longer than all that it covers       | mark_revoked                      |
+| revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| revoke_all                        |
+| mark:{shard}:<subject>[:sid]    | string | longer than all that it covers       | revoke_all                        |
 | login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
 | login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
 | address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |

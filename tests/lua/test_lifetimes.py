@@ -16,7 +16,7 @@ from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
 from service.store.registry import LOCK_SECONDS
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
-from tests.lua.scenarios import ONE, fence, keep, mark, probe
+from tests.lua.scenarios import ONE, fence, keep, probe, run_revoke_all
 from tests.lua.store_objects import CLIENT_ID, SHARD, USER, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
@@ -41,7 +41,7 @@ async def end_family(objects: StoreObjects) -> None:
 
 async def interrupt_revocation(objects: StoreObjects) -> None:
     await objects.must_start()
-    await mark(objects.store_client)
+    await run_revoke_all(objects.store_client, 0)
 
 
 async def redeem_code(objects: StoreObjects) -> None:

@@ -201,6 +201,11 @@ class Sessions:
         text = self.store.get(ended_key(session.identity.shard, session.first.family_digest))
         return {} if text is None else dict(zip(_TOMBSTONE_LINES.split(), str(text).split("\n"), strict=True))
 
+    def created_ms(self, session: Session) -> int:
+        """Return the time of the login, also if the session has ended."""
+        tombstone = self.tombstone(session)
+        return int(tombstone["created_ms"]) if tombstone else self.parsed(session).created_ms
+
     def live(self, session: Session) -> list[bool]:
         """Return for each access token, in the order of issue, whether it is live."""
         return [bool(self.store.exists(access_key(token.shard, token.digest))) for token in session.access_tokens]

@@ -123,12 +123,6 @@ local function add_member(subject, member, expires_ms, now_ms)
   trim_index(index_key, now_ms)
 end
 
--- Returns the member of the key `revoked` that limits what is to be ended, or nil if all of it is. Its score is 0.
-local function find_limit(revoked_key)
-  local first = redis.call('ZRANGE', revoked_key, '0', '0', 'WITHSCORES')
-  return first[2] == '0' and first[1] or nil
-end
-
 local function forget_member(subject, member)
   redis.call('ZREM', key_of('index', subject), member)
   redis.call('ZREM', key_of('revoked', subject), member)
