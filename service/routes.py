@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from service.config.settings import Settings
 from service.protocol.metadata import metadata_paths
+from service.web.api.global_token_revocation import GlobalTokenRevocationEndpoint
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
@@ -54,6 +55,9 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
     revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
     revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
     issuer = worker.settings.base_url
+    global_revocation = GlobalTokenRevocationEndpoint(
+        worker.authenticator, worker.external_realms, worker.users, worker.revocations, issuer
+    )
     introspect = IntrospectionEndpoint(
         worker.authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
     )
@@ -63,6 +67,12 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"], name="revokeAll"),
+        Route(
+            f"{prefix}/oauth2/v1/global-token-revocation",
+            global_revocation.post,
+            methods=["POST"],
+            name="global-token-revocation",
+        ),
         Route(f"{prefix}/openapi.json", OpenApiEndpoint(issuer).get, methods=["GET"], name="openapi"),
         Route(f"{prefix}/healthz", worker.health.live, methods=["GET"], name="healthz"),
         Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),
