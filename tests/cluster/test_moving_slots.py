@@ -38,6 +38,7 @@ from tests.support.clients_and_users import (
     access_key_of,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
     verify,
 )
@@ -111,6 +112,10 @@ class Held:
     code: str
 
     @property
+    def sub_id(self) -> dict[str, str]:
+        return {"format": "email", "email": self.credentials.username}
+
+    @property
     def key(self) -> str:
         """Return one of the user's keys."""
         identity = identify_user(self.credentials.realm, self.credentials.username)
@@ -130,6 +135,7 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     ),
     "revokeAll": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
     "revokeAll that was begun": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
+    "revocation by another system": (lambda deployment, held: revoke_user(deployment.http, held.sub_id), NOTHING),
     "refresh": (lambda deployment, held: PHONE_APP.refresh(deployment.http, held.refresh_token), ALL),
     "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
     "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.credentials), ALL),

@@ -5,6 +5,7 @@ Clauses: draft-parecki-oauth-global-token-revocation, RFC 9493 §3, SPEC §3
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -14,8 +15,9 @@ from service.protocol.client import check_user_revocation
 from service.protocol.scope import MAIN_REALM
 from service.protocol.subject_identifier import Email, IssuerAndSubject, Opaque, SubjectIdentifier, parse_sub_id
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.protocol.user import UserIdentity, identify_subject, identify_user, is_username
+from service.protocol.user import User, UserIdentity, identify_subject, identify_user, is_username
 from service.realms.external import ExternalRealms
+from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import UserCache
 from service.store.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
@@ -43,8 +45,10 @@ class GlobalTokenRevocationEndpoint:
         check_user_revocation(caller.client)
         identity = await self._identify(sub_id)
         if identity is not None:
-            named = await self.users.find(identity) or identity
             await self.revocations.revoke_all(identity.shard, identity.subject)
+            named: User | UserIdentity = identity
+            with suppress(StoreUnavailable):
+                named = await self.users.find(identity) or identity
             record_request_event(
                 request,
                 "revoke_all",
