@@ -213,9 +213,9 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
         answers = await ask_until_too_late(held_time, [operation(deployment, held) for held in people])
     statuses = [answer.status_code for answer in answers]
     for held, answer in zip(people, answers, strict=True):
-        if answer.status_code != 200:
+        if not answer.is_success:
             assert_error(answer, 503, "temporarily_unavailable")
-            assert (await operation(deployment, held)).status_code == 200
+            assert (await operation(deployment, held)).is_success
         assert deployment.list_live(held) == is_left
     assert (503 in statuses) is (name != "revoke of an access token")  # this request touches one key
 
