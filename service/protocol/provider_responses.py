@@ -85,6 +85,8 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 class ExternalIdentity(NamedTuple):
     """The user who logged in, as named by the identity provider. `name` is for display and may be empty.
 
+    `sid` is the id of the session there, from a verified ID token, or empty.
+
     `email_unverified` is True if the user name is an e-mail address that must be verified, and the provider does not
     report it as verified.
     """
@@ -92,6 +94,7 @@ class ExternalIdentity(NamedTuple):
     username: str
     name: str
     email_unverified: bool
+    sid: str = ""
 
 
 def parse_metadata(body: bytes, issuer: str) -> ProviderEndpoints:

@@ -9,7 +9,7 @@ import hashlib
 import re
 import unicodedata
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -129,6 +129,20 @@ def normalize_claim(username: str, username_claim: str) -> str:
     return normalize_username(username) if username_claim == EMAIL_CLAIM else username
 
 
+def digest_sid(realm: str, sid: str) -> str:
+    """Return how records name a login at the realm's identity provider whose session id there is `sid`.
+
+    The result is empty in realm main, "-" if the provider named no session id, or else 22 characters of base64url, 128
+    bits of a digest.
+
+    Clauses: OpenID Connect Back-Channel Logout 1.0 §2.1
+    """
+    if realm == MAIN_REALM:
+        return ""
+    digest = hashlib.sha256(f"sid\n{realm}\n{sid}".encode(errors="surrogatepass")).digest()
+    return urlsafe_b64encode(digest[:16]).decode().rstrip("=") if sid else "-"
+
+
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """A registered user.
 
@@ -149,6 +163,19 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> UserIdentity:
         return identify_user(self.realm, self.username)
+
+
+class Login(NamedTuple):
+    """A login that was checked. It starts nothing if what the user has was revoked at `begun_ms` (Redis time) or later.
+
+    `sid` is the result of `digest_sid`. `shown_name` is
+    the user's display name at the identity provider. These two are empty in realm main.
+    """
+
+    user: User
+    begun_ms: int
+    sid: str = ""
+    shown_name: str = ""
 
 
 def find_user_narrowing(old: User, new: User) -> UserNarrowing | None:

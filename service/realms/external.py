@@ -26,7 +26,7 @@ from service.protocol.errors import AccessDenied, InvalidGrant, InvalidRequest, 
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
-from service.protocol.user import User, identify_user, normalize_claim
+from service.protocol.user import Login, User, digest_sid, identify_user, normalize_claim
 from service.realms.provider.circuit_breaker import CircuitBreaker
 from service.registry.cache import RealmCache, UserCache
 
@@ -71,8 +71,8 @@ class ExternalRealm:
             self._report.count()
             raise
 
-    async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user whose password the identity provider accepts. Raises InvalidGrant if the login is refused.
+    async def log_in(self, username: str, password: str, network: str, begun_ms: int) -> Login:
+        """Return the login if the identity provider accepts the password. Raises InvalidGrant if the login is refused.
 
         The identity provider's tokens serve only to identify the user, and are then discarded.
 
@@ -90,10 +90,10 @@ class ExternalRealm:
             identity = await self._provider_client.identify(tokens, nonce=None)
         if identity.email_unverified:
             raise InvalidGrant("provider_doubts_email")
-        user = await self._admit(identity)
-        if user is None:
+        login = await self._admit(identity, begun_ms)
+        if login is None:
             raise InvalidGrant("user_disabled", username=identity.username)
-        return user
+        return login
 
     async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
         """Return the address of the authorization request to which the browser is redirected.
@@ -118,11 +118,10 @@ class ExternalRealm:
         query = urlencode({name: value for name, value in parameters.items() if value})
         return server.authorization_endpoint + separator + query
 
-    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str) -> tuple[User, str]:
+    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str, begun_ms: int) -> Login:
         """Complete a login with the authorization response that the browser brought.
 
-        Returns the user and the user's display name at the identity provider. Raises AccessDenied if the identity
-        provider or our own record of the user refuses the login.
+        Raises AccessDenied if the identity provider or our own record of the user refuses the login.
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
@@ -145,10 +144,10 @@ class ExternalRealm:
             identity = await self._provider_client.identify(tokens, nonce)
         if identity.email_unverified:
             raise AccessDenied("email_not_verified")
-        user = await self._admit(identity)
-        if user is None:
+        login = await self._admit(identity, begun_ms)
+        if login is None:
             raise AccessDenied("user_not_admitted", username=identity.username)
-        return user, identity.name
+        return login
 
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they are disabled. A user that the registry does not list has default roles."""
@@ -157,14 +156,15 @@ class ExternalRealm:
         user = listed or self.provider.make_unlisted_user(self.name, name)
         return None if user.disabled else user
 
-    async def _admit(self, identity: ExternalIdentity) -> User | None:
-        """Return the user, or None if they are disabled.
+    async def _admit(self, identity: ExternalIdentity, begun_ms: int) -> Login | None:
+        """Return the login, or None if the user is disabled.
 
         Raises TemporarilyUnavailable if the realm was reconfigured while the identity provider was asked.
         """
         if await self._realms.find(self.name) is not self:
             raise provider_responses.make_unavailable()
-        return await self.find_user(identity.username)
+        user = await self.find_user(identity.username)
+        return None if user is None else Login(user, begun_ms, digest_sid(self.name, identity.sid), identity.name)
 
     async def _get_endpoints(self) -> ProviderEndpoints:
         """Return the endpoints of the identity provider.
@@ -208,7 +208,7 @@ class ExternalRealms:
     _records: RealmCache
     _users: UserCache
     _keyring: Keyring
-    _read_clock_ms: Callable[[], Awaitable[int]]
+    read_clock_ms: Callable[[], Awaitable[int]]
     _realms: dict[str, ExternalRealm] = field(default_factory=dict, init=False)
     _http_client: HttpClient | None = field(default=None, init=False)
 
@@ -252,7 +252,7 @@ class ExternalRealms:
         sealed = provider.sealed_secret
         client_secret = self._keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
         return ExternalRealm(
-            name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
+            name, provider, ProviderClient(provider, client_secret, http_client, self.read_clock_ms), self
         )
 
     async def load_clients(self) -> None:

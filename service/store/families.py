@@ -17,7 +17,7 @@ from service.observability.audit import record_event
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User, UserIdentity, UserNarrowing
+from service.protocol.user import Login, UserIdentity, UserNarrowing
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
@@ -26,7 +26,7 @@ from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
 Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
-Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "console"]
+Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "provider_logout", "console"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
 EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.
@@ -35,6 +35,7 @@ EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation
 - revoked: the client revoked the family.
 - revoke_all: revokeAll was called.
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
+- provider_logout: the identity provider told that the login there which the family came from has ended.
 - session_displaced: the user has as many families as one may have, and logged in once more.
 - password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
   family depended on, and role_removed is also of a realm's default role.
@@ -99,7 +100,7 @@ class Families:
 
     async def start(
         self,
-        user: User,
+        login: Login,
         *,
         client_id: str,
         scope: str,
@@ -109,9 +110,10 @@ class Families:
     ) -> int | None:
         """Start a family after a password login.
 
-        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check.
+        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check,
+        or the user's sessions were revoked since the login began.
         """
-        identity = user.identity
+        user, identity = login.user, login.user.identity
         verdict = await self._redis.run(
             _START,
             [
@@ -124,6 +126,8 @@ class Families:
                 access_token.digest,
                 user.revision,
                 identity.subject,
+                login.sid,
+                login.begun_ms,
                 client_id,
                 user.username,
                 scope,

@@ -12,7 +12,7 @@
 | consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
 | index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
 | revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| mark_revoked                      |
-| mark:{shard}:<subject>          | string | longer than all that it covers       | mark_revoked                      |
+| mark:{shard}:<subject>[:sid]    | string | longer than all that it covers       | mark_revoked                      |
 | login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
 | login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
 | address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |
@@ -97,7 +97,11 @@ browser_key: Final = partial(make_key, "browser")
 consent_key: Final = partial(make_key, "consent")
 index_key: Final = partial(make_key, "index")
 revoked_key: Final = partial(make_key, "revoked")
-mark_key: Final = partial(make_key, "mark")
+
+
+def mark_key(shard: str, subject: str, sid: str = "") -> str:
+    """Return the key of the mark of a revokeAll, or of the mark of one login at an identity provider."""
+    return make_key("mark", shard, f"{subject}:{sid}" if sid else subject)
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Run
@@ -28,13 +28,32 @@ from service.store.keys import index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 
 MAX_KEYS: Final = 300
-MIN_MARK_LIFETIME_MS: Final = 60_000
+MIN_MARK_LIFETIME_MS: Final = 900_000
+"""A mark outlives every login that is under way. At an identity provider, a login takes ten minutes at most."""
+
 USERS_AT_ONCE: Final = 32
 MAX_MARKS: Final = 3
 """The number of times that a revokeAll begins. One failover loses one mark, so the third is lost only in a fault."""
 
 _MARK: Final = load_script("mark_revoked")
 _DELETE: Final = load_script("delete_revoked")
+
+
+class _Revocation(NamedTuple):
+    """The end of everything of a user, or of one login if `sid` is not empty. `kept_member` is deleted last."""
+
+    shard: str
+    subject: str
+    sid: str
+    until_ms: int
+    kept_member: str
+    reason: EndReason
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of both scripts: the mark, the user's index, and the entries that are set aside."""
+        shard, subject = self.shard, self.subject
+        return [mark_key(shard, subject, self.sid), index_key(shard, subject), revoked_key(shard, subject)]
 
 
 class Revocations:
@@ -53,8 +72,8 @@ class Revocations:
         kept_family: str = "",
         kept_browser: str = "",
         reason: EndReason = "revoke_all",
-    ) -> None:
-        """Revoke everything that the user has. Durable on return.
+    ) -> int:
+        """Revoke everything that the user has. Durable on return. Returns the time of the mark.
 
         With `until_ms`, revoke only what was created at or before that Redis time. A session is as old as its login,
         however often it was refreshed. An earlier revokeAll that was interrupted is completed as well.
@@ -64,27 +83,39 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
+        return await self._revoke(_Revocation(shard, subject, "", until_ms, kept_member, reason))
+
+    async def end_provider_login(self, shard: str, subject: str, sid: str) -> None:
+        """End what came from one login at an identity provider, or from one without a session id. Durable on return.
+
+        `sid` is the `digest_sid` of that login. Families with their access tokens, codes, consents and browser sessions
+        end. A login that is under way starts nothing.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
+        """
+        await self._revoke(_Revocation(shard, subject, sid, 0, "", "provider_logout"))
+
+    async def _revoke(self, revocation: _Revocation) -> int:
         for _ in range(MAX_MARKS):
-            if await self._mark_and_delete(shard, subject, until_ms, kept_member, reason):
-                return
+            marked_ms = await self._mark_and_delete(revocation)
+            if marked_ms is not None:
+                return marked_ms
         raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
-    async def _mark_and_delete(
-        self, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
-    ) -> bool:
-        """Return False if Redis has lost the mark, so that something may be live."""
-        async with self._redis.durable(shard) as scripts:
+    async def _mark_and_delete(self, revocation: _Revocation) -> int | None:
+        """Return the time of the mark, or None if Redis has lost the mark, so that something may be live."""
+        async with self._redis.durable(revocation.shard) as scripts:
             verdict = "resumed"
             while verdict == "resumed":
-                verdict, marked_ms = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
-                if not await self._delete(scripts.run, shard, subject, marked_ms, kept_member, reason):
-                    return False
-        if kept_member:
-            async with self._redis.durable(shard) as scripts:
-                is_done = await self._delete(scripts.run, shard, subject, marked_ms, "", reason)
+                verdict, marked_ms = await self._mark(scripts.run, revocation)
+                if not await self._delete(scripts.run, revocation, marked_ms):
+                    return None
+        if revocation.kept_member:
+            async with self._redis.durable(revocation.shard) as scripts:
+                is_done = await self._delete(scripts.run, revocation._replace(kept_member=""), marked_ms)
                 await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
-                return is_done
-        return True
+                return marked_ms if is_done else None
+        return marked_ms
 
     async def revoke_all_of(self, users: Iterable[UserEnding], *, until_ms: int = 0) -> list[UserEnding]:
         """Revoke everything of many users, several at once. The first failure stops all.
@@ -121,20 +152,17 @@ class Revocations:
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 
-    async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> tuple[str, int]:
+    async def _mark(self, run: Run, revocation: _Revocation) -> tuple[str, int]:
         """Return the verdict and the time of the mark."""
-        keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS]
-        verdict, marked_ms = await run(_MARK, keys, arguments)
+        _, _, sid, until_ms, kept_member, _ = revocation
+        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid]
+        verdict, marked_ms = await run(_MARK, revocation.keys, arguments)
         return str(verdict), int(marked_ms)
 
-    async def _delete(
-        self, run: Run, shard: str, subject: str, marked_ms: int, kept_member: str, reason: EndReason
-    ) -> bool:
+    async def _delete(self, run: Run, revocation: _Revocation, marked_ms: int) -> bool:
         """Delete what the mark covers. Returns False if Redis has lost the mark."""
-        keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
-        arguments: list[str | int] = [self._max_keys, kept_member, marked_ms, reason]
+        arguments: list[str | int] = [self._max_keys, revocation.kept_member, marked_ms, revocation.reason]
         verdict = "more"
         while verdict == "more":
-            verdict = str((await run(_DELETE, keys, arguments))[0])
+            verdict = str((await run(_DELETE, revocation.keys, arguments))[0])
         return verdict == "finished"

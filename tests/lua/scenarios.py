@@ -35,6 +35,7 @@ async def start_family(comparing: ComparingClient) -> None:
     comparing.real.set(MARK, await comparing.read_clock_ms() + 5_000, px=60_000)
     assert await objects.start() is not None
     assert await objects.start(CHANGED_USER) is None
+    assert await objects.start(begun_ms=1) is None
 
 
 async def start_browser_session(comparing: ComparingClient) -> None:
@@ -42,6 +43,8 @@ async def start_browser_session(comparing: ComparingClient) -> None:
     assert await objects.sign_in(page)
     assert await objects.sign_in(next_page, former=page.browser)
     assert not await objects.sign_in(Page(), CHANGED_USER)
+    await mark(comparing)
+    assert not await objects.sign_in(Page(), begun_ms=1)
 
 
 async def end_browser_session(comparing: ComparingClient) -> None:
@@ -158,7 +161,7 @@ async def delete_revoked(comparing: ComparingClient) -> None:
     await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
     await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
     lost: list[str | int] = [2, "", await comparing.read_clock_ms() + 5_000, "revoke_all", comparing.offset_ms]
-    await comparing.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], lost)
+    await comparing.run(load_script("delete_revoked"), [MARK, INDEX, REVOKED], lost)
 
 
 async def reserve_attempt(comparing: ComparingClient) -> None:
@@ -279,7 +282,7 @@ async def fence(store_client: StoreClient) -> None:
 
 async def mark(store_client: StoreClient, kept_member: str = "") -> str:
     """Run the script alone, as a revokeAll that is interrupted after it."""
-    arguments: list[str | int] = [kept_member, 0, MIN_MARK_LIFETIME_MS]
+    arguments: list[str | int] = [kept_member, 0, MIN_MARK_LIFETIME_MS, ""]
     return str((await store_client.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
 
 

@@ -25,6 +25,9 @@ MONTH: Final = 30 * DAY
 KEPT: Final = MONTH + DAY
 """The lifetime of a family's key, and of the user's index, with the look-ahead."""
 
+LOGIN: Final = 900
+"""The time by which a mark outlives what it covers."""
+
 LOCK_MS: Final = 1000 * LOCK_SECONDS
 
 OTHER: Final = Counter("login:{abc}:other", 5, 60_000)
@@ -65,8 +68,8 @@ WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]
     "browser": (3_600, lambda objects: objects.sign_in(Page())),
     "consent": (1_800, StoreObjects.open),
     "index": (KEPT, StoreObjects.must_start),
-    "revoked": (KEPT + MINUTE, interrupt_revocation),
-    "mark": (KEPT + MINUTE, interrupt_revocation),
+    "revoked": (KEPT + LOGIN, interrupt_revocation),
+    "mark": (KEPT + LOGIN, interrupt_revocation),
     "login": (MINUTE, fail_twice),
     "address": (3_600, lambda objects: objects.attempts.count([OF_ADDRESS])),
     "lease": (10, lambda objects: objects.attempts.reserve([OTHER])),
@@ -114,7 +117,7 @@ async def test_nothing_is_left_of_any_operation(
     for _, write in WRITES.values():
         await write(objects)
         assert all(int(fake.pttl(key)) > 0 for key in fake.scan_iter(count=1000))
-    server_clock.advance(KEPT + MINUTE + 1)
+    server_clock.advance(KEPT + LOGIN + 1)
 
     assert fake.dbsize() == 0
 

@@ -37,6 +37,7 @@ from tests.support.clients_and_users import (
     revoke_user,
     tokens_of,
 )
+from tests.support.logins import login_of
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = places(
@@ -231,7 +232,7 @@ async def test_concurrent_late_replays_end_the_session_once(instances: InstanceP
         shard = user.identity.shard
         first = make_first_refresh_token(shard)
         await worker.families.start(
-            user,
+            login_of(user),
             client_id="phone-app",
             scope="realm:main role:enduser",
             secret_used=False,

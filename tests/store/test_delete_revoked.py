@@ -23,7 +23,7 @@ async def delete(
         sessions.store.zadd(REVOKED, {"until": 0})
     connection = sessions.worker.redis
     arguments: list[str | int] = [most_keys, kept.member if kept else "", marked_ms, "revoke_all"]
-    return str((await connection.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], arguments))[0])
+    return str((await connection.run(load_script("delete_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
 
 
 async def set_aside(sessions: Sessions, count: int) -> list[Session]:

@@ -16,7 +16,7 @@ MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_k
 async def mark(sessions: Sessions, kept: Session | None = None, *, until_ms: int = 0) -> str:
     """Run the script alone, as a revokeAll that breaks off after it."""
     connection = sessions.worker.redis
-    arguments: list[str | int] = [kept.member if kept else "", until_ms, 60_000]
+    arguments: list[str | int] = [kept.member if kept else "", until_ms, 60_000, ""]
     verdict, returned_ms = await connection.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments)
     assert returned_ms == marked_ms(sessions)
     return str(verdict)

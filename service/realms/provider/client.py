@@ -20,7 +20,7 @@ from service.http_client.client import HttpClient, HttpResponse
 from service.protocol import provider_responses
 from service.protocol.provider import IdentityProvider, ProviderEndpoints, list_metadata_addresses
 from service.protocol.provider_responses import Claims, ExternalIdentity, InvalidProviderResponse, ProviderTokens
-from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, verify_id_token
+from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, read_sid, verify_id_token
 
 METADATA_SECONDS: Final = 3600.0
 KEYS_SECONDS: Final = 600.0
@@ -104,13 +104,15 @@ class ProviderClient:
         claims: Claims | None = None
         if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
             claims = await self._read_id_token(tokens.id_token, server, nonce)
+        sid = "" if claims is None else read_sid(claims)
         username_claim, is_email = self._provider.username_claim, self._provider.needs_verified_email
         needed = {username_claim, "email_verified"} if is_email else {username_claim}
         if server.userinfo_endpoint and (claims is None or not needed <= claims.keys()):
             claims = _join(claims, await self._ask_userinfo(server, tokens))
         elif claims is None:
             claims = await self._introspect(server, tokens)
-        return provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
+        person = provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
+        return person._replace(sid=sid)
 
     async def _ask_userinfo(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 6750 §2.1, OpenID Connect Core 1.0 §5.3"""

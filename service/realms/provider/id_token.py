@@ -121,6 +121,15 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     return claims
 
 
+def read_sid(claims: Claims) -> str:
+    """Return the id of the session at the identity provider, or an empty text if the token has none.
+
+    Clauses: OpenID Connect Back-Channel Logout 1.0 §2.1
+    """
+    sid = claims.get("sid")
+    return sid if isinstance(sid, str) else ""
+
+
 def _check_audience(claims: Claims, client_id: str) -> None:
     """Raise InvalidProviderResponse unless the token was issued to us.
 

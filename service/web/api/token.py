@@ -19,7 +19,14 @@ from service.crypto.keyring import Keyring, RefreshToken, make_access_token, mak
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
-from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
+from service.protocol.errors import (
+    InvalidClient,
+    InvalidGrant,
+    InvalidScope,
+    OAuthError,
+    TemporarilyUnavailable,
+    UnsupportedGrantType,
+)
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
 from service.protocol.scope import (
     Scope,
@@ -184,7 +191,8 @@ class PasswordGrant:
         check_scope(caller.client, scope)
         realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
         with recording_login(request, realm=realm, client_id=client_id):
-            user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+            login = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+        user = login.user
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
         await self._check_registration_again(caller, scope)
         with recording_login(request, realm=realm, client_id=client_id, username=user.username):
@@ -192,7 +200,7 @@ class PasswordGrant:
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
         lives_ms = await self.families.start(
-            user,
+            login,
             client_id=client_id,
             scope=str(scope),
             secret_used=caller.secret_used,
@@ -201,7 +209,7 @@ class PasswordGrant:
         )
         if lives_ms is None:
             self.users.forget(user.identity)
-            raise InvalidGrant("user_changed")
+            raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
