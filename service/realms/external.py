@@ -234,7 +234,7 @@ class ExternalRealms:
             realm = self._realms[name] = self._make(name, record, self._http_client)
         return realm
 
-    async def find_by_issuer(self, issuer: str) -> str:
+    async def get_realm_of(self, issuer: str) -> str:
         """Return the name of the realm whose users this issuer names by their `sub`, or raise InvalidRequest."""
         for name in REALMS:
             record = await self._records.find(name) if name != MAIN_REALM else None

@@ -53,7 +53,7 @@ class GlobalTokenRevocationEndpoint:
         """Return the user, or None if no user can have this name. Raises InvalidRequest for an unknown issuer."""
         if issuer == self.issuer:
             return identify_subject(name)
-        realm = await self.external_realms.find_by_issuer(issuer) if issuer else MAIN_REALM
+        realm = await self.external_realms.get_realm_of(issuer) if issuer else MAIN_REALM
         identity = identify_user(realm, name)
         return identity if is_username(identity.username) else None
 
