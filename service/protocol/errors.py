@@ -29,8 +29,9 @@ _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 DESCRIPTIONS: Final[dict[str, str]] = {
     # HTTP and the form
-    "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded, in UTF-8.",
+    "content_type_differs": "The request body must have the content type {name}, in UTF-8.",
     "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
+    "json_malformed": "The request body is not valid JSON in UTF-8, or is nested too deeply.",
     "form_too_large": "The request body is larger than 64 KiB.",
     "form_too_slow": "The request body did not arrive in time.",
     "request_malformed": "Malformed HTTP request.",
@@ -60,6 +61,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "client_throttled": "Too many failed client authentications from this address; try again later.",
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "introspection_not_registered": "This client is not registered for introspection.",
+    "user_revocation_not_registered": "This client is not registered to revoke the tokens of users.",
+    "sub_id_malformed": "The JSON object must have a sub_id of the format opaque, iss_sub or email, with its members.",
+    "issuer_unknown": "The iss is neither the base URL nor the issuer of a realm with username_claim sub.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request
     "client_unregistered": "No client is registered with this client_id.",

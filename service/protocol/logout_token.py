@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from .errors import InvalidRequest
-from .provider_responses import Claims, is_name
+from .provider_responses import Claims
+from .user import is_username
 
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 LOGOUT_PATH: Final = "/oauth2/v1/backchannel-logout/"
@@ -55,7 +56,7 @@ def parse_logout_claims(header: Mapping[str, Any], claims: Claims, now_seconds: 
         "typ": str(header.get("typ", "JWT")).lower() in _TYPES,
         "iat": now_seconds - claims["iat"] <= MAX_AGE_SECONDS,
         "jti": _is_text(claims.get("jti")),
-        "sub": is_name(claims["sub"]),
+        "sub": is_username(claims["sub"]),
         "sid": "sid" not in claims or _is_text(claims["sid"]),
         "events": isinstance(events, dict) and isinstance(events.get(LOGOUT_EVENT), dict),
         "nonce": "nonce" not in claims,

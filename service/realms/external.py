@@ -23,7 +23,7 @@ from service.gateway.outage_log import OutageLog
 from service.protocol import provider_responses
 from service.protocol.authorization import Query
 from service.protocol.authorization_code import make_code_challenge
-from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
+from service.protocol.errors import AccessDenied, InvalidGrant, InvalidRequest, TemporarilyUnavailable
 from service.protocol.logout_token import LogoutToken
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
@@ -249,6 +249,14 @@ class ExternalRealms:
         if realm is None or realm.provider != record:
             realm = self._realms[name] = self._make(name, record, self._http_client)
         return realm
+
+    async def get_realm_of(self, issuer: str) -> str:
+        """Return the name of the realm whose users this issuer names by their `sub`, or raise InvalidRequest."""
+        for name in REALMS:
+            record = await self._records.find(name) if name != MAIN_REALM else None
+            if record is not None and (record.issuer, record.username_claim) == (issuer, "sub"):
+                return name
+        raise InvalidRequest("issuer_unknown")
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user as the registry lists them, or None if it does not."""

@@ -144,7 +144,7 @@ class TestStats:
 
         report = (await admin("stats", "--json")).json
 
-        assert (report["sessions"], report["access_tokens"], report["users"], report["clients"]) == (2, 3, 3, 6)
+        assert (report["sessions"], report["access_tokens"], report["users"], report["clients"]) == (2, 3, 3, 7)
         assert report["users_with_sessions"] == 2
         assert 300 < report["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output

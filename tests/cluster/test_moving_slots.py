@@ -38,6 +38,7 @@ from tests.support.clients_and_users import (
     access_key_of,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
     verify,
 )
@@ -116,6 +117,10 @@ class Held:
     code: str
 
     @property
+    def sub_id(self) -> dict[str, str]:
+        return {"format": "email", "email": self.credentials.username}
+
+    @property
     def key(self) -> str:
         """Return one of the user's keys."""
         identity = identify_user(self.credentials.realm, self.credentials.username)
@@ -147,6 +152,7 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     "revokeAll": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
     "revokeAll that was begun": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
     "end of a login at a provider": (end_provider_login, NOTHING),
+    "revocation by another system": (lambda deployment, held: revoke_user(deployment.http, held.sub_id), NOTHING),
     "refresh": (lambda deployment, held: PHONE_APP.refresh(deployment.http, held.refresh_token), ALL),
     "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
     "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.credentials), ALL),
@@ -227,9 +233,9 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
         answers = await ask_until_too_late(held_time, [operation(deployment, held) for held in people])
     statuses = [answer.status_code for answer in answers]
     for held, answer in zip(people, answers, strict=True):
-        if answer.status_code != 200:
+        if not answer.is_success:
             assert_error(answer, 503, "temporarily_unavailable")
-            assert (await operation(deployment, held)).status_code == 200
+            assert (await operation(deployment, held)).is_success
         assert deployment.list_live(held) == is_left
     assert (503 in statuses) is (name != "revoke of an access token")  # this request touches one key
 

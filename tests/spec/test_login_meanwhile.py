@@ -17,7 +17,7 @@ from service.store.keys import login_key, registry_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import Browser, authorization_url, is_consent_page, is_login_page
-from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, revoke_user
 from tests.support.invalidations import await_invalidations
 from tests.support.waiting import until
 
@@ -97,11 +97,11 @@ async def test_login_under_way_does_not_survive_a_revocation(
     http: httpx2.AsyncClient, http_worker: Worker, store: redis.Redis
 ) -> None:
     """The client is told to try again, and then gets a session."""
-    identity = identify_user(ALICE.realm, ALICE.username)
     login = asyncio.create_task(PHONE_APP.log_in(http, ALICE))
     async with held_checks(http_worker):
-        await http_worker.revocations.revoke_all(identity.shard, identity.subject)
+        revoked = await revoke_user(http, {"format": "email", "email": ALICE.username})
 
+    assert revoked.status_code == 204
     assert_error(await login, 503, "temporarily_unavailable")
     assert not list(store.scan_iter("family:*"))
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
@@ -109,15 +109,15 @@ async def test_login_under_way_does_not_survive_a_revocation(
 
 @pytest.mark.clause("decided-login-under-way-at-revocation", "decided-i7-revocation-is-final")
 async def test_browser_login_under_way_does_not_survive_a_revocation(
-    browser: Browser, http_worker: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, browser: Browser, http_worker: Worker, store: redis.Redis
 ) -> None:
     """The form is shown again, and then leads to the consent page."""
-    identity = identify_user(ALICE.realm, ALICE.username)
     form = await browser.open(authorization_url())
     login = asyncio.create_task(browser.log_in(form, ALICE))
     async with held_checks(http_worker):
-        await http_worker.revocations.revoke_all(identity.shard, identity.subject)
+        revoked = await revoke_user(http, {"format": "email", "email": ALICE.username})
 
+    assert revoked.status_code == 204
     page = await login
     assert is_login_page(page)
     assert not list(store.scan_iter("browser:*"))

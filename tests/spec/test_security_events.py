@@ -24,13 +24,16 @@ from tests.conftest import SEED, Clock, MakeSettings, http_client_for, make_code
 from tests.support.browser import SESSIONS, Browser, Page, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
+    BACK_OFFICE,
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
     OAuthClient,
     UserCredentials,
+    name_subject,
     revoke_all,
+    revoke_user,
     tokens_of,
 )
 from tests.support.events import events_of
@@ -40,6 +43,7 @@ SCOPE = "realm:main role:enduser"
 WRONG_ALICE = UserCredentials(ALICE.username, "a wrong password")
 UNKNOWN_USER = UserCredentials("nobody@example.com", "a wrong password")
 
+SUBJECT = identify_user("main", ALICE.username).subject
 FAMILY = "the digest of the session"
 
 RecordedEvent = tuple[str, dict[str, Any]]
@@ -178,6 +182,11 @@ async def everything_revoked(deployment: Deployment) -> None:
         await revoke_all(deployment.http, access_token)
 
 
+async def everything_revoked_by_another_system(deployment: Deployment) -> None:
+    for subject in (SUBJECT, "nobody"):
+        await revoke_user(deployment.http, name_subject(subject))
+
+
 async def login_page(deployment: Deployment) -> None:
     browser = Browser(deployment.http)
     page = await browser.open(authorization_url())
@@ -308,6 +317,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (access_token_revoked, [("access_token_revoked", of_alice())]),
     (refresh_token_revoked, [("refresh_token_revoked", of_alice(family=FAMILY))]),
     (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
+    (everything_revoked_by_another_system, [("revoke_all", of_alice(BACK_OFFICE, sub=SUBJECT, reason="client"))]),
     (login_page, [("login_succeeded", of_alice())]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
     (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
