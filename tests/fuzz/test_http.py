@@ -35,6 +35,7 @@ from tests.support.browser import (
 )
 from tests.support.clients_and_users import (
     ALICE,
+    BACK_OFFICE,
     GLOBAL_REVOCATION,
     INTROSPECT,
     PHONE_APP,
@@ -59,6 +60,11 @@ FORMS = tuple(
         | {"grant_type": "authorization_code", "code": "tsac1_0a3" + "A" * 44, "redirect_uri": PHONE_CALLBACK},
         ONE_OF_US | {"token_type_hint": "access_token"},
     )
+)
+SUB_IDS = (
+    b'{"sub_id": {"format": "opaque", "id": "IgxQA5Y1JuOXPj3Di524gg"}}',
+    b'{"sub_id": {"format": "iss_sub", "iss": "http://127.0.0.1:8000", "sub": "IgxQA5Y1JuOXPj3Di524gg"}}',
+    b'{"sub_id": {"format": "email", "email": "alice@example.com"}, "x": ["\\ud83d\\ude00", -1.5e3, null]}',
 )
 BASIC = b"Basic " + b64encode(b"web-shop:web-shop-secret")
 BEARER = b"Bearer tsat1_0a3" + b"A" * 44
@@ -144,9 +150,18 @@ async def send(
 
 
 @on_one_redis
-@given(st.sampled_from([TOKEN, REVOKE, INTROSPECT, REVOKE_ALL, GLOBAL_REVOCATION]), headers, bent_bytes(*FORMS))
+@given(st.sampled_from([TOKEN, REVOKE, INTROSPECT, REVOKE_ALL]), headers, bent_bytes(*FORMS))
 async def test_endpoints_for_clients(app: ASGIApp, path: str, headers: dict[str, bytes], body: bytes) -> None:
     await send(app, "POST", path, headers, body=body)
+
+
+@on_one_redis
+@given(headers, bent_bytes(*SUB_IDS))
+async def test_global_token_revocation(app: ASGIApp, headers: dict[str, bytes], body: bytes) -> None:
+    own = {"content-type": b"application/json", "authorization": BACK_OFFICE.basic["Authorization"].encode()}
+
+    assert (await send(app, "POST", GLOBAL_REVOCATION, own, body=body)).status_code in (204, 400)
+    await send(app, "POST", GLOBAL_REVOCATION, own | headers, body=body)
 
 
 @on_one_redis
