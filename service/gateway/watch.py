@@ -9,11 +9,9 @@ Clauses: RFC 6749 §7, SPEC §4.5
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from contextvars import Context
 from typing import Final, Literal
 
@@ -38,15 +36,21 @@ class Watch:
     moment at which the token is known to have been live. `futures` has one future for each caller.
     """
 
-    __slots__ = ("expires_at", "futures", "key", "live_at", "timer", "trust")
+    __slots__ = ("_watches", "expires_at", "futures", "key", "live_at", "timer", "trust")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, watches: Watches, key: str) -> None:
+        self._watches = watches
         self.key = key
         self.trust: Trust | None = None
         self.live_at = read_clock() - TRUSTED_SECONDS  # the caller may have found the token in a cache
         self.expires_at = math.inf
         self.timer: asyncio.TimerHandle | None = None
-        self.futures: set[asyncio.Future[Reason]] = set()
+        self.futures: list[asyncio.Future[Reason]] = []
+
+    def release(self, future: asyncio.Future[Reason]) -> None:
+        self.futures.remove(future)
+        if not self.futures:
+            self._watches.forget(self)
 
 
 class Watches:
@@ -74,13 +78,12 @@ class Watches:
 
     def add(self, key: str) -> asyncio.Future[Reason]:
         """Return a future of the reason for which the key's token ends. Cancelling the last one ends the watch."""
-        watch = self._by_key.get(key)
-        if watch is None:
-            watch = self._by_key[key] = Watch(key)
-            self._check(watch)
         future: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
-        watch.futures.add(future)
-        future.add_done_callback(functools.partial(self._release, watch), context=_CONTEXT)
+        watch = self._by_key.setdefault(key, Watch(self, key))
+        watch.futures.append(future)
+        future.add_done_callback(watch.release, context=_CONTEXT)
+        if watch.timer is None:
+            self._check(watch)
         return future
 
     def note(self, watch: Watch, asked_at: float, expires_at: float, trust: Trust | None) -> None:
@@ -89,7 +92,7 @@ class Watches:
             watch.live_at, watch.expires_at, watch.trust = max(watch.live_at, asked_at), expires_at, trust
             if trust is not None:
                 trust.on_end.add(self.doubt_all)
-            self._set_timer(watch)
+            self._set_timer(watch, self._retry_seconds)
 
     def doubt(self, key: str) -> None:
         """Ask again for a key that changed."""
@@ -110,7 +113,7 @@ class Watches:
         for future in watch.futures:
             if not future.done():
                 future.set_result(reason)
-        self._forget(watch)
+        self.forget(watch)
 
     def _doubt(self, watch: Watch) -> None:
         if watch.trust is not None:
@@ -125,34 +128,36 @@ class Watches:
             self.end(watch, "expired")
         elif watch.trust is None and now >= watch.live_at + self._silence_seconds:
             self.end(watch, "unavailable")
+        elif watch.trust is None and self._is_connected(watch.key):
+            self._doubted.append(watch)
+            self._set_timer(watch, math.inf)
+            if len(self._tasks) < ASKED_AT_ONCE:
+                task = asyncio.get_running_loop().create_task(self._ask_doubted(), context=Context())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         else:
-            self._set_timer(watch)
-            if watch.trust is None and self._is_connected(watch.key):
-                self._doubted.append(watch)
-                if len(self._tasks) < ASKED_AT_ONCE:
-                    task = asyncio.get_running_loop().create_task(self._ask_doubted(), context=Context())
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+            self._set_timer(watch, self._retry_seconds)
 
-    def _set_timer(self, watch: Watch) -> None:
+    def _set_timer(self, watch: Watch, retry_seconds: float) -> None:
+        """Set the timer to the expiry. For a watch in doubt, set it to its end or its next read if they come first."""
         if watch.timer is not None:
             watch.timer.cancel()
         now, due = read_clock(), watch.expires_at
         if watch.trust is None:
-            due = min(due, now + self._retry_seconds, watch.live_at + self._silence_seconds)
+            due = min(due, now + retry_seconds, watch.live_at + self._silence_seconds)
         watch.timer = asyncio.get_running_loop().call_later(due - now, self._check, watch, context=_CONTEXT)
 
     async def _ask_doubted(self) -> None:
         while self._doubted:
-            with suppress(StoreUnavailable):
-                await self._ask(self._doubted.popleft())
+            watch = self._doubted.popleft()
+            try:
+                if watch.futures:
+                    await self._ask(watch)
+            except StoreUnavailable:
+                if watch.futures:
+                    self._set_timer(watch, self._retry_seconds)
 
-    def _release(self, watch: Watch, future: asyncio.Future[Reason]) -> None:
-        watch.futures.discard(future)
-        if not watch.futures:
-            self._forget(watch)
-
-    def _forget(self, watch: Watch) -> None:
+    def forget(self, watch: Watch) -> None:
         if self._by_key.get(watch.key) is watch:
             del self._by_key[watch.key]
         if watch.timer is not None:
