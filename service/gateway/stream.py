@@ -137,6 +137,7 @@ class Stream:
         kind = message["type"]
         if self._limit.is_reached:
             await self._close()
+            await asyncio.sleep(0)  # the cancellation of this task may be due in the next turn of the event loop
             if kind != "websocket.close":
                 raise OSError(GONE) if self._is_websocket else asyncio.CancelledError(GONE)
             return
