@@ -20,7 +20,7 @@ from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
-from ..redis_client.deadline import CallObserver, read_clock, watch_call
+from ..redis_client.deadline import CallObserver, StoreUnavailable, read_clock, watch_call
 from ..redis_client.managed_connection import ConnectionOptions, ManagedConnection
 from ..redis_client.router import Router
 from ..redis_client.tracked_cache import STALE, TrackedCache
@@ -70,7 +70,7 @@ class BearerLookup:
         self._clock_offset_ms = clock_offset_ms
         self._live: TrackedCache[bytes, AccessGrant] = TrackedCache(most_live)
         self._unknown: TrackedCache[bytes, bool] = TrackedCache(most_unknown)
-        self._watches = Watches(self._ask_for, self._is_connected, silence_seconds=silence_seconds)
+        self._watches = Watches(self._ask_for, silence_seconds=silence_seconds)
         self._router.listen(ACCESS_KIND, self.invalidate)
 
     async def __aenter__(self) -> BearerLookup:
@@ -138,9 +138,11 @@ class BearerLookup:
 
         return self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
 
-    def _ask_for(self, watch: Watch) -> Awaitable[None]:
-        """Look a watched token up in Redis."""
+    async def _ask_for(self, watch: Watch) -> None:
+        """Read the key of a watch. Raises StoreUnavailable at once if there is no connection."""
         asked_at = read_clock()
+        if self._router.topology.find_connected(watch.key, is_read=True) is None:
+            raise StoreUnavailable("there is no connection")
 
         def note(source: ManagedConnection | None, record: bytes | None) -> None:
             if record is None:
@@ -153,10 +155,7 @@ class BearerLookup:
                     trust = source.trust
             self._watches.note(watch, asked_at, expires_at, trust)
 
-        return self._router.ask(watch.key, ("GET", watch.key), note, is_read=True, is_tracked=True)
-
-    def _is_connected(self, key: str) -> bool:
-        return self._router.topology.find_connected(key, is_read=True) is not None
+        await self._router.ask(watch.key, ("GET", watch.key), note, is_read=True, is_tracked=True)
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""

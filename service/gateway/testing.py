@@ -42,7 +42,7 @@ class FakeLookup(BearerLookup):
     def __init__(self, grants: Mapping[str, AccessGrant] | None = None) -> None:
         self.grants = dict(grants or {})
         self.is_available = True
-        self._watches = Watches(self._note, lambda _: True, retry_seconds=NOTICED_SECONDS)
+        self._watches = Watches(self._note, retry_seconds=NOTICED_SECONDS)
 
     async def lookup(self, token: str) -> AccessGrant | None:
         if not self.is_available:

@@ -56,20 +56,18 @@ class Watch:
 class Watches:
     """The watches of a lookup.
 
-    `ask` reads the key of a watch, and calls `note` at the place of the answer in the stream, or raises
-    StoreUnavailable. A watch in doubt is asked for every `retry_seconds`, as long as `is_connected` for its key.
+    `ask` reads the key of a watch, and calls `note` or `end` at the place of the answer in the stream. It raises
+    StoreUnavailable. A watch in doubt is asked for again after `retry_seconds`.
     """
 
     def __init__(
         self,
         ask: Callable[[Watch], Awaitable[None]],
-        is_connected: Callable[[str], bool],
         *,
         silence_seconds: float = SILENCE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._ask = ask
-        self._is_connected = is_connected
         self._silence_seconds = silence_seconds
         self._retry_seconds = retry_seconds
         self._by_key: dict[str, Watch] = {}
@@ -96,14 +94,18 @@ class Watches:
 
     def doubt(self, key: str) -> None:
         """Ask again for a key that changed."""
-        if (watch := self._by_key.get(key)) is not None:
-            self._doubt(watch)
+        watch = self._by_key.get(key)
+        if watch is not None and watch.trust is not None:
+            watch.live_at = max(watch.live_at, watch.trust.until - TRUSTED_SECONDS)
+            watch.trust = None
+        if watch is not None:
+            self._check(watch)
 
     def doubt_all(self, trust: Trust | None = None) -> None:
         """Ask again for all keys, or for those that were tracked on a connection that is no longer trusted."""
         for watch in list(self._by_key.values()):
             if trust is None or watch.trust is trust:
-                self._doubt(watch)
+                self.doubt(watch.key)
 
     def end_all(self) -> None:
         for watch in list(self._by_key.values()):
@@ -115,12 +117,6 @@ class Watches:
                 future.set_result(reason)
         self.forget(watch)
 
-    def _doubt(self, watch: Watch) -> None:
-        if watch.trust is not None:
-            watch.live_at = max(watch.live_at, watch.trust.until - TRUSTED_SECONDS)
-            watch.trust = None
-        self._check(watch)
-
     def _check(self, watch: Watch) -> None:
         """End the watch if its time is over. Ask for its key if it is in doubt."""
         now = read_clock()
@@ -128,17 +124,16 @@ class Watches:
             self.end(watch, "expired")
         elif watch.trust is None and now >= watch.live_at + self._silence_seconds:
             self.end(watch, "unavailable")
-        elif watch.trust is None and self._is_connected(watch.key):
-            self._doubted.append(watch)
-            self._set_timer(watch, math.inf)
-            if len(self._tasks) < ASKED_AT_ONCE:
-                task = asyncio.get_running_loop().create_task(self._ask_doubted(), context=Context())
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
         else:
-            self._set_timer(watch, self._retry_seconds)
+            self._set_timer(watch)
+            if watch.trust is None:
+                self._doubted.append(watch)
+                if len(self._tasks) < ASKED_AT_ONCE:
+                    task = asyncio.get_running_loop().create_task(self._ask_doubted(), context=Context())
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
 
-    def _set_timer(self, watch: Watch, retry_seconds: float) -> None:
+    def _set_timer(self, watch: Watch, retry_seconds: float = math.inf) -> None:
         """Set the timer to the expiry. For a watch in doubt, set it to its end or its next read if they come first."""
         if watch.timer is not None:
             watch.timer.cancel()

@@ -167,7 +167,7 @@ def make_fastapi(fake: FakeLookup, ended: list[str]) -> FastAPI:
 
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
-    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_config=None, lifespan="off"))  # type: ignore[arg-type]
+    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_config=None, lifespan="off"))
     task = asyncio.create_task(server._serve())
     await until(lambda: server.started, "the server")
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.config.port}", headers=HEADERS) as client:
@@ -257,7 +257,7 @@ class Websocket:
         self._incoming.put_nowait({"type": "websocket.connect"})
         headers = [(b"authorization", b"Bearer a")]
         scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []}
-        self.task = asyncio.create_task(app(scope, self._incoming.get, self._send))  # type: ignore[arg-type]
+        self.task = asyncio.ensure_future(app(scope, self._incoming.get, self._send))
 
     async def _send(self, message: Message) -> None:
         self.sent.append(message)
