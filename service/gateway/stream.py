@@ -39,7 +39,7 @@ class TokenLimit:
         self._lookup = lookup
         self._token = token
         self._ended: asyncio.Future[Any] | None = None
-        self._timeout: asyncio.Timeout | None = None
+        self._timeouts: list[asyncio.Timeout] = []
 
     def start(self) -> None:
         self._ended = self._lookup.watch(self._token)
@@ -47,16 +47,19 @@ class TokenLimit:
 
     def stop(self) -> bool:
         """End the watch. Returns False if there is none."""
-        ended, self._ended = self._ended, None
-        return ended is not None and (ended.cancel() or True)
+        if self._ended is None:
+            return False
+        self._ended.cancel()
+        self._ended = None
+        return True
 
     @asynccontextmanager
     async def applied(self) -> AsyncIterator[None]:
-        """Cancel the block when the token ends, and raise TokenEnded. Of nested blocks only the inner is cancelled."""
+        """Cancel the block when the token ends, and raise TokenEnded. Of several blocks the latest is cancelled."""
         if self.is_reached:
             raise TokenEnded
-        outer, self._timeout = self._timeout, asyncio.timeout(None)
-        timeout = self._timeout
+        timeout = asyncio.timeout(None)
+        self._timeouts.append(timeout)
         try:
             async with timeout:
                 yield
@@ -65,13 +68,13 @@ class TokenLimit:
                 raise TokenEnded from None
             raise
         finally:
-            self._timeout = outer
+            self._timeouts.remove(timeout)
 
     def _reach(self, ended: asyncio.Future[Any]) -> None:
         if ended is self._ended:
             self.is_reached = True
-            if self._timeout is not None:
-                self._timeout.reschedule(0)
+            if self._timeouts:
+                self._timeouts[-1].reschedule(0)
 
 
 async def limit_chunks(chunks: AsyncIterable[Chunk], limit: TokenLimit) -> AsyncIterator[Chunk]:

@@ -70,6 +70,7 @@ class Watches:
         self._ask = ask
         self._silence_seconds = silence_seconds
         self._retry_seconds = retry_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._by_key: dict[str, Watch] = {}
         self._doubted: deque[Watch] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,6 +78,9 @@ class Watches:
     def add(self, key: str) -> asyncio.Future[Reason]:
         """Return a future of the reason for which the key's token ends. Cancelling the last one ends the watch."""
         future: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
+        if self._loop is not future.get_loop():
+            self._loop = future.get_loop()  # what belonged to an earlier event loop ended with it
+            self._by_key, self._doubted, self._tasks = {}, deque(), set()
         watch = self._by_key.setdefault(key, Watch(self, key))
         watch.futures.append(future)
         future.add_done_callback(watch.release, context=_CONTEXT)
