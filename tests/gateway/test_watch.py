@@ -22,6 +22,7 @@ from tests.redis_client.lookups import lookup_at
 from tests.redis_client.scripted_cluster import key_of, scripted_cluster
 from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer
 from tests.support.waiting import result_of, until
 
 CAROL = identify_user("main", "carol@example.com")
@@ -161,6 +162,36 @@ async def test_racing_watches_and_revocations_leave_no_stream(lookup: BearerLook
         assert set(await result_of(asyncio.gather(*work))) <= {"revoked", None}
 
     assert not lookup._watches._by_key
+
+
+async def test_watch_may_be_the_first_use_of_a_lookup(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, held_time: LoopTime
+) -> None:
+    with held_time.running_at(1):
+        ended = await watch(lookup, tokens[0], is_checked=False)
+
+    store.delete(access_key_of(tokens[0]))
+
+    assert await result_of(ended) == "revoked"
+
+
+@pytest.mark.clause("decided-streams-end")
+@pytest.mark.single_server("the user is one of this server")
+async def test_server_that_tracks_no_keys_is_asked_again(
+    single_server: RedisServer, tokens: list[str], store: redis.Redis, held_time: LoopTime
+) -> None:
+    store.acl_setuser(
+        "plain", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-client|tracking"]
+    )
+    async with BearerLookup(f"redis://plain:x@127.0.0.1:{single_server.port}/0") as bearer:
+        assert await bearer.lookup(tokens[0])
+        ended, going_on = bearer.watch(tokens[0]), bearer.watch(tokens[1])
+        store.delete(access_key_of(tokens[0]))
+
+        with held_time.running_at(1):
+            assert await result_of(ended) == "revoked"
+        assert not going_on.done()
+    store.acl_deluser("plain")
 
 
 async def test_cancelled_watches_leave_nothing_behind(lookup: BearerLookup, tokens: list[str]) -> None:
