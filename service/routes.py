@@ -9,7 +9,10 @@ from urllib.parse import urlsplit
 from starlette.routing import Route
 
 from service.config.settings import Settings
+from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.metadata import metadata_paths
+from service.web.api.backchannel_logout import BackchannelLogoutEndpoint
+from service.web.api.global_token_revocation import GlobalTokenRevocationEndpoint
 from service.web.api.introspect import IntrospectionEndpoint
 from service.web.api.metadata import MetadataEndpoint
 from service.web.api.metrics import MetricsEndpoint
@@ -27,7 +30,7 @@ from service.web.pages.start import StartEndpoint
 from service.web.pages.steps import PageSteps
 from service.worker import Worker
 
-STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll"})
+STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll", "global-token-revocation"})
 """The names of the routes that StaticRoutes finds without the router."""
 
 
@@ -50,19 +53,23 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         PasswordGrant(worker.clients, worker.users, worker.logins, worker.families, worker.keyring),
         RefreshTokenGrant(worker.families, worker.keyring),
     )
-    token = TokenEndpoint(worker.authenticator, worker.keyring, {grant.grant_type: grant for grant in grants})
-    revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
-    revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
-    issuer = worker.settings.base_url
-    introspect = IntrospectionEndpoint(
-        worker.authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
-    )
+    authenticator, issuer = worker.authenticator, worker.settings.base_url
+    posts = {
+        "token": TokenEndpoint(authenticator, worker.keyring, {grant.grant_type: grant for grant in grants}).post,
+        "revoke": RevocationEndpoint(authenticator, worker.access_tokens, worker.families, worker.keyring).post,
+        "revokeAll": RevokeAllEndpoint(worker.access_tokens, worker.revocations).post,
+        "introspect": IntrospectionEndpoint(
+            authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
+        ).post,
+        "global-token-revocation": GlobalTokenRevocationEndpoint(
+            authenticator, worker.external_realms, worker.users, worker.revocations, issuer
+        ).post,
+    }
+    logout = BackchannelLogoutEndpoint(worker.logins, worker.logout_tokens, worker.revocations)
     routes = [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer, worker.bearer_counts), name="verify"),
-        Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"], name="introspect"),
-        Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
-        Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),
-        Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"], name="revokeAll"),
+        *(Route(f"{prefix}/oauth2/v1/{name}", post, methods=["POST"], name=name) for name, post in posts.items()),
+        Route(f"{prefix}{LOGOUT_PATH}{{realm}}", logout.post, methods=["POST"], name="backchannel-logout"),
         Route(f"{prefix}/openapi.json", OpenApiEndpoint(issuer).get, methods=["GET"], name="openapi"),
         Route(f"{prefix}/healthz", worker.health.live, methods=["GET"], name="healthz"),
         Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),

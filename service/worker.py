@@ -37,6 +37,7 @@ from service.store.consents import Consents
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
+from service.store.logout_tokens import LogoutTokens
 from service.store.registry import RegistryStore
 from service.store.reports.readiness import find_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
@@ -88,6 +89,7 @@ class Worker:
         self.consents = Consents(self.redis, lifetimes)
         self.families = Families(self.redis, lifetimes)
         self.external_logins = ExternalLogins(self.redis)
+        self.logout_tokens = LogoutTokens(self.redis)
         self.registry = RegistryStore(self.redis)
         self.event_stream = EventStream(self.redis)
         self.audit_stream = AuditStream(self.event_stream.append, on_lost=metrics.get_metrics().events_lost.inc)

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CLAUSES_FILE = ROOT / "tests" / "clauses.toml"
 
-DOCUMENTS = ("6749", "6750", "6819", "7009", "7636", "7662", "8414", "9207", "spec", "decided")
+DOCUMENTS = ("6749", "6750", "6819", "7009", "7636", "7662", "8414", "9207", "9493", "9728", "spec", "decided")
 LEVELS = ("MUST", "SHOULD", "MAY", "SPEC", "DECIDED")
 LEVELS_TO_PROVE = ("MUST", "SPEC", "DECIDED")
 TOPICS = (

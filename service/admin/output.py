@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -25,6 +26,9 @@ Line = tuple[str, str]
 
 Advance = Callable[..., None]
 """Shows how many steps are done, and of how many if that is known."""
+
+NOTE_SECONDS: Final = 5
+"""The interval of the notes about progress if stderr is not a terminal."""
 
 _UNANSWERED: Final = "no answer to the question; nothing was changed. Add --yes to confirm without being asked"
 _BACK_AND_CLEAR: Final = "\r\x1b[K"
@@ -114,12 +118,17 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
-        """Show on a terminal what is being done, and how far it is."""
+        """Show what is being done, and how far it is: on a terminal at once, elsewhere every few seconds."""
+        told_at = time.monotonic()
 
         def advance(done: int, total: int | None = None) -> None:
+            nonlocal told_at
             count = f" {done} of {total}" if total else f" {done}" if done else ""
             if sys.stderr.isatty():
                 click.echo(f"{_BACK_AND_CLEAR}{what} …{count}", nl=False, err=True)
+            elif time.monotonic() - told_at >= NOTE_SECONDS:
+                told_at = time.monotonic()
+                self.note(f"{what} …{count}")
 
         advance(0)
         try:

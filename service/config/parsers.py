@@ -13,8 +13,8 @@ from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
+from service.protocol.grammar import is_web_address
 from service.redis_client.durability import DISK, MEMORY, REPLICA, Durability
 from service.redis_client.url import parse_redis_url
 
@@ -110,25 +110,15 @@ def _find_path(text: str, is_usable: Callable[[Path], bool], expected: str) -> P
 
 
 def parse_base_url(text: str) -> str:
-    if not _is_web_address(text) or re.search("[@?#]", text):
+    if not is_web_address(text) or re.search("[@?#]", text):
         raise ValueError("an absolute http or https URL without user, query or fragment")
     return text.rstrip("/")
 
 
 def parse_link(text: str) -> str:
-    if not _is_web_address(text):
+    if not is_web_address(text):
         raise ValueError("an absolute http or https URL without user")
     return text
-
-
-def _is_web_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        _ = parts.port  # raises ValueError for a wrong one
-    except ValueError:
-        return False
-    is_absolute = parts.scheme in ("http", "https") and bool(parts.hostname)
-    return is_absolute and "@" not in parts.netloc and re.search(r"[^\x21-\x7E]", text) is None
 
 
 def parse_duration_ms(text: str) -> int:

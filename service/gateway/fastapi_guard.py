@@ -3,7 +3,7 @@
 The module does not postpone the evaluation of annotations: FastAPI reads those of `BearerGuard.__call__`, and cannot
 resolve postponed ones of an object.
 
-Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
+Clauses: RFC 6750 §2.1, §3, §3.1, RFC 9728 §5.1, SPEC §4.5
 """
 
 import sys
@@ -22,6 +22,7 @@ from ..protocol.metadata import make_metadata
 from ..protocol.scope import REALMS
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
+from .resource_metadata import parse_address
 from .stream import Stream, TokenLimit, is_event_stream, limit_chunks
 
 
@@ -46,11 +47,13 @@ class BearerGuard(SecurityBase):
     """A security dependency of FastAPI. The value is the AccessGrant of the request's or websocket's token.
 
     `base_url` is the public address of the token service, TOKEN_SERVICE_BASE_URL, and `web_url` that of its pages, if
-    it differs. They are used only in the OpenAPI document.
+    it differs. They are used only in the OpenAPI document. `resource_metadata` is the URL of the API's protected
+    resource metadata, which each challenge then names. Raises ValueError if that URL is malformed.
     """
 
-    def __init__(self, lookup: BearerLookup, base_url: str, *, web_url: str = "") -> None:
+    def __init__(self, lookup: BearerLookup, base_url: str, *, web_url: str = "", resource_metadata: str = "") -> None:
         self.lookup = lookup
+        self.resource_metadata = resource_metadata and parse_address(resource_metadata)
         self.scheme_name = AUTHENTICATION_REALM
         web_url = web_url or base_url
         self.model = _describe_scheme(base_url.rstrip("/"), web_url.rstrip("/"))
@@ -74,7 +77,7 @@ class BearerGuard(SecurityBase):
         try:
             grant = await require_grant(self.lookup, authorization, scopes.scope_str)
         except (BearerMissing, OAuthError) as error:
-            raise TokenRefused(render_refusal(error)) from error
+            raise TokenRefused(render_refusal(error, self.resource_metadata)) from error
         token = parse_bearer(authorization)
         if isinstance(connection, WebSocket):
             # The handler gets the same object, so it uses these functions, too.

@@ -1,6 +1,6 @@
 """A plain ASGI middleware that refuses every request without a live access token.
 
-Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
+Clauses: RFC 6750 §2.1, §3, §3.1, RFC 9728 §5.1, SPEC §4.5
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from ..protocol.bearer import parse_bearer
 from ..protocol.errors import BearerMissing, ErrorResponse, OAuthError, render_refusal
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
+from .resource_metadata import parse_address
 from .stream import POLICY_VIOLATION, Receive, Send, Stream, TokenLimit
 
 # The types of ASGI, which those of every framework fit. In ASGI `scope` is a connection, not an OAuth scope.
@@ -27,13 +28,15 @@ class BearerMiddleware:
     At the end of its token an event stream ends, and a websocket is closed. Other responses are never cut.
 
     The app finds the AccessGrant in `scope["state"]["grant"]`. The parameter `scope` holds the items that the token
-    must have, separated by spaces. Raises ValueError if no token can have them.
+    must have, separated by spaces. `resource_metadata` is the URL of the API's protected resource metadata, which each
+    challenge then names. Raises ValueError if no token can have the items, or if the URL is malformed.
     """
 
-    def __init__(self, app: ASGIApp, lookup: BearerLookup, *, scope: str = "") -> None:
+    def __init__(self, app: ASGIApp, lookup: BearerLookup, *, scope: str = "", resource_metadata: str = "") -> None:
         self.app = app
         self.lookup = lookup
         self.required_scope = parse_required_scope(scope)
+        self.resource_metadata = resource_metadata and parse_address(resource_metadata)
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -45,7 +48,7 @@ class BearerMiddleware:
         try:
             grant = await require_grant(self.lookup, authorization, self.required_scope)
         except (BearerMissing, OAuthError) as error:
-            await _refuse(scope, send, render_refusal(error))
+            await _refuse(scope, send, render_refusal(error, self.resource_metadata))
             return
         state = {**scope.get("state", {}), "grant": grant}
         is_websocket = scope["type"] == "websocket"

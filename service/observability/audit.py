@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from service.observability.logs import EventLog, find_trace_id
+from service.protocol.user import identify_user
 
 Fields = dict[str, Any]
 """The fields of an event by their names. A field whose value is unknown is left out.
@@ -49,8 +50,11 @@ _LOG_ONLY: Final = frozenset(
 
 VITAL: Final = frozenset(
     {
+        "client_deleted",
+        "client_disabled",
         "code_replayed",
         "password_changed",
+        "provider_logout",
         "refresh_token_replayed",
         "replay_pattern",
         "revoke_all",
@@ -60,7 +64,7 @@ VITAL: Final = frozenset(
         "user_password_set",
     }
 )
-"""Events that tell of a theft, or that a user's rights have ended. However many users have one, each user is named."""
+"""Events that tell of a theft, or that rights have ended. Each has an entry of its own, however many there are."""
 
 _WARNINGS: Final = frozenset(
     {
@@ -116,8 +120,13 @@ def log_event(event: str, fields: Mapping[str, object]) -> None:
 
 
 def stream_event(event: str, fields: Fields) -> Fields:
-    """Hand the event to the stream, unless it is only logged. Returns the fields whose value is known."""
+    """Hand the event to the stream, unless it is only logged. Returns the fields whose value is known.
+
+    A refresh and an exchange give `sub`, as it would take them 40 µs. For other events it is made of user and realm.
+    """
     known = {name: value for name, value in fields.items() if value != ""}
+    if "username" in known and "sub" not in known:
+        known["sub"] = identify_user(known["realm"], known["username"]).subject
     audit_stream = _audit_stream.get()
     if audit_stream is not None and goes_to_stream(event):
         trace_id = find_trace_id()

@@ -3,8 +3,8 @@
 No request waits for a stream or fails with it. Events of operators, of users and of strangers have separate streams,
 each with its own limits and buffer, so that nobody displaces the events of a more trusted group. Of one event name and
 one user or client, a worker writes a few events a minute as they come. Of further ones it writes the newest at the end
-of the minute, with their number. Events that cannot be written are counted, and their number is recorded as soon as
-possible.
+of the minute, with their number. Vital events are all written as they come, but the further ones of a user to the
+stream of strangers. Events that cannot be written are counted, and their number is recorded as soon as possible.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """
@@ -32,7 +32,7 @@ MAX_WAITING: Final = 1_000
 MAX_NAMED: Final = 600
 """The most users or clients, for each event name, stream and minute, that get entries of their own."""
 VITAL_FACTOR: Final = 10
-"""The factor of MAX_WAITING and MAX_NAMED for vital events, which must be known of each user."""
+"""The factor of MAX_WAITING and MAX_NAMED for vital events."""
 LAST_SECONDS: Final = 2.0
 """The time that the end of a worker waits for the last batch."""
 
@@ -64,9 +64,15 @@ class AuditStream:
         """Queue the event, or keep it for the end of the minute once its limit is reached."""
         if self._clock() >= self._minute_ends:
             self._end_minute()
-        is_of_user = "username" in fields and event not in REFUSED_LOGINS
-        group = "operators" if "actor" in fields else "users" if is_of_user else "strangers"
-        self._buffers[GROUPS.index(group)].take(event, fields)
+        of_users, of_operators, of_strangers = self._buffers
+        is_of_user = "sub" in fields and event not in REFUSED_LOGINS
+        buffer = of_operators if "actor" in fields else of_users if is_of_user else of_strangers
+        if event not in VITAL:
+            buffer.take(event, fields)
+        elif buffer is of_operators or buffer.admits(event, fields):
+            buffer.add(event, fields)
+        else:
+            of_strangers.add(event, fields)
 
     def start(self) -> None:
         self._sending = asyncio.create_task(self._send_until_closed())
@@ -128,30 +134,36 @@ class AuditStream:
 
 
 class _StreamBuffer:
-    """The entries that wait for one stream, and what this minute had by event name, user or client, and realm."""
+    """The entries that wait for one stream, and what this minute had by event name, and user or client."""
 
     def __init__(self, note_lost: Callable[[int], None]) -> None:
         self._note_lost = note_lost
         self._waiting: list[bytes] = []
-        self._written: Counter[tuple[str, str, str]] = Counter()
-        self._kept_back: dict[tuple[str, str, str], tuple[int, Fields]] = {}
+        self._written: Counter[tuple[str, str]] = Counter()
+        self._kept_back: dict[tuple[str, str], tuple[int, Fields]] = {}
 
     def take(self, event: str, fields: Fields) -> None:
-        # User names that differ only by case are one user.
-        key = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")
+        if self.admits(event, fields):
+            self.add(event, fields)
+            return
+        key = _get_key(event, fields)
+        if key not in self._written:
+            key, fields = (event, ""), {}
+        earlier, _ = self._kept_back.get(key, (0, {}))
+        self._kept_back[key] = earlier + 1, fields
+
+    def admits(self, event: str, fields: Fields) -> bool:
+        """Count the event. Returns True if it is within the limits of this minute."""
+        key = _get_key(event, fields)
         if key not in self._written and len(self._written) >= MAX_NAMED * _get_factor(event):
-            key, fields = (event, "", ""), {}
-        if fields and self._written[key] < MAX_A_MINUTE:
-            self._written[key] += 1
-            self._add(event, fields)
-        else:
-            earlier, _ = self._kept_back.get(key, (0, {}))
-            self._kept_back[key] = earlier + 1, fields
+            return False
+        self._written[key] += 1
+        return self._written[key] <= MAX_A_MINUTE
 
     def end_minute(self) -> None:
         """Add the newest of the events that were kept back, and start a new minute."""
-        for (event, _, _), (count, newest) in self._kept_back.items():
-            self._add(event, newest | {"repeats": count})
+        for (event, _), (count, newest) in self._kept_back.items():
+            self.add(event, newest | {"repeats": count})
         self._written = Counter(dict.fromkeys(self._kept_back, MAX_A_MINUTE))
         self._kept_back = {}
 
@@ -159,11 +171,15 @@ class _StreamBuffer:
         entries, self._waiting = self._waiting, []
         return entries
 
-    def _add(self, event: str, fields: Fields) -> None:
+    def add(self, event: str, fields: Fields) -> None:
         if len(self._waiting) < MAX_WAITING * _get_factor(event):
             self._waiting.append(make_event(event, **fields))
         else:
             self._note_lost(1)
+
+
+def _get_key(event: str, fields: Fields) -> tuple[str, str]:
+    return event, fields.get("sub") or fields.get("client_id") or fields.get("realm", "")
 
 
 def _get_factor(event: str) -> int:

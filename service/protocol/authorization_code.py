@@ -30,6 +30,7 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     code_challenge: str | None
     username: str
     scope: str
+    sid: str = ""
 
 
 class RedeemedCode(NamedTuple):

@@ -43,6 +43,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
+    revoke_users: bool = False
     disabled: bool = False
     has_short_secret: bool = False
     previous_secret_hash: str | None = None
@@ -106,6 +107,12 @@ def check_introspection(client: Client) -> None:
     """
     if client.is_public or not client.introspect:
         raise UnauthorizedClient("introspection_not_registered", status=403)
+
+
+def check_user_revocation(client: Client) -> None:
+    """Raise UnauthorizedClient unless the client may revoke everything of a user and has a secret."""
+    if client.is_public or not client.revoke_users:
+        raise UnauthorizedClient("user_revocation_not_registered", status=403)
 
 
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:

@@ -29,8 +29,9 @@ _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 DESCRIPTIONS: Final[dict[str, str]] = {
     # HTTP and the form
-    "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded, in UTF-8.",
+    "content_type_differs": "The request body must have the content type {name}, in UTF-8.",
     "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
+    "json_malformed": "The request body is not valid JSON in UTF-8, or is nested too deeply.",
     "form_too_large": "The request body is larger than 64 KiB.",
     "form_too_slow": "The request body did not arrive in time.",
     "request_malformed": "Malformed HTTP request.",
@@ -60,6 +61,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "client_throttled": "Too many failed client authentications from this address; try again later.",
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "introspection_not_registered": "This client is not registered for introspection.",
+    "user_revocation_not_registered": "This client is not registered to revoke the tokens of users.",
+    "sub_id_malformed": "The JSON object must have a sub_id of the format opaque, iss_sub or email, with its members.",
+    "issuer_unknown": "The iss is neither the base URL nor the issuer of a realm with username_claim sub.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request
     "client_unregistered": "No client is registered with this client_id.",
@@ -109,6 +113,12 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session has ended.",
     "refresh_token_scope_withdrawn": "This client may no longer request the scope of this refresh token.",
     "refresh_without_secret": "This refresh token was issued to a client with a secret and must be used with a secret.",
+    # The logout token
+    "realm_without_logout": "There is no back-channel logout for this realm.",
+    "logout_token_malformed": "The logout_token is not a signed JWT.",
+    "logout_token_claim_wrong": "The logout token was refused: {name}.",
+    "logout_token_signature_wrong": "The logout token was refused: no published key of the provider has signed it.",
+    "logout_token_used": "A logout token with this jti has done its work already.",
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
@@ -286,16 +296,19 @@ class ErrorResponse(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
+def render_refusal(error: OAuthError | BearerMissing, resource_metadata: str = "") -> ErrorResponse:
     """Return the HTTP response for an error.
 
-    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)
+    `resource_metadata` is the URL of the API's protected resource metadata, which the challenge of an API names.
+
+    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent), RFC 9728 §5.1
     """
+    metadata = f', resource_metadata="{resource_metadata}"' if resource_metadata else ""
     if isinstance(error, BearerMissing):
-        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge}, b"")
+        return ErrorResponse(401, NO_STORE_HEADERS | {"WWW-Authenticate": error.challenge + metadata}, b"")
     headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
     if error.challenge is not None:
-        headers["WWW-Authenticate"] = error.challenge
+        headers["WWW-Authenticate"] = error.challenge + metadata
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
     body = msgspec.json.encode({"error": error.error, "error_description": error.description})

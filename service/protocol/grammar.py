@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 # VSCHAR = %x20-7E
 VSCHAR: Final = re.compile(r"[\x20-\x7E]+")
@@ -38,6 +39,17 @@ def is_vschar(text: str) -> bool:
 def is_unicode_without_line_ends(text: str) -> bool:
     """Return True for one or more characters of UNICODECHARNOCRLF: no control character but the tab."""
     return UNICODECHARNOCRLF.fullmatch(text) is not None
+
+
+def is_web_address(text: str) -> bool:
+    """Return True for an absolute http or https URL without a user, which can be quoted in a header."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises ValueError for a wrong one
+    except ValueError:
+        return False
+    is_absolute = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return is_absolute and "@" not in parts.netloc and re.search(r'[^\x21-\x7E]|["\\]', text) is None
 
 
 def is_showable(text: str) -> bool:

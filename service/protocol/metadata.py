@@ -27,6 +27,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint: str
     revocation_endpoint: str
     introspection_endpoint: str
+    global_token_revocation_endpoint: str
     scopes_supported: tuple[str, ...]
     ui_locales_supported: tuple[str, ...]
     response_types_supported: tuple[str, ...] = ("code",)
@@ -35,6 +36,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] = _AUTHENTICATION_METHODS
     revocation_endpoint_auth_methods_supported: tuple[str, ...] = _AUTHENTICATION_METHODS
     introspection_endpoint_auth_methods_supported: tuple[str, ...] = _SECRET_METHODS
+    global_token_revocation_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
     code_challenge_methods_supported: tuple[str, ...] = ("S256",)
     authorization_response_iss_parameter_supported: bool = True
 
@@ -55,6 +57,7 @@ def make_metadata(base_url: str, web_url: str, realm_names: Collection[str], lan
         token_endpoint=f"{base_url}/oauth2/v1/token",
         revocation_endpoint=f"{base_url}/oauth2/v1/revoke",
         introspection_endpoint=f"{base_url}/oauth2/v1/introspect",
+        global_token_revocation_endpoint=f"{base_url}/oauth2/v1/global-token-revocation",
         scopes_supported=(*realms, *roles),
         ui_locales_supported=tuple(languages),
     )

@@ -22,6 +22,7 @@ from .errors import InvalidClient, InvalidRequest
 from .grammar import is_unicode_without_line_ends, is_vschar
 
 FORM_CONTENT_TYPE: Final = "application/x-www-form-urlencoded"
+JSON_CONTENT_TYPE: Final = "application/json"
 MAX_FORM_BYTES: Final = 64 * 1024
 MAX_FIELDS: Final = 128
 MAX_CONTENT_TYPE_CHARACTERS: Final = 256
@@ -39,6 +40,7 @@ TOKEN_PARAMETERS: Final = CLIENT_PARAMETERS | {
 }
 REVOCATION_PARAMETERS: Final = CLIENT_PARAMETERS | {"token", "token_type_hint"}
 INTROSPECTION_PARAMETERS: Final = REVOCATION_PARAMETERS
+LOGOUT_PARAMETERS: Final = frozenset({"logout_token"})
 
 _MALFORMED_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -46,21 +48,22 @@ Form = Mapping[str, str]
 Fields = Sequence[tuple[str | None, str | None]]
 
 
-def check_content_type(content_type: str | None) -> None:
-    """Raise InvalidRequest unless the content type is form-urlencoded text in UTF-8.
+def check_content_type(content_type: str | None, expected: str) -> None:
+    """Raise InvalidRequest unless the content type is `expected`, with text in UTF-8.
 
-    ISO-8859-1 is accepted too, because the text of a form is ASCII, and its escapes are always read as UTF-8.
+    ISO-8859-1 is accepted too: the text of a form is ASCII, and its escapes are always read as UTF-8. JSON is in UTF-8
+    whatever the parameter says.
 
     Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
     """
-    if content_type == FORM_CONTENT_TYPE:
+    if content_type == expected:
         return
     if content_type is None or len(content_type) > MAX_CONTENT_TYPE_CHARACTERS:
-        raise InvalidRequest("content_type_differs")
+        raise InvalidRequest("content_type_differs", name=expected)
     media_type, *attributes = (part.strip().lower() for part in content_type.split(";"))
     charsets = {attribute.removeprefix("charset=").strip('"') for attribute in attributes if "charset=" in attribute}
-    if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8", "utf8", "iso-8859-1"}:
-        raise InvalidRequest("content_type_differs")
+    if media_type != expected or not charsets <= {"utf-8", "utf8", "iso-8859-1"}:
+        raise InvalidRequest("content_type_differs", name=expected)
 
 
 def parse_form(body: bytes, known: Collection[str]) -> Form:

@@ -68,6 +68,10 @@ class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     def speaks_openid(self) -> bool:
         return "openid" in self.scope.split(" ")
 
+    def accepts_logouts(self, server: ProviderEndpoints) -> bool:
+        """Return True if a logout token of the identity provider can be verified, and its `sub` names the user."""
+        return self.username_claim == "sub" and server.can_check_id_tokens
+
     @property
     def names_a_source(self) -> bool:
         """True if the record has an endpoint or key set that identifies the user who logged in."""

@@ -14,10 +14,10 @@ import msgspec
 
 from .authorization import Query
 from .errors import AccessDenied, TemporarilyUnavailable
-from .grammar import B64TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
+from .grammar import B64TOKEN, is_showable, is_vschar
 from .provider import IdentityProvider, ProviderEndpoints
 from .uri import find_server_mistake
-from .user import MAX_USERNAME_CHARACTERS
+from .user import MAX_USERNAME_CHARACTERS, is_username
 
 CALLBACK_PARAMETERS: Final = frozenset({"state", "code", "error", "iss"})
 RETRY_SECONDS: Final = 1
@@ -85,6 +85,8 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 class ExternalIdentity(NamedTuple):
     """The user who logged in, as named by the identity provider. `name` is for display and may be empty.
 
+    `sid` is the id of the session there, from a verified ID token, or empty.
+
     `email_unverified` is True if the user name is an e-mail address that must be verified, and the provider does not
     report it as verified.
     """
@@ -92,6 +94,7 @@ class ExternalIdentity(NamedTuple):
     username: str
     name: str
     email_unverified: bool
+    sid: str = ""
 
 
 def parse_metadata(body: bytes, issuer: str) -> ProviderEndpoints:
@@ -225,11 +228,11 @@ def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bo
     username = claims.get(username_claim)
     if isinstance(username, int) and not isinstance(username, bool):
         username = str(username)
-    if not isinstance(username, str) or not _is_name(username):
+    if not isinstance(username, str) or not is_username(username):
         form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
         raise InvalidLoginResponse(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
-    shown = name if isinstance(name, str) and _is_name(name) and is_showable(name) else ""
+    shown = name if isinstance(name, str) and is_username(name) and is_showable(name) else ""
     return ExternalIdentity(username, shown, email_unverified=needs_verified_email and not _is_email_verified(claims))
 
 
@@ -243,10 +246,6 @@ def _is_email_verified(claims: Claims) -> bool:
     """
     verified = claims.get("email_verified")
     return verified is True or verified == "true"
-
-
-def _is_name(text: str) -> bool:
-    return len(text) <= MAX_USERNAME_CHARACTERS and is_unicode_without_line_ends(text)
 
 
 def make_unavailable() -> TemporarilyUnavailable:

@@ -6,12 +6,14 @@ Clauses: SPEC §2.2, §4.2 (a user of one realm is not the user of the same name
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
-from base64 import urlsafe_b64encode
-from typing import Final, Literal
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from .grammar import is_unicode_without_line_ends
 from .scope import MAIN_REALM
 
 MAX_USERNAME_CHARACTERS: Final = 255
@@ -32,6 +34,9 @@ _DROPPED: Final = dict.fromkeys(map(ord, _INVISIBLE))
 
 _MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
 """NFC makes one character of at most four, so a name that is longer than this is longer than any user's in NFC, too."""
+
+_SUBJECT: Final = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
+"""The base64url of 128 bits, whose last character has only two of them."""
 
 UserNarrowing = Literal["user_disabled", "password_set", "role_removed"]
 
@@ -58,6 +63,18 @@ def identify_user(realm: str, username: str) -> UserIdentity:
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
     subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
     return UserIdentity(realm, name, subject, digest[:2].hex()[:3])
+
+
+def is_username(text: str) -> bool:
+    """Return True if a user of some realm can have this name, in the form that the realm gives it."""
+    return len(text) <= MAX_USERNAME_CHARACTERS and is_unicode_without_line_ends(text)
+
+
+def identify_subject(subject: str) -> UserIdentity | None:
+    """Return the identity of a subject, without realm and user name, or None if no user can have this subject."""
+    if not _SUBJECT.fullmatch(subject):
+        return None
+    return UserIdentity("", "", subject, urlsafe_b64decode(subject[:4]).hex()[:3])
 
 
 def identify_for_throttle(realm: str, username: str) -> UserIdentity:
@@ -112,6 +129,20 @@ def normalize_claim(username: str, username_claim: str) -> str:
     return normalize_username(username) if username_claim == EMAIL_CLAIM else username
 
 
+def digest_sid(realm: str, sid: str) -> str:
+    """Return how records name a login at the realm's identity provider whose session id there is `sid`.
+
+    The result is empty in realm main, "-" if the provider named no session id, or else 22 characters of base64url, 128
+    bits of a digest.
+
+    Clauses: OpenID Connect Back-Channel Logout 1.0 §2.1
+    """
+    if realm == MAIN_REALM:
+        return ""
+    digest = hashlib.sha256(f"sid\n{realm}\n{sid}".encode(errors="surrogatepass")).digest()
+    return urlsafe_b64encode(digest[:16]).decode().rstrip("=") if sid else "-"
+
+
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """A registered user.
 
@@ -132,6 +163,19 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> UserIdentity:
         return identify_user(self.realm, self.username)
+
+
+class Login(NamedTuple):
+    """A login that was checked. It starts nothing if what the user has was revoked at `begun_ms` (Redis time) or later.
+
+    `sid` is the result of `digest_sid`. `shown_name` is
+    the user's display name at the identity provider. These two are empty in realm main.
+    """
+
+    user: User
+    begun_ms: int
+    sid: str = ""
+    shown_name: str = ""
 
 
 def find_user_narrowing(old: User, new: User) -> UserNarrowing | None:

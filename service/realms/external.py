@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
@@ -22,11 +23,12 @@ from service.gateway.outage_log import OutageLog
 from service.protocol import provider_responses
 from service.protocol.authorization import Query
 from service.protocol.authorization_code import make_code_challenge
-from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
+from service.protocol.errors import AccessDenied, InvalidGrant, InvalidRequest, TemporarilyUnavailable
+from service.protocol.logout_token import LogoutToken
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
-from service.protocol.user import User, identify_user, normalize_claim
+from service.protocol.user import Login, User, digest_sid, identify_user, normalize_claim
 from service.realms.provider.circuit_breaker import CircuitBreaker
 from service.registry.cache import RealmCache, UserCache
 
@@ -57,6 +59,9 @@ class ExternalRealm:
     def __post_init__(self) -> None:
         self._breaker = CircuitBreaker()
         self._report = OutageLog(log, f"the identity provider of realm {self.name} fails")
+        # Anybody can send a logout token that needs the provider's keys. Their failures refuse no login.
+        self._logout_breaker = CircuitBreaker()
+        self._logout_report = OutageLog(log, f"the keys of realm {self.name} for logout tokens cannot be fetched")
 
     @property
     def label(self) -> str:
@@ -71,8 +76,8 @@ class ExternalRealm:
             self._report.count()
             raise
 
-    async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user whose password the identity provider accepts. Raises InvalidGrant if the login is refused.
+    async def log_in(self, username: str, password: str, network: str, begun_ms: int) -> Login:
+        """Return the login if the identity provider accepts the password. Raises InvalidGrant if the login is refused.
 
         The identity provider's tokens serve only to identify the user, and are then discarded.
 
@@ -90,10 +95,10 @@ class ExternalRealm:
             identity = await self._provider_client.identify(tokens, nonce=None)
         if identity.email_unverified:
             raise InvalidGrant("provider_doubts_email")
-        user = await self._admit(identity)
-        if user is None:
+        login = await self._admit(identity, begun_ms)
+        if login is None:
             raise InvalidGrant("user_disabled", username=identity.username)
-        return user
+        return login
 
     async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
         """Return the address of the authorization request to which the browser is redirected.
@@ -118,11 +123,10 @@ class ExternalRealm:
         query = urlencode({name: value for name, value in parameters.items() if value})
         return server.authorization_endpoint + separator + query
 
-    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str) -> tuple[User, str]:
+    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str, begun_ms: int) -> Login:
         """Complete a login with the authorization response that the browser brought.
 
-        Returns the user and the user's display name at the identity provider. Raises AccessDenied if the identity
-        provider or our own record of the user refuses the login.
+        Raises AccessDenied if the identity provider or our own record of the user refuses the login.
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
@@ -131,7 +135,7 @@ class ExternalRealm:
             code = provider_responses.read_callback(answer, server)
         except InvalidProviderResponse as problem:
             # A response that a browser brings says nothing about the state of the identity provider.
-            raise self._report_problem(problem) from None
+            raise _report_problem(self._report, problem) from None
         async with self._calling():
             try:
                 tokens = await self._provider_client.request_tokens(
@@ -145,10 +149,17 @@ class ExternalRealm:
             identity = await self._provider_client.identify(tokens, nonce)
         if identity.email_unverified:
             raise AccessDenied("email_not_verified")
-        user = await self._admit(identity)
-        if user is None:
+        login = await self._admit(identity, begun_ms)
+        if login is None:
             raise AccessDenied("user_not_admitted", username=identity.username)
-        return user, identity.name
+        return login
+
+    async def read_logout_token(self, text: str) -> LogoutToken:
+        """Return the verified content of a logout token. Raises InvalidRequest if it is refused.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6
+        """
+        return await self._provider_client.read_logout_token(text, partial(self._calling, is_logout=True))
 
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they are disabled. A user that the registry does not list has default roles."""
@@ -157,14 +168,15 @@ class ExternalRealm:
         user = listed or self.provider.make_unlisted_user(self.name, name)
         return None if user.disabled else user
 
-    async def _admit(self, identity: ExternalIdentity) -> User | None:
-        """Return the user, or None if they are disabled.
+    async def _admit(self, identity: ExternalIdentity, begun_ms: int) -> Login | None:
+        """Return the login, or None if the user is disabled.
 
         Raises TemporarilyUnavailable if the realm was reconfigured while the identity provider was asked.
         """
         if await self._realms.find(self.name) is not self:
             raise provider_responses.make_unavailable()
-        return await self.find_user(identity.username)
+        user = await self.find_user(identity.username)
+        return None if user is None else Login(user, begun_ms, digest_sid(self.name, identity.sid), identity.name)
 
     async def _get_endpoints(self) -> ProviderEndpoints:
         """Return the endpoints of the identity provider.
@@ -178,24 +190,28 @@ class ExternalRealm:
         return server
 
     @asynccontextmanager
-    async def _calling(self, *, with_password: bool = False) -> AsyncIterator[None]:
+    async def _calling(self, *, with_password: bool = False, is_logout: bool = False) -> AsyncIterator[None]:
+        breaker, report = self._breaker, self._report
+        if is_logout:
+            breaker, report = self._logout_breaker, self._logout_report
         try:
-            async with self._breaker.guard():
+            async with breaker.guard():
                 yield
         except TemporarilyUnavailable:
-            self._report.count()
+            report.count()
             raise
         except (InvalidProviderResponse, ProviderError) as problem:
-            raise self._report_problem(problem, with_password=with_password) from None
+            raise _report_problem(report, problem, with_password=with_password) from None
         except (InvalidGrant, AccessDenied):
-            self._report.report_recovery()
+            report.report_recovery()
             raise
-        self._report.report_recovery()
+        report.report_recovery()
 
-    def _report_problem(self, problem: Exception, *, with_password: bool = False) -> TemporarilyUnavailable:
-        """Log the problem, and return an error which only says that the identity provider is unavailable."""
-        self._report.log_error(problem)
-        return provider_responses.make_refusal(problem, with_password=with_password)
+
+def _report_problem(report: OutageLog, problem: Exception, *, with_password: bool = False) -> TemporarilyUnavailable:
+    """Log the problem, and return an error which only says that the identity provider is unavailable."""
+    report.log_error(problem)
+    return provider_responses.make_refusal(problem, with_password=with_password)
 
 
 @dataclass(slots=True)
@@ -208,7 +224,7 @@ class ExternalRealms:
     _records: RealmCache
     _users: UserCache
     _keyring: Keyring
-    _read_clock_ms: Callable[[], Awaitable[int]]
+    read_clock_ms: Callable[[], Awaitable[int]]
     _realms: dict[str, ExternalRealm] = field(default_factory=dict, init=False)
     _http_client: HttpClient | None = field(default=None, init=False)
 
@@ -234,6 +250,14 @@ class ExternalRealms:
             realm = self._realms[name] = self._make(name, record, self._http_client)
         return realm
 
+    async def get_realm_of(self, issuer: str) -> str:
+        """Return the name of the realm whose users this issuer names by their `sub`, or raise InvalidRequest."""
+        for name in REALMS:
+            record = await self._records.find(name) if name != MAIN_REALM else None
+            if record is not None and (record.issuer, record.username_claim) == (issuer, "sub"):
+                return name
+        raise InvalidRequest("issuer_unknown")
+
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user as the registry lists them, or None if it does not."""
         return await self._users.find(identify_user(realm, username))
@@ -244,7 +268,7 @@ class ExternalRealms:
         sealed = provider.sealed_secret
         client_secret = self._keyring.open_sealed_text(f"realm:{name}", sealed) if sealed else ""
         return ExternalRealm(
-            name, provider, ProviderClient(provider, client_secret, http_client, self._read_clock_ms), self
+            name, provider, ProviderClient(provider, client_secret, http_client, self.read_clock_ms), self
         )
 
     async def load_clients(self) -> None:

@@ -10,11 +10,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from service.config.settings import Settings
-from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, OAuthError, TemporarilyUnavailable
+from service.protocol.errors import (
+    InvalidGrant,
+    InvalidRequest,
+    InvalidScope,
+    LoginThrottled,
+    OAuthError,
+    TemporarilyUnavailable,
+)
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
-from service.protocol.scope import MAIN_REALM
+from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.token_form import digest_token
-from service.protocol.user import User, identify_for_throttle
+from service.protocol.user import Login, User, identify_for_throttle
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
@@ -42,13 +49,20 @@ class Logins:
             raise await self.make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
         return found
 
+    async def get_realm_of_logout(self, realm: str) -> ExternalRealm:
+        """Return the external realm. Raises InvalidRequest with status 404 if the realm has no identity provider."""
+        found = await self._external.find(realm) if realm in REALMS else None
+        if found is None:
+            raise await self.make_refusal(InvalidRequest("realm_without_logout", status=404))
+        return found
+
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user, or None if they may no longer log in or the realm is unknown."""
         found = await self._find_realm(realm)
         return None if found is None else await found.find_user(username)
 
-    async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> User:
-        """Return the user if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
+    async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> Login:
+        """Return the login if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
 
         `device` names a browser in which this user has logged in before. Raises LoginThrottled, without a check, if a
         limit is reached.
@@ -63,8 +77,10 @@ class Logins:
             # The counters of the user come first: a caller that waits for them must not hold an attempt of an address
             # that other callers share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
-            async with checking, self.limiting_refusals(realm, prefixes, username):
-                return await checker.log_in(username, password, network)
+            async with checking as marked_ms, self.limiting_refusals(realm, prefixes, username):
+                # In realm main the user is known, so a later mark is one that was set during the login.
+                begun_ms = marked_ms + 1 if realm == MAIN_REALM else await self._external.read_clock_ms()
+                return await checker.log_in(username, password, network, begun_ms)
         except InvalidGrant as refusal:
             raise await self.make_refusal(refusal) from None
         except Exhausted as error:

@@ -14,7 +14,7 @@ from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import verify_dummy_password, verify_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, identify_user
+from service.protocol.user import Login, User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import UserCache
 from service.store.registry import RegistryStore
@@ -30,8 +30,8 @@ class MainRealm:
         """Raise TemporarilyUnavailable if too many password checks wait already."""
         self._passwords.check_room(network)
 
-    async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user if the password is right. Raises InvalidGrant if the login is refused.
+    async def log_in(self, username: str, password: str, network: str, begun_ms: int) -> Login:
+        """Return the login if the password is right. Raises InvalidGrant if the login is refused.
 
         An unknown name is refused with the same response and after the same time as a wrong password. The record is
         therefore read from Redis and not from this worker's cache, which holds existing users only.
@@ -50,7 +50,7 @@ class MainRealm:
                 upgraded_from = user.upgraded_from or user.password_hash
                 upgraded = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=upgraded_from)
                 await self._registry.replace_password_hash(upgraded)
-        return user
+        return Login(user, begun_ms)
 
     async def find_registered_name(self, username: str) -> str:
         """Return the name in the user's record, or an empty text. An unknown name costs as much as a known one."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from .client import RedisClient
-from .deadline import StoreUnavailable
+from .deadline import StoreUnavailable, end_task
 from .script import OWN_SCRIPTS
 
 LOCK_PAUSE_SECONDS: Final = 0.05
+
+Result = TypeVar("Result")
 
 
 class LockHeld(Exception):
@@ -57,6 +59,16 @@ class RedisLock:
         """Extend the lifetime of the lock. Raises StoreUnavailable if another holder may already have the lock."""
         if await self._keep(self._lifetime_ms) != "kept":
             raise StoreUnavailable(f"the lock {self._key} has expired, and another process may hold it")
+
+    async def renew_during(self, work: Awaitable[Result]) -> Result:
+        """Wait for long work and renew the lock until it is done. The work is cancelled if the lock was lost."""
+        task: asyncio.Future[Result] = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([task], timeout=self._lifetime_ms / 4000))[0]:
+                await self.renew()
+        finally:
+            await end_task(task)
+        return task.result()
 
     async def _take(self) -> bool:
         command = ("SET", self._key, self._holder, "NX", "PX", self._lifetime_ms)

@@ -15,7 +15,7 @@ import msgspec
 
 from service.observability.audit import record_event
 from service.protocol.errors import TemporarilyUnavailable
-from service.protocol.user import User
+from service.protocol.user import Login, User
 from service.redis_client.lock import LockHeld
 from service.registry.pending_revocations import PendingRevocations
 from service.store.families import UserEnding
@@ -32,12 +32,13 @@ class PasswordChange:
     _pending_revocations: PendingRevocations
     lock_wait_seconds: float = LOCK_WAIT_SECONDS
 
-    async def make(self, checked: User, password_hash: str, *, address: str) -> User | None:
+    async def make(self, checked: User, password_hash: str, *, address: str) -> Login | None:
         """Store the new password and end all sessions of the user, on every worker.
 
         `checked` is the record against which the old password was checked. `address` is the caller's, for the security
-        event. Returns the new record, or None if the record has changed since that check. Raises
-        TemporarilyUnavailable if the lock is not free in time, for example because a seed is being applied.
+        event. Returns a login with the new record, which began after all sessions had ended, or None if the record has
+        changed since that check. Raises TemporarilyUnavailable if the lock is not free in time, for example because a
+        seed is being applied.
         """
         identity = checked.identity
         try:
@@ -50,10 +51,10 @@ class PasswordChange:
                 await self._registry.add_pending_users([ending])
                 new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
                 changed = await self._registry.put_password(new)
-                if changed is not None:
-                    # Recorded now, so that an interruption of the revocation cannot hide the change.
-                    record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
-                    await self._pending_revocations.run_revocation_of(ending)
-                return changed
+                if changed is None:
+                    return None
+                # Recorded now, so that an interruption of the revocation cannot hide the change.
+                record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
+                return Login(changed, await self._pending_revocations.run_revocation_of(ending) + 1)
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None

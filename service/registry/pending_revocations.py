@@ -49,10 +49,14 @@ class PendingRevocations:
                 await self.run_user_revocations(lock)
             await self.run_session_scans()
 
-    async def run_revocation_of(self, user: UserEnding) -> None:
-        """End all sessions of one user with a pending revocation. The caller holds the lock."""
-        await self._revocations.revoke_all(user.shard, user.subject, reason=user.reason)
+    async def run_revocation_of(self, user: UserEnding) -> int:
+        """End all sessions of one user with a pending revocation. The caller holds the lock.
+
+        Returns the time of the mark.
+        """
+        marked_ms = await self._revocations.revoke_all(user.shard, user.subject, reason=user.reason)
         await self._registry.clear_pending_users([user])
+        return marked_ms
 
     async def run_user_revocations(self, lock: RedisLock) -> None:
         """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""

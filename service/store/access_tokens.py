@@ -9,7 +9,9 @@ from typing import Final
 
 from service.gateway.access_record import access_key, parse_grant
 from service.protocol.bearer import AccessGrant
+from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
+from service.protocol.user import UserIdentity, identify_user
 from service.store.client import StoreClient
 from service.store.scripts import load_script
 
@@ -24,14 +26,14 @@ class AccessTokens:
         record = await self._redis.read("GET", access_key(access_token.shard, access_token.digest))
         return None if record is None else parse_grant(record)
 
-    async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
+    async def revoke(self, access_token: RandomToken, *, client_id: str) -> UserIdentity | None:
         """Delete the access token. Durable on return.
 
-        Returns the user name, or None if the token is unknown or another client's.
+        Returns its user, or None if the token is unknown or another client's.
         """
         key = access_key(access_token.shard, access_token.digest)
         async with self._redis.durable(access_token.shard) as scripts:
             verdict = await scripts.run(_REVOKE, [key], [client_id])
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        return str(verdict[1]) if verdict[0] == "revoked" else None
+        return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "revoked" else None

@@ -121,18 +121,21 @@ class Attempts:
     @asynccontextmanager
     async def checking(
         self, *groups: Sequence[Counter], failure: type[Exception] | tuple[type[Exception], ...]
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator[int]:
         """Reserve an attempt on each group of counters in turn, run the body as one check, then settle the attempts.
+
+        Yields the result of `reserve` for the first group.
 
         Only exceptions in `failure` count as a failed check. After any other exception the attempts are released, so
         that an outage uses up no attempts. The counters of one group share a hash tag. Raises what `reserve` raises.
         """
+        marked_ms = list[int]()
         async with AsyncExitStack() as undo:
             for counters in groups:
-                await self.reserve(counters)
+                marked_ms.append(await self.reserve(counters))
                 undo.push_async_callback(self._give_back, counters)
             try:
-                yield
+                yield marked_ms[0]
             except failure:
                 undo.pop_all()
                 await self.settle(*groups, passed=False)
@@ -165,11 +168,13 @@ class Attempts:
         with suppress(StoreUnavailable):
             await self.settle(counters, passed=True)
 
-    async def reserve(self, counters: Sequence[Counter]) -> None:
+    async def reserve(self, counters: Sequence[Counter]) -> int:
         """Reserve one attempt on all of these counters, which share a hash tag.
 
         If pending checks fill a limit, wait for their outcome, in the order of arrival. Raises Exhausted if failed
         checks have reached a limit. Raises TemporarilyUnavailable if the wait times out or too many callers wait.
+
+        Returns the time of the latest revokeAll of the user whose name the counters count, or 0.
         """
         queue = self._queues.setdefault(counters[0].key, _Queue())
         if queue.length >= self.max_waiting:
@@ -182,7 +187,7 @@ class Attempts:
                 await queue.lock.acquire()
             charge_wait(started_at)
             try:
-                await self._reserve_when_possible(counters, gives_up_at)
+                return await self._reserve_when_possible(counters, gives_up_at)
             finally:
                 queue.lock.release()
         except TimeoutError:
@@ -190,7 +195,7 @@ class Attempts:
         finally:
             queue.length -= 1
 
-    async def _reserve_when_possible(self, counters: Sequence[Counter], gives_up_at: float) -> None:
+    async def _reserve_when_possible(self, counters: Sequence[Counter], gives_up_at: float) -> int:
         """Run the reserve script until all counters are below their limits.
 
         Only the first caller of a queue does this, so that more waiting callers send no more commands. The wait
@@ -200,7 +205,7 @@ class Attempts:
         while True:
             verdict = await self._redis.run(_RESERVE, keys, limits)
             if verdict[0] == "reserved":
-                return
+                return int(verdict[1])
             if verdict[0] == "exhausted":
                 raise Exhausted(int(verdict[1]))
             if time.monotonic() >= gives_up_at:

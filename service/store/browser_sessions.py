@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from service.protocol.token_form import RandomToken
-from service.protocol.user import User, UserIdentity, identify_user
+from service.protocol.user import Login, UserIdentity, identify_user
 from service.store.client import StoreClient
 from service.store.keys import browser_key, user_key
 from service.store.records import BrowserSessionRecord, parse_browser_session
@@ -45,17 +45,19 @@ class BrowserSessions:
     async def start(
         self,
         name: RandomToken,
-        user: User,
+        login: Login,
         *,
         lifetime_ms: int,
         former: RandomToken | None = None,
-        shown_name: str = "",
     ) -> bool:
-        """Start a browser session after a login. Returns False if the user's record changed since the check.
+        """Start a browser session after a login.
+
+        Returns False if the user's record changed since the check, or the user's sessions were revoked since the login
+        began.
 
         `former` is the session that the browser had until now, which may be another user's.
         """
-        identity = user.identity
+        user, identity = login.user, login.user.identity
         verdict = await self._redis.run(
             _START,
             [browser_key(name.shard, name.digest), user_key(identity)],
@@ -63,9 +65,11 @@ class BrowserSessions:
                 name.digest,
                 user.revision,
                 identity.subject,
+                login.sid,
+                login.begun_ms,
                 user.realm,
                 user.username,
-                shown_name,
+                login.shown_name,
                 former.digest if former is not None and former.shard == name.shard else "",
                 lifetime_ms,
             ],

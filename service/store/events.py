@@ -85,4 +85,4 @@ def _merge(streams: Sequence[Sequence[StoredEvent]]) -> list[StoredEvent]:
 
 
 def _parse(stream: int, entries: Sequence[Any]) -> list[StoredEvent]:
-    return [StoredEvent(name.decode(), fields[1], stream) for name, fields in entries]
+    return [StoredEvent(name.decode(), fields[3], stream) for name, fields in entries]

@@ -17,7 +17,7 @@ from service.observability.audit import record_event
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User, UserIdentity, UserNarrowing
+from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family
@@ -26,7 +26,7 @@ from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
 Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
-Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "console"]
+Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "provider_logout", "console"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
 EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.
@@ -35,6 +35,7 @@ EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation
 - revoked: the client revoked the family.
 - revoke_all: revokeAll was called.
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
+- provider_logout: the identity provider told that the login there which the family came from has ended.
 - session_displaced: the user has as many families as one may have, and logged in once more.
 - password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
   family depended on, and role_removed is also of a realm's default role.
@@ -74,19 +75,23 @@ class Spent(NamedTuple):
     lives_ms: int
     scope: str
     username: str
+    subject: str
     streak: int
     replays: int
 
 
 class RefreshRefused(NamedTuple):
-    """A refused refresh. Only the verdict "replayed" ends the family; only then is `username` set.
+    """A refused refresh. Only the verdict "replayed" ends the family.
 
-    `item` is set for the verdict "beyond": an item of the wanted scope that was not granted.
+    `item` is set for the verdict "beyond": an item of the wanted scope that was not granted. The other fields are those
+    of the family. They are set for the verdicts "replayed", "foreign" and "without_secret".
     """
 
     verdict: SpendRefusal
-    username: str = ""
     item: str = ""
+    scope: str = ""
+    username: str = ""
+    subject: str = ""
 
 
 class Families:
@@ -99,7 +104,7 @@ class Families:
 
     async def start(
         self,
-        user: User,
+        login: Login,
         *,
         client_id: str,
         scope: str,
@@ -109,9 +114,10 @@ class Families:
     ) -> int | None:
         """Start a family after a password login.
 
-        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check.
+        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check,
+        or the user's sessions were revoked since the login began.
         """
-        identity = user.identity
+        user, identity = login.user, login.user.identity
         verdict = await self._redis.run(
             _START,
             [
@@ -124,6 +130,8 @@ class Families:
                 access_token.digest,
                 user.revision,
                 identity.subject,
+                login.sid,
+                login.begun_ms,
                 client_id,
                 user.username,
                 scope,
@@ -169,10 +177,10 @@ class Families:
             return Spent(*verdict)  # type: ignore[arg-type]
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
-    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> str | None:
+    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> UserIdentity | None:
         """End the family and delete its access tokens. Durable on return.
 
-        Returns the user name, or None if the family is unknown or another client's.
+        Returns its user, or None if the family is unknown or another client's.
         """
         async with self._redis.durable(shard) as scripts:
             verdict = await scripts.run(
@@ -182,7 +190,7 @@ class Families:
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        return str(verdict[1]) if verdict[0] == "ended" else None
+        return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
         """Return the family, or None. The record outlives the family by a look-ahead."""

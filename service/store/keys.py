@@ -8,11 +8,12 @@
 | code:{shard}:<code digest>      | string | the code's lifetime                  | allow_consent                     |
 | redeemed:{shard}:<code digest>  | string | ten minutes, or a code's longer life | redeem_authorization_code         |
 | external:{shard}:<digest>       | string | ten minutes                          | external_logins                   |
+| logout:{shard}:<digest>         | string | twenty minutes                       | logout_tokens                     |
 | browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
 | consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
 | index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
-| revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| mark_revoked                      |
-| mark:{shard}:<subject>          | string | longer than all that it covers       | mark_revoked                      |
+| revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| revoke_all                        |
+| mark:{shard}:<subject>[:sid]    | string | longer than all that it covers       | revoke_all                        |
 | login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
 | login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
 | address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |
@@ -93,11 +94,16 @@ ended_key: Final = partial(make_key, "ended")
 code_key: Final = partial(make_key, "code")
 redeemed_key: Final = partial(make_key, "redeemed")
 external_key: Final = partial(make_key, "external")
+logout_key: Final = partial(make_key, "logout")
 browser_key: Final = partial(make_key, "browser")
 consent_key: Final = partial(make_key, "consent")
 index_key: Final = partial(make_key, "index")
 revoked_key: Final = partial(make_key, "revoked")
-mark_key: Final = partial(make_key, "mark")
+
+
+def mark_key(shard: str, subject: str, sid: str = "") -> str:
+    """Return the key of the mark of a revokeAll, or of the mark of one login at an identity provider."""
+    return make_key("mark", shard, f"{subject}:{sid}" if sid else subject)
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:

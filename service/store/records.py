@@ -81,6 +81,7 @@ class Consent(NamedTuple):
     subject: str
     answer: str
     consent_request: ConsentRequest
+    sid: str
 
     @property
     def is_answered(self) -> bool:
@@ -97,6 +98,7 @@ class BrowserSessionRecord(NamedTuple):
     username: str
     login: str
     name: str
+    sid: str
 
 
 def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:

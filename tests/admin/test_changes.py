@@ -48,6 +48,7 @@ async def show(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         (("--add-scope", "role:admin"), {"scope": "realm:main role:enduser role:partner role:admin"}),
         (("--add-cors-origin", "ionic://localhost"), {"cors_origins": ["ionic://localhost"]}),
         (("--introspect-all",), {"introspect": "all"}),
+        (("--revoke-users",), {"revoke_users": True}),
         (("--default-scope", "realm:main"), {"default_scope": "realm:main"}),
     ],
 )

@@ -11,8 +11,9 @@ import redis
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import Clock, make_code
-from tests.support.clients_and_users import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, OAuthClient
+from tests.support.clients_and_users import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, OAuthClient, revoke_user
 from tests.support.origins import is_origin
+from tests.support.waiting import until_status
 
 CREATED = (
     *("client", "create", "kiosk", "--name", "Kiosk", "--scope", "realm:main role:enduser", "--json"),
@@ -64,10 +65,19 @@ async def test_a_gateway_that_was_created_may_introspect(admin: Admin, http: htt
     assert answer.json()["active"] is True
 
 
+async def test_the_right_to_revoke_users_is_given_and_taken(admin: Admin, http: httpx2.AsyncClient) -> None:
+    created = await admin("client", "create", "hr", "--revoke-users", "--json")
+    client, of_alice = OAuthClient("hr", created.json["client_secret"]), {"format": "email", "email": ALICE.username}
+
+    assert (await revoke_user(http, of_alice, client)).status_code == 204
+    assert (await admin("client", "update", "hr", "--no-revoke-users")).status == 0
+    await until_status(lambda: revoke_user(http, of_alice, client), 403)
+
+
 async def test_the_list_shows_all_clients_and_no_hash(admin: Admin) -> None:
     listed, table = await admin("client", "list", "--json"), await admin("client", "list")
 
-    ids = ["auditor", "gateway", "made-secret", "phone-app", "reader", "web-shop"]
+    ids = ["auditor", "back-office", "gateway", "made-secret", "phone-app", "reader", "web-shop"]
     assert [client["client_id"] for client in listed.json] == ids
     assert [line.split()[0] for line in table.output.splitlines()] == ["CLIENT", *ids]
     assert "argon2" not in listed.output + table.output

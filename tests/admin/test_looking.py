@@ -144,7 +144,7 @@ class TestStats:
 
         report = (await admin("stats", "--json")).json
 
-        assert (report["sessions"], report["access_tokens"], report["users"], report["clients"]) == (2, 3, 3, 6)
+        assert (report["sessions"], report["access_tokens"], report["users"], report["clients"]) == (2, 3, 3, 7)
         assert report["users_with_sessions"] == 2
         assert 300 < report["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output
@@ -290,6 +290,23 @@ class TestDoctor:
         assert "metadata" in found["trouble", "realm cep"]
         assert found["note", "realm cep"].endswith(
             "for us: http://127.0.0.1:8000/authorization/callback (by this console's settings)"
+        )
+
+    @pytest.mark.clause("decided-backchannel-logout")
+    @pytest.mark.parametrize("claim", ["sub", "oid"])
+    async def test_doctor_tells_which_logout_uri_to_register(
+        self, admin: Admin, store: redis.Redis, claim: str
+    ) -> None:
+        endpoints = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        record = dict.fromkeys(endpoints, "https://a.example") | {"client_id": "us", "issuer": "https://a.example"}
+        store.set("realm:{registry}:cep", json.dumps(record | {"username_claim": claim}))
+
+        said = [finding["says"] for finding in (await admin("doctor", "--json")).json]
+
+        uri = "http://127.0.0.1:8000/oauth2/v1/backchannel-logout/cep"
+        assert (f"back-channel logout works once this URI is registered there: {uri}" in said) is (claim == "sub")
+        assert any(says.startswith("no back-channel logout: it takes username_claim sub") for says in said) is (
+            claim != "sub"
         )
 
 

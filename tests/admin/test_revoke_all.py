@@ -6,11 +6,12 @@ import httpx2
 import pytest
 import redis
 
-from service.store.keys import family_key
+from service.protocol.user import identify_user
+from service.store.keys import family_key, mark_key
 from service.worker import Worker
 from tests.admin.conftest import Admin, is_live
 from tests.conftest import Clock
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, tokens_of
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,37 @@ async def test_only_named_sessions_end(
     assert (event["event"], event["reason"]) == ("revoke_all_by_console", words[0].removeprefix("--"))
     assert {whose for whose, each in tokens.items() if not await is_live(http, each["access_token"])} == ended
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-under-way-at-revocation")
+async def test_everything_marks_users_without_sessions(admin: Admin, worker: Worker, store: redis.Redis) -> None:
+    """A login of the user that is under way then starts nothing."""
+    identity = identify_user(ALICE.realm, ALICE.username)
+    done = await admin("revoke-all", "--everything", "--yes", "--json")
+
+    assert done.status == 0
+    assert store.exists(mark_key(identity.shard, identity.subject))
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+async def test_failed_command_tells_how_many_have_ended(
+    admin: Admin, http: httpx2.AsyncClient, store: redis.Redis, options: tuple[str, ...]
+) -> None:
+    """A record of an unknown version is an outage. Once it is gone, the same command ends the other sessions."""
+    alices, bobs = [tokens_of(await PHONE_APP.log_in(http, user)) for user in (ALICE, BOB)]
+    key = str(next(store.scan_iter("family:*")))
+    record = store.dump(key)
+    store.hset(key, "v", "3")
+    words = ("revoke-all", "--everything", "--yes", *options)
+    failed = await admin(*words)
+
+    assert failed.status == 1
+    assert "users have ended. Repeat the command to end the others." in failed.aside
+    assert record is not None
+    store.restore(key, 0, record, replace=True)
+    assert (await admin(*words)).status == 0
+    assert not [each for each in (alices, bobs) if await is_live(http, each["access_token"])]
+    assert [event["reason"] for event in (await admin("events", "--json")).lines[-2:]] == ["everything"] * 2
 
 
 def begin_at_whole_second(worker: Worker, store: redis.Redis, refresh_token: str) -> None:

@@ -38,6 +38,7 @@ from tests.support.clients_and_users import (
     access_key_of,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
     verify,
 )
@@ -47,6 +48,7 @@ from tests.support.servers import REDIS_6, get_other_server, other_servers, serv
 from tests.support.waiting import until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
+SID = "a-login"
 THE_MACHINES = "the machine's"
 """The server that all other tests use."""
 
@@ -90,15 +92,19 @@ class ClusterDeployment:
     async def begin_to_revoke(self, held: Held) -> None:
         """A revokeAll that got no further than its mark."""
         identity = identify_user(held.credentials.realm, held.credentials.username)
+        interrupted = Revocations(BreakingConnection(self.settings, calls=1), max_keys=0)
         with pytest.raises(StoreUnavailable):
-            await Revocations(BreakingConnection(self.settings, calls=1)).revoke_all(identity.shard, identity.subject)
+            await interrupted.revoke_all(identity.shard, identity.subject)
 
     def list_live(self, held: Held) -> list[bool]:
         """Return whether the family and each of the access tokens is there. The slot must have moved."""
+        return [bool(self.cluster.client.exists(key)) for key in self.list_keys(held)]
+
+    def list_keys(self, held: Held) -> list[str]:
+        """Return the keys of the family and of each of the access tokens."""
         refresh_token = KEYRING.parse_refresh_token(held.refresh_token)
         assert refresh_token is not None
-        keys = [family_key(refresh_token.shard, refresh_token.family_digest), *map(access_key_of, held.access_tokens)]
-        return [bool(self.cluster.client.exists(key)) for key in keys]
+        return [family_key(refresh_token.shard, refresh_token.family_digest), *map(access_key_of, held.access_tokens)]
 
 
 @dataclass
@@ -111,10 +117,25 @@ class Held:
     code: str
 
     @property
+    def sub_id(self) -> dict[str, str]:
+        return {"format": "email", "email": self.credentials.username}
+
+    @property
     def key(self) -> str:
         """Return one of the user's keys."""
         identity = identify_user(self.credentials.realm, self.credentials.username)
         return index_key(identity.shard, identity.subject)
+
+
+async def end_provider_login(deployment: ClusterDeployment, held: Held) -> httpx2.Response:
+    """End the login at an identity provider that the session came from, and answer as an endpoint would."""
+    identity = identify_user(held.credentials.realm, held.credentials.username)
+    try:
+        await deployment.worker.revocations.end_provider_login(identity.shard, identity.subject, SID)
+    except StoreUnavailable:
+        body = {"error": "temporarily_unavailable", "error_description": "The slot is moving."}
+        return httpx2.Response(503, headers={"cache-control": "no-store, no-cache", "pragma": "no-cache"}, json=body)
+    return httpx2.Response(200)
 
 
 Operation = Callable[[ClusterDeployment, Held], Awaitable[httpx2.Response]]
@@ -130,6 +151,8 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     ),
     "revokeAll": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
     "revokeAll that was begun": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
+    "end of a login at a provider": (end_provider_login, NOTHING),
+    "revocation by another system": (lambda deployment, held: revoke_user(deployment.http, held.sub_id), NOTHING),
     "refresh": (lambda deployment, held: PHONE_APP.refresh(deployment.http, held.refresh_token), ALL),
     "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
     "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.credentials), ALL),
@@ -199,6 +222,9 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
     operation, is_left = OPERATIONS[name]
 
     people = [await deployment.start() for _ in MOVED]
+    if operation is end_provider_login:
+        for held in people:
+            deployment.cluster.client.hset(deployment.list_keys(held)[0], "s", SID)
     if name == "revokeAll that was begun":
         await asyncio.gather(*map(deployment.begin_to_revoke, people))
     with ExitStack() as stack:
@@ -207,9 +233,9 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
         answers = await ask_until_too_late(held_time, [operation(deployment, held) for held in people])
     statuses = [answer.status_code for answer in answers]
     for held, answer in zip(people, answers, strict=True):
-        if answer.status_code != 200:
+        if not answer.is_success:
             assert_error(answer, 503, "temporarily_unavailable")
-            assert (await operation(deployment, held)).status_code == 200
+            assert (await operation(deployment, held)).is_success
         assert deployment.list_live(held) == is_left
     assert (503 in statuses) is (name != "revoke of an access token")  # this request touches one key
 

@@ -12,6 +12,7 @@ from service.gateway import BearerLookup
 from service.redis_client.durability import REPLICA
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
+from service.store.events import EventStream
 from service.store.reports.readiness import find_obstacle
 from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
 from tests.cluster.workers import worker_at
@@ -72,6 +73,9 @@ async def test_sentinel_gets_the_password_of_the_url(tmp_path: Path, lines: tupl
         async with worker_at(url) as worker:
             assert await find_obstacle(worker.redis) is None
         await confirm_something(url)
+        reader = StoreClient(parse_redis_url(url.replace("service:", "events:")))
+        assert await EventStream(reader).read() == []
+        await reader.close()
         bearer = BearerLookup(url)
         assert await bearer.lookup(make_access_token("0a3").text) is None
         await bearer.close()

@@ -120,6 +120,7 @@ async def test_the_service_uses_all_that_it_was_granted(
             await PHONE_APP.log_in(http, ALICE)
             await change_seed(worker)
             assert await worker.external_logins.take("state", 60_000)
+            await worker.logout_tokens.note_use(identify_user("cep", "zoe"), "a token")
             await estimate_session_count(worker.redis)
             await revoke_nothing(worker.redis, store)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)

@@ -22,6 +22,7 @@ from service.worker import Worker
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy, running_proxy
 from tests.support.clients_and_users import access_key_of
+from tests.support.logins import login_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -156,7 +157,7 @@ async def start_session(worker: Worker, user: User, client_id: str = "phone-app"
     refresh_token = make_first_refresh_token(user.identity.shard)
     access_token = make_access_token(user.identity.shard)
     lives_ms = await worker.families.start(
-        user,
+        login_of(user),
         client_id=client_id,
         scope="realm:main role:enduser",
         secret_used=False,

@@ -26,6 +26,7 @@ from tests.support.clients_and_users import (
     access_key_of,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
 )
 from tests.support.redis_monitor import recording_commands
@@ -33,6 +34,7 @@ from tests.support.servers import RedisServer, other_servers, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, until, wait_until
 
 CONTENDERS = 40
+OF_ALICE = {"format": "email", "email": ALICE.username}
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,9 @@ async def test_answered_write_is_at_the_replica(master: RedisServer, replica: Re
         tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
         assert (await revoke_all(http, tokens["access_token"])).status_code == 200
         assert not knows(replica, tokens)
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
+        assert (await revoke_user(http, OF_ALICE)).status_code == 204
+        assert not knows(replica, tokens)
 
 
 @pytest.mark.clause("decided-durability", "decided-redis-away")
@@ -119,11 +124,12 @@ async def test_without_a_replica_durable_changes_are_not_reported_done(
                     PHONE_APP.revoke(http, first["access_token"]),
                     PHONE_APP.revoke(http, first["refresh_token"]),
                     revoke_all(http, second["access_token"]),
+                    revoke_user(http, OF_ALICE),
                 )
             for answer in answers:
                 assert_error(answer, 503, "temporarily_unavailable")
                 assert answer.headers["retry-after"]
-            # Each of the four ends within the time of a request, by Redis's clock.
+            # Each of the five ends within the time of a request, by Redis's clock.
             waits = read_waits(commands)
             assert len(waits) == len(answers)
             assert max(waits) <= (DEADLINE_SECONDS - RESERVE_SECONDS) * 1000

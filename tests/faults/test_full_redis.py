@@ -33,6 +33,7 @@ from tests.support.clients_and_users import (
     OAuthClient,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
 )
 from tests.support.servers import REDIS_6, other_servers, running_service
@@ -190,15 +191,19 @@ def look_at_pages(deployment: Deployment) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
+@pytest.mark.parametrize("by_client", [False, True], ids=["bearer", "client"])
 async def test_full_redis_accepts_a_revoke_all(
-    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, by_client: bool
 ) -> None:
     sessions = [tokens_of(await client.log_in(direct_http, ALICE)) for client in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
     code = await make_code(worker)
 
     with deployment.full():
-        answer = await revoke_all(direct_http, sessions[0]["access_token"])
-        assert answer.status_code == 200
+        if by_client:
+            answer = await revoke_user(direct_http, {"format": "email", "email": ALICE.username})
+        else:
+            answer = await revoke_all(direct_http, sessions[0]["access_token"])
+        assert answer.status_code == (204 if by_client else 200)
         for tokens in sessions:
             assert not deployment.knows_access_token(tokens["access_token"])
             assert deployment.find_family(tokens["refresh_token"]) is None

@@ -131,7 +131,7 @@ async def test_revocation_without_answer_holds_and_can_be_repeated(
     assert not deployment.knows_access_token(tokens["access_token"])
     assert (await PHONE_APP.revoke(proxied_http, tokens["refresh_token"])).status_code == 200
 
-    deployment.proxy.cut_after = call_of("mark_revoked")
+    deployment.proxy.cut_after = call_of("revoke_all")
     assert_error(await revoke_all(proxied_http, other["access_token"]), 503, "temporarily_unavailable")
     assert_error(await PHONE_APP.refresh(proxied_http, other["refresh_token"]), 400, "invalid_grant")
     assert (await revoke_all(proxied_http, other["access_token"])).status_code == 200

@@ -25,6 +25,7 @@ from tests.support.clients_and_users import (
     WEB_SHOP,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
     verify,
 )
@@ -64,6 +65,7 @@ def ask_for_everything(http: httpx2.AsyncClient, held: Held) -> list[Awaitable[h
         WEB_SHOP.revoke(http, held.bob["refresh_token"]),
         WEB_SHOP.revoke(http, held.bob["access_token"]),
         revoke_all(http, held.bob["access_token"]),
+        revoke_user(http, {"format": "email", "email": BOB.username}),
         verify(http, held.bob["access_token"]),
         AUDITOR.introspect(http, held.bob["access_token"]),
         AUDITOR.introspect(http, held.bob["refresh_token"]),

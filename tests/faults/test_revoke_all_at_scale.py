@@ -20,7 +20,7 @@ from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import recording_commands
 from tests.support.waiting import until, until_status
 
-DELETE = load_script("delete_revoked")
+REVOKE_ALL = load_script("revoke_all")
 MAX_KEYS = 300
 """The limit of keys that one step deletes: an access token and a family may exceed it. The bench measures a step's
 time.
@@ -65,7 +65,7 @@ async def test_revoke_all_ends_thousands_in_short_steps(
         await assert_dead(deployment, http, sessions[:: count // 20])
     assert deployment.knows_access_token(of_another[0][0])
     # Each session is a family and an access token.
-    steps = sum(DELETE.sha1 in command for command in commands)
+    steps = sum(REVOKE_ALL.sha1 in command for command in commands)
     assert steps >= KEYS_OF_A_SESSION * count / MAX_KEYS
 
 
@@ -88,7 +88,7 @@ async def test_repeated_revoke_all_finishes_an_interrupted_one(
     sessions = await start_sessions(worker, USERNAME, 1_000)
 
     async with serving_behind_proxy(deployment) as http:
-        deployment.proxy.hold_at = (call_of(DELETE.name), steps)
+        deployment.proxy.hold_at = (call_of(REVOKE_ALL.name), steps)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
         await until(lambda: deployment.proxy.held, "the step that is held")
         await held_time.advance_in_steps(DEADLINE_SECONDS)

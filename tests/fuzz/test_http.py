@@ -35,6 +35,7 @@ from tests.support.browser import (
 )
 from tests.support.clients_and_users import (
     ALICE,
+    GLOBAL_REVOCATION,
     INTROSPECT,
     PHONE_APP,
     PHONE_CALLBACK,
@@ -143,7 +144,7 @@ async def send(
 
 
 @on_one_redis
-@given(st.sampled_from([TOKEN, REVOKE, INTROSPECT, REVOKE_ALL]), headers, bent_bytes(*FORMS))
+@given(st.sampled_from([TOKEN, REVOKE, INTROSPECT, REVOKE_ALL, GLOBAL_REVOCATION]), headers, bent_bytes(*FORMS))
 async def test_endpoints_for_clients(app: ASGIApp, path: str, headers: dict[str, bytes], body: bytes) -> None:
     await send(app, "POST", path, headers, body=body)
 

@@ -120,6 +120,7 @@ def test_an_exported_entry_makes_its_record_again(identifier: str, name: str, re
         grant_types=("authorization_code",),
         scope="realm:main role:enduser",
         introspect="all" if is_set else False,
+        revoke_users=is_set,
         require_pkce=is_set,
         disabled=is_set,
     )

@@ -43,7 +43,7 @@ def test_every_example_runs_unchanged(redis_server: AnyRedis, gateway_library: P
         for example in EXAMPLES
     ]
 
-    assert outputs == ["no live access token\n", "", "", ""]
+    assert outputs == ["no live access token\n", "", "", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,11 @@ def test_every_example_runs_unchanged(redis_server: AnyRedis, gateway_library: P
             3,
             {"/": 200, "/me": 401, "/prices": 401, "/rebates": 401},
             {"/": 200, "/me": 200, "/prices": 403, "/rebates": 403},
+        ),
+        (
+            4,
+            {"/.well-known/oauth-protected-resource": 200, "/me": 401},
+            {"/.well-known/oauth-protected-resource": 200, "/me": 200},
         ),
     ],
 )

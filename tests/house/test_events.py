@@ -22,7 +22,7 @@ def test_documents_list_every_event_with_its_level() -> None:
     assert {event: row[:2] for event, row in table.items()} == told
 
 
-RECORDERS = ("record_event", "make_event", "record", "record_request_event", "_record")
+RECORDERS = ("record_event", "make_event", "record", "record_request_event", "record_user_event", "_record")
 
 
 def find_recorded_names(tree: ast.AST) -> Iterator[str]:

@@ -33,6 +33,7 @@ from service.store.revocations import Revocations
 from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
 from tests.invariants import model
 from tests.support.codes import allow_code, consent_request_for, make_code_to_allow
+from tests.support.logins import login_of
 
 Result = TypeVar("Result")
 Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
@@ -109,7 +110,7 @@ class ServiceUnderTest:
         family, token = make_first_refresh_token(found.identity.shard), make_access_token(found.identity.shard)
         lives_ms = self._run(
             self._families.start(
-                found,
+                login_of(found),
                 client_id=client_id,
                 scope=SCOPE,
                 secret_used=False,
@@ -130,7 +131,7 @@ class ServiceUnderTest:
     def sign_in(self, number: int, user: str, seconds: float) -> None:
         found = self._user(user)
         name = make_browser_session(found.identity.shard)
-        assert self._run(self._browser_sessions.start(name, found, lifetime_ms=round(1000 * seconds)))
+        assert self._run(self._browser_sessions.start(name, login_of(found), lifetime_ms=round(1000 * seconds)))
         self.browser_names[number] = name
 
     def sign_out(self, number: int) -> None:

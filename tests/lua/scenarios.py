@@ -35,6 +35,7 @@ async def start_family(comparing: ComparingClient) -> None:
     comparing.real.set(MARK, await comparing.read_clock_ms() + 5_000, px=60_000)
     assert await objects.start() is not None
     assert await objects.start(CHANGED_USER) is None
+    assert await objects.start(begun_ms=1) is None
 
 
 async def start_browser_session(comparing: ComparingClient) -> None:
@@ -42,6 +43,8 @@ async def start_browser_session(comparing: ComparingClient) -> None:
     assert await objects.sign_in(page)
     assert await objects.sign_in(next_page, former=page.browser)
     assert not await objects.sign_in(Page(), CHANGED_USER)
+    await run_revoke_all(comparing, 0)
+    assert not await objects.sign_in(Page(), begun_ms=1)
 
 
 async def end_browser_session(comparing: ComparingClient) -> None:
@@ -91,7 +94,7 @@ async def redeem_authorization_code(comparing: ComparingClient) -> None:
     comparing.offset_ms += DEFAULT_LIFETIMES.code_ms
     assert await objects.redeem(late) == "unknown"
     covered = await objects.issue_code()
-    await mark(comparing)
+    await run_revoke_all(comparing, 0)
     assert await objects.redeem(covered) == "revoked"
 
 
@@ -124,7 +127,7 @@ async def end_family(comparing: ComparingClient) -> None:
         await objects.families.end(SHARD, digest, client_id=client_id, reason="revoked")
         for client_id in ("another-app", "phone-app", "phone-app")
     ]
-    assert ended == [None, USER.username, None]
+    assert ended == [None, USER.identity, None]
 
 
 async def revoke_access_token(comparing: ComparingClient) -> None:
@@ -132,20 +135,17 @@ async def revoke_access_token(comparing: ComparingClient) -> None:
     [access_token] = (await objects.must_start()).access_tokens
     tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
     revoked = [await objects.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
-    assert revoked == [None, USER.username, None]
+    assert revoked == [None, USER.identity, None]
 
 
-async def mark_revoked(comparing: ComparingClient) -> None:
+async def revoke_all(comparing: ComparingClient) -> None:
     objects = StoreObjects(comparing)
     grant = await objects.must_start()
     await objects.open()
-    assert await mark(comparing, f"family:{grant.first.family_digest}") == "marked"
+    kept_member = f"family:{grant.first.family_digest}"
+    assert await run_revoke_all(comparing, 0, kept_member) == ["more", await read_mark(comparing)]
     await objects.must_start()
-    assert await mark(comparing) == "resumed"
-
-
-async def delete_revoked(comparing: ComparingClient) -> None:
-    objects = StoreObjects(comparing)
+    assert await run_revoke_all(comparing, 500) == ["more", 0]
     kept, earlier = await objects.must_start(), await objects.must_start()
     for generation in (1, 1, 2):
         await objects.spend(earlier, generation)
@@ -157,8 +157,7 @@ async def delete_revoked(comparing: ComparingClient) -> None:
     await objects.must_start()
     await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
     await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
-    lost: list[str | int] = [2, "", await comparing.read_clock_ms() + 5_000, "revoke_all", comparing.offset_ms]
-    await comparing.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], lost)
+    assert (await run_revoke_all(comparing, 2, marked_ms=await comparing.read_clock_ms() + 5_000))[0] == "lost"
 
 
 async def reserve_attempt(comparing: ComparingClient) -> None:
@@ -277,18 +276,24 @@ async def fence(store_client: StoreClient) -> None:
     await store_client.run(OWN_SCRIPTS["leave_fence"], [fence_key(SHARD)], [FENCE_LIFETIME_MS])
 
 
-async def mark(store_client: StoreClient, kept_member: str = "") -> str:
-    """Run the script alone, as a revokeAll that is interrupted after it."""
-    arguments: list[str | int] = [kept_member, 0, MIN_MARK_LIFETIME_MS]
-    return str((await store_client.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
+async def run_revoke_all(
+    store_client: StoreClient, most_keys: int, kept_member: str = "", marked_ms: int = 0
+) -> list[str | int]:
+    """Run one step, as a revokeAll that is interrupted after it."""
+    arguments: list[str | int] = [most_keys, kept_member, 0, MIN_MARK_LIFETIME_MS, "", "revoke_all", marked_ms]
+    return await store_client.run(load_script("revoke_all"), [MARK, INDEX, REVOKED], arguments)
+
+
+async def read_mark(store_client: StoreClient) -> int:
+    return int(await store_client.read("GET", MARK))
 
 
 SCENARIOS: Final[dict[str, Callable[[ComparingClient], Awaitable[None]]]] = {
     scenario.__name__: scenario
     for scenario in (
         *(start_family, start_browser_session, end_browser_session, hold_consent, allow_consent, deny_consent),
-        *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, mark_revoked),
-        *(delete_revoked, reserve_attempt, settle_attempt, put_client, delete_client, put_realm, put_user, remove_user),
+        *(redeem_authorization_code, spend_refresh_token, end_family, revoke_access_token, revoke_all),
+        *(reserve_attempt, settle_attempt, put_client, delete_client, put_realm, put_user, remove_user),
         replace_password_hash,
         *(probe_store, register_secret_keys, append_events, keep_lock, leave_fence),
     )

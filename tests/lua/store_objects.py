@@ -25,10 +25,12 @@ from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families, RefreshRefused, Spent
 from service.store.keys import index_key, mark_key, revoked_key
+from service.store.logout_tokens import LogoutTokens
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.store.sessions import ALL_SCOPES, DEFAULT_LIFETIMES
 from tests.support.codes import SESSION_MS, consent_request_for, make_code_to_allow
+from tests.support.logins import LATER_MS, login_of
 
 USER = User(realm="cep", username="alice@example.com")
 """A user of an external realm, who needs no record. The revision is empty."""
@@ -68,16 +70,17 @@ class StoreObjects:
         self.consents = Consents(store_client, DEFAULT_LIFETIMES)
         self.browser_sessions = BrowserSessions(store_client)
         self.external_logins = ExternalLogins(store_client)
+        self.logout_tokens = LogoutTokens(store_client)
         self.attempts = Attempts(store_client)
         self.revocations = Revocations(store_client)
         self.registry = RegistryStore(store_client)
         self.events = EventStream(store_client)
 
-    async def start(self, user: User = USER, *, secret_used: bool = False) -> Grant | None:
+    async def start(self, user: User = USER, *, secret_used: bool = False, begun_ms: int = LATER_MS) -> Grant | None:
         """Start a family. Returns None if the user's record changed."""
         grant = Grant()
         lives_ms = await self.families.start(
-            user,
+            login_of(user, begun_ms=begun_ms),
             client_id=CLIENT_ID,
             scope=SCOPE,
             secret_used=secret_used,
@@ -114,8 +117,11 @@ class StoreObjects:
             grant.access_tokens.append(access_token)
         return outcome
 
-    async def sign_in(self, page: Page, user: User = USER, *, former: RandomToken | None = None) -> bool:
-        return await self.browser_sessions.start(page.browser, user, lifetime_ms=SESSION_MS, former=former)
+    async def sign_in(
+        self, page: Page, user: User = USER, *, former: RandomToken | None = None, begun_ms: int = LATER_MS
+    ) -> bool:
+        login = login_of(user, begun_ms=begun_ms)
+        return await self.browser_sessions.start(page.browser, login, lifetime_ms=SESSION_MS, former=former)
 
     async def hold(self, page: Page) -> bool:
         return await self.consents.hold(page.consent, page.browser, consent_request_for(make_code()))

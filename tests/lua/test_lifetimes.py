@@ -16,14 +16,17 @@ from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
 from service.store.registry import LOCK_SECONDS
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
-from tests.lua.scenarios import ONE, fence, keep, mark, probe
-from tests.lua.store_objects import CLIENT_ID, SHARD, Grant, Page, StoreObjects
+from tests.lua.scenarios import ONE, fence, keep, probe, run_revoke_all
+from tests.lua.store_objects import CLIENT_ID, SHARD, USER, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
 DAY: Final = 86_400
 MONTH: Final = 30 * DAY
 KEPT: Final = MONTH + DAY
 """The lifetime of a family's key, and of the user's index, with the look-ahead."""
+
+LOGIN: Final = 900
+"""The time by which a mark outlives what it covers."""
 
 LOCK_MS: Final = 1000 * LOCK_SECONDS
 
@@ -38,7 +41,7 @@ async def end_family(objects: StoreObjects) -> None:
 
 async def interrupt_revocation(objects: StoreObjects) -> None:
     await objects.must_start()
-    await mark(objects.store_client)
+    await run_revoke_all(objects.store_client, 0)
 
 
 async def redeem_code(objects: StoreObjects) -> None:
@@ -62,11 +65,12 @@ WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]
     "code": (MINUTE, StoreObjects.issue_code),
     "redeemed": (600, redeem_code),
     "external": (600, lambda objects: objects.external_logins.take("state", 600_000)),
+    "logout": (1_200, lambda objects: objects.logout_tokens.note_use(USER.identity, "a token")),
     "browser": (3_600, lambda objects: objects.sign_in(Page())),
     "consent": (1_800, StoreObjects.open),
     "index": (KEPT, StoreObjects.must_start),
-    "revoked": (KEPT + MINUTE, interrupt_revocation),
-    "mark": (KEPT + MINUTE, interrupt_revocation),
+    "revoked": (KEPT + LOGIN, interrupt_revocation),
+    "mark": (KEPT + LOGIN, interrupt_revocation),
     "login": (MINUTE, fail_twice),
     "address": (3_600, lambda objects: objects.attempts.count([OF_ADDRESS])),
     "lease": (10, lambda objects: objects.attempts.reserve([OTHER])),
@@ -114,7 +118,7 @@ async def test_nothing_is_left_of_any_operation(
     for _, write in WRITES.values():
         await write(objects)
         assert all(int(fake.pttl(key)) > 0 for key in fake.scan_iter(count=1000))
-    server_clock.advance(KEPT + MINUTE + 1)
+    server_clock.advance(KEPT + LOGIN + 1)
 
     assert fake.dbsize() == 0
 

@@ -11,6 +11,7 @@ from tests.pages.browser import PATIENCE_MS
 from tests.support.browser import cookie_name, page_text
 from tests.support.clients_and_users import ALICE, UserCredentials
 from tests.support.codes import SESSION_MS
+from tests.support.logins import login_of
 
 HOUR_SECONDS = 3_600
 expect.set_options(timeout=PATIENCE_MS)
@@ -56,7 +57,7 @@ async def set_login_cookies(page: Page, worker: Worker, credentials: UserCredent
     user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
     session = make_browser_session(user.identity.shard)
-    assert await worker.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
+    assert await worker.browser_sessions.start(session, login_of(user), lifetime_ms=SESSION_MS)
     web_url = (await page.request.get("/healthz")).url.removesuffix("/healthz")
     for name, value in (("browser", make_browser_secret()), ("session", session.text)):
         await page.context.add_cookies(

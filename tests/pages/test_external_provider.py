@@ -104,6 +104,43 @@ async def test_provider_login_gives_tokens(
     assert (seen["active"], seen["realm"], seen["username"]) == (True, "cep", SUB)
 
 
+async def log_out_at_provider(page: Page, provider: Provider) -> None:
+    """End the browser's session at the provider, in another tab. The provider has then told the service."""
+    tab = await page.context.new_page()
+    await tab.goto(f"{provider.url}/session/end")
+    await tab.get_by_role("button", name="Sign out").click()
+    await expect(tab.get_by_role("heading", name="Signed out")).to_be_visible()
+    await tab.close()
+
+
+@pytest.mark.clause("decided-backchannel-logout")
+async def test_logout_at_the_provider_ends_the_login_here(
+    open_page: OpenPage, application: Application, provider: Provider, http: httpx2.AsyncClient
+) -> None:
+    """The provider's logout in one browser ends its session and its open page here, and spares another browser's."""
+    tokens = []
+    pages = [await open_page(PHONE), await open_page(NO_JAVASCRIPT)]
+    for page in pages:
+        await page.goto(ask_for(CEP, application.callback))
+        await log_in_at_provider(page, provider)
+        await expect_consent(page)
+        await allow(page)
+        code = (await application.await_callback(page)).query["code"]
+        tokens.append(tokens_of(await SHOP.exchange(http, code, application.callback)))
+    page, _ = pages
+    await page.goto(ask_for(CEP, application.callback))
+    await expect_consent(page)
+
+    await log_out_at_provider(page, provider)
+
+    live = [(await AUDITOR.introspect(http, each["access_token"])).json()["active"] for each in tokens]
+    assert live == [False, True]
+    refreshed = [(await SHOP.refresh(http, each["refresh_token"])).status_code for each in tokens]
+    assert refreshed == [400, 200]
+    await allow(page)
+    await expect_heading(page, "refused.signed_out_heading")
+
+
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 @pytest.mark.long
 async def test_a_denial_leads_to_an_app_on_a_phone_by_a_link(

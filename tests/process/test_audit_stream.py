@@ -12,8 +12,9 @@ import pytest
 
 from service.config.settings import load_settings
 from service.observability import metrics
-from service.observability.audit import record_event, use_audit_stream
+from service.observability.audit import VITAL, record_event, use_audit_stream
 from service.observability.audit_stream import LAST_SECONDS, MAX_A_MINUTE, MAX_NAMED, MAX_WAITING, AuditStream
+from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.worker import Worker
 from tests.conftest import environment_of
@@ -78,7 +79,7 @@ def record_unknown_users(times: int) -> None:
 
 def record_replays(times: int) -> None:
     for number in range(times):
-        record_event("refresh_token_replayed", client_id="shop", username="alice", family=f"{number}", address="::1")
+        record_event("refresh_token_replayed", client_id="shop", username="alice", realm="main", family=f"{number}")
 
 
 @pytest.mark.clause("decided-event-stream")
@@ -86,7 +87,7 @@ async def test_only_rare_events_go_to_the_stream_in_batches(
     audit_stream: AuditStream, stream: RecordingStream, json_logs: io.StringIO
 ) -> None:
     record_replays(2)
-    record_event("tokens_refreshed", client_id="shop", username="alice")
+    record_event("tokens_refreshed", client_id="shop", username="alice", realm="main")
     record_unknown_users(1)
     await audit_stream.flush()
     await audit_stream.flush()
@@ -143,10 +144,8 @@ async def test_user_who_floods_hides_no_other_user(
     assert len(stream.entries) == len(of_alice) + 3 * 50 * 2
 
 
-@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
-async def test_user_who_floods_displaces_no_vital_event(
-    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock
-) -> None:
+@pytest.mark.clause("decided-vital-events", "decided-events-of-users")
+async def test_user_who_floods_displaces_no_vital_event(audit_stream: AuditStream, stream: RecordingStream) -> None:
     """Each of 1,200 users ends all sessions, after one user has done nothing else and failed logins had filled up."""
     for number in range(MAX_NAMED):
         record_wrong_passwords(f"user{number}")
@@ -154,17 +153,33 @@ async def test_user_who_floods_displaces_no_vital_event(
         record_event("revoke_all", username="alice", realm="main", reason="bearer", address="192.0.2.1")
     for number in range(2 * MAX_NAMED):
         record_event("revoke_all", username=f"user{number}", realm="main", reason="bearer", address="192.0.2.2")
-    record_event("user_disabled", username="alice", realm="main", actor="root", reason="console")
     await audit_stream.flush()
-    of_users, of_operators, of_strangers = stream.groups
-    revoked = [entry["username"] for entry in of_users]
+    of_users, _, of_strangers = stream.groups
+
+    assert [entry["username"] for entry in of_users] == ["alice"] * MAX_A_MINUTE + [
+        f"user{number}" for number in range(2 * MAX_NAMED)
+    ]
+    assert [entry["username"] for entry in of_strangers[MAX_NAMED:]] == ["alice"] * (1000 - MAX_A_MINUTE)
+
+
+@pytest.mark.clause("decided-vital-events")
+@pytest.mark.parametrize("event", sorted(VITAL))
+async def test_each_vital_event_of_a_user_is_written(
+    audit_stream: AuditStream, stream: RecordingStream, settable_clock: SettableClock, event: str
+) -> None:
+    acting = {"actor": "root"} if event.startswith(("user_", "client_")) or event.endswith("_by_console") else {}
+    for number in range(200):
+        record_event(event, username="alice", realm="main", reason=f"{number}", **acting)
+        record_event("session_ended", username="alice", realm="main", client_id="shop")
+    await audit_stream.flush()
     settable_clock.seconds += 60
     await audit_stream.flush()
+    found = [entry for entry in stream.entries if entry["event"] == event]
 
-    assert revoked == ["alice"] * MAX_A_MINUTE + [f"user{number}" for number in range(2 * MAX_NAMED)]
-    assert [entry["event"] for entry in of_operators] == ["user_disabled"]
-    assert {entry["event"] for entry in of_strangers} == {"login_failed"}
-    assert [(entry["username"], entry["repeats"]) for entry in stream.entries[-1:]] == [("alice", 1000 - MAX_A_MINUTE)]
+    assert sorted(int(entry["reason"]) for entry in found) == list(range(200))
+    assert {entry["sub"] for entry in found} == {identify_user("main", "alice").subject}
+    assert not [entry for entry in found if "repeats" in entry]
+    assert len(stream.entries) == 200 + MAX_A_MINUTE + 1
 
 
 @pytest.mark.clause("decided-events-sampled")
@@ -228,7 +243,7 @@ async def test_more_than_can_wait_is_counted(
     stream.may_answer.clear()
     for _ in range(4):
         for number in range(MAX_NAMED):
-            record_event("lost_generations_recovered", username=f"user{number}")
+            record_event("lost_generations_recovered", username=f"user{number}", realm="main")
         settable_clock.seconds += 60
     stream.may_answer.set()
     await audit_stream.flush()

@@ -329,7 +329,7 @@ def test_provider_429_is_not_a_wrong_password(body: object) -> None:
 def test_a_user_has_the_name_that_the_claim_gives(
     claims: dict[str, object], claim: str, username: str, name: str
 ) -> None:
-    assert read_person(claims, claim, needs_verified_email=claim == "email") == (username, name, False)
+    assert read_person(claims, claim, needs_verified_email=claim == "email")[:3] == (username, name, False)
 
 
 @pytest.mark.clause("decided-external-username")
@@ -355,8 +355,8 @@ def test_claim_without_user_name_is_an_invalid_answer(value: object) -> None:
 def test_unverified_email_is_marked(verified: dict[str, object]) -> None:
     claims = {"email": "z@x", **verified}
 
-    assert read_person(claims, "email", needs_verified_email=True) == ("z@x", "", True)
-    assert read_person(claims, "email", needs_verified_email=False) == ("z@x", "", False)
+    assert read_person(claims, "email", needs_verified_email=True)[:3] == ("z@x", "", True)
+    assert read_person(claims, "email", needs_verified_email=False)[:3] == ("z@x", "", False)
 
 
 # Other responses

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import text
 
-from service.protocol.user import User, identify_user, normalize_username
+from service.protocol.user import User, identify_subject, identify_user, normalize_username
 
 
 @pytest.mark.clause("decided-user-names-one-form")
@@ -55,6 +55,23 @@ def test_the_form_of_a_name_is_stable(name: str, domain: str) -> None:
     for typed in (name, f"{name}@{domain}", f"a@{domain}{name}", f"a@xn--{domain}"):
         once = normalize_username(typed)
         assert normalize_username(once) == once
+
+
+@given(text())
+def test_a_subject_leads_to_its_shard(name: str) -> None:
+    identity = identify_user("cep", name)
+
+    found = identify_subject(identity.subject)
+
+    assert found is not None
+    assert (found.subject, found.shard) == (identity.subject, identity.shard)
+
+
+@pytest.mark.parametrize(
+    "subject", ["", "A" * 21, "A" * 23, "A" * 21 + "B", "A" * 20 + "+A", "A" * 22 + "\n", "\uff21" * 21 + "A"]
+)
+def test_text_that_is_no_subject_has_no_shard(subject: str) -> None:
+    assert identify_subject(subject) is None
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")

@@ -34,8 +34,10 @@ from tests.support.clients_and_users import (
     UserCredentials,
     assert_error,
     revoke_all,
+    revoke_user,
     tokens_of,
 )
+from tests.support.logins import login_of
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = places(
@@ -45,6 +47,8 @@ PLACES = places(
 
 ENDED = (200, 401)
 """The answers of a successful revokeAll. 401: an earlier attempt that was answered 503 has ended its own session."""
+
+OF_ALICE = {"format": "email", "email": ALICE.username}
 
 Session = tuple[OAuthClient, dict[str, str]]
 
@@ -86,20 +90,22 @@ async def find_live(instances: InstancePair, http: httpx2.AsyncClient, sessions:
     "6819-5.2.2.4-revocation",
 )
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("by_client", [True, False], ids=["client", "bearer"])
 async def test_revoke_all_ends_sessions_during_refreshes(
-    instances: InstancePair, http: httpx2.AsyncClient, place: int
+    instances: InstancePair, http: httpx2.AsyncClient, place: int, by_client: bool
 ) -> None:
     of_bob = await log_in(http, PHONE_APP, BOB)
     sessions = [await log_in(http, app) for app in APPS]
 
     requests = refresh_all(http, sessions)
-    revoke = partial(revoke_all, http, sessions[0][1]["access_token"])
+    by_bearer = partial(revoke_all, http, sessions[0][1]["access_token"])
+    revoke = partial(revoke_user, http, OF_ALICE) if by_client else by_bearer
     requests.insert(place, asyncio.ensure_future(until_available(revoke)))
     revoked = await requests.pop(place)
     later = await log_in(http, PHONE_APP)
     answers = [await request for request in requests]
 
-    assert revoked.status_code in ENDED
+    assert revoked.status_code in ((204,) if by_client else ENDED)
     assert not await find_live(instances, http, find_issued(sessions, answers))
     for session in (of_bob, later):
         assert instances.knows_access_token(session[1]["access_token"])
@@ -226,7 +232,7 @@ async def test_concurrent_late_replays_end_the_session_once(instances: InstanceP
         shard = user.identity.shard
         first = make_first_refresh_token(shard)
         await worker.families.start(
-            user,
+            login_of(user),
             client_id="phone-app",
             scope="realm:main role:enduser",
             secret_used=False,

@@ -37,7 +37,7 @@ function findAccount(_, sub) {
   return claims && { accountId: sub, claims: () => claims };
 }
 
-function makeProvider({ issuer, client_id, client_secret, redirect_uris, scopes }) {
+function makeProvider({ issuer, client_id, client_secret, redirect_uris, scopes, backchannel_logout_uri }) {
   const provider = new Provider(issuer, {
     clients: [
       {
@@ -47,14 +47,20 @@ function makeProvider({ issuer, client_id, client_secret, redirect_uris, scopes 
         grant_types: ["authorization_code"],
         response_types: ["code"],
         token_endpoint_auth_method: "client_secret_basic",
+        backchannel_logout_uri,
+        backchannel_logout_session_required: true,
       },
     ],
     claims: { openid: ["sub"], email: ["email", "email_verified"], profile: ["name"] },
     cookies: { keys: [randomBytes(32).toString("hex")] },
     features: {
+      backchannelLogout: { enabled: true },
+      rpInitiatedLogout: { logoutSource: askForLogout, postLogoutSuccessSource: showLogout },
       devInteractions: { enabled: false },
       introspection: { enabled: true, allowedPolicy: (_, client, token) => token.clientId === client.clientId },
     },
+    // The library's own fetch refuses addresses of this machine, where the service runs.
+    fetch: (url, { dispatcher, ...options }) => globalThis.fetch(url, options),
     findAccount,
     interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
     jwks: { keys: [makeSigningKey()] },
@@ -64,6 +70,7 @@ function makeProvider({ issuer, client_id, client_secret, redirect_uris, scopes 
     scopes,
     ttl: { AccessToken: 600, AuthorizationCode: 60, Grant: 600, IdToken: 600, Interaction: 600, Session: 600 },
   });
+  provider.on("backchannel.error", (_, error) => console.error(error));
   provider.on("server_error", (_, error) => console.error(error));
   return provider;
 }
@@ -84,6 +91,16 @@ ${alert && `<p role="alert">${alert}</p>`}
 function showPage(response, path, alert = "") {
   response.writeHead(200, { "content-type": "text/html; charset=utf-8", "cache-control": "no-store" });
   response.end(page(path, alert));
+}
+
+// The logout page sends the form of the library, which has the logout's secret.
+function askForLogout(context, form) {
+  context.body = `${page("/").replace(/<main>.*<\/main>/s, "")}
+${form}<button form="op.logoutForm" name="logout" value="yes">Sign out</button>`;
+}
+
+function showLogout(context) {
+  context.body = page("/").replace(/<main>.*<\/main>/s, "<main><h1>Signed out</h1></main>");
 }
 
 // The login page and its two buttons.

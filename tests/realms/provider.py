@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urljoin
 
 from tests.support.javascript import check_javascript
 from tests.support.servers import free_port
@@ -22,6 +23,7 @@ _SCRIPT = Path(__file__).with_suffix(".mjs")
 LOGIN = "zoe"
 """A user name at the provider, which accepts any password that is not empty."""
 SUB = "zoe-4711"
+LOGOUT = "/oauth2/v1/backchannel-logout/cep"
 
 
 class Provider(NamedTuple):
@@ -44,6 +46,7 @@ def running_provider(redirect_uri: str, *, host: str = "127.0.0.1") -> Iterator[
         "client_secret": provider.client_secret,
         "redirect_uris": [redirect_uri],
         "scopes": ["openid", "email", "profile"],
+        "backchannel_logout_uri": urljoin(redirect_uri, LOGOUT),
     }
     with tempfile.TemporaryFile() as log:
         command = [str(_NODE), str(_SCRIPT), str(port)]

@@ -16,7 +16,7 @@ import redis
 import yaml
 from joserfc import jwt
 
-from service.protocol.user import User, identify_user
+from service.protocol.user import User, digest_sid, identify_user
 from service.store.keys import login_key, registry_key
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
@@ -321,15 +321,40 @@ PROVIDER_SCOPE = "realm:cep role:organisation"
 
 
 @asynccontextmanager
-async def held_login(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
+async def held_login(
+    provider: FakeProvider, login: asyncio.Task[httpx2.Response], **claims: object
+) -> AsyncIterator[None]:
     """Hold a login at the provider inside the block. Its response is released at the end."""
     released = asyncio.Event()
-    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
+    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider, **claims)}
     provider.answer(TOKEN, Held(Reply(200, tokens), released))
     await provider.await_requests(TOKEN)
     assert not login.done()
     yield
     released.set()
+
+
+@pytest.mark.clause("decided-login-under-way-at-revocation", "decided-provider-logout")
+@pytest.mark.parametrize("sid", [None, "", "one", "other"])
+async def test_login_under_way_at_the_provider_does_not_survive(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, worker: Worker, sid: str | None
+) -> None:
+    """With a session id, that session ends, and logins without one. Otherwise everything of the user is revoked."""
+    zoe = identify_user("cep", SUB)
+    provider.id_token_claims = {} if sid is None else {"sid": sid}
+    login = asyncio.create_task(log_in(http))
+    async with held_login(provider, login, **provider.id_token_claims):
+        if sid is None:
+            await worker.revocations.revoke_all(zoe.shard, zoe.subject)
+        else:
+            await worker.revocations.end_provider_login(zoe.shard, zoe.subject, digest_sid("cep", "one"))
+    if sid == "other":
+        tokens_of(await login)
+    else:
+        assert_error(await login, 503, "temporarily_unavailable")
+    provider.answer(TOKEN, None)
+
+    tokens_of(await log_in(http))
 
 
 @pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")

@@ -58,7 +58,7 @@ async def test_programming_error_is_not_an_outage(redis_server: RedisServer) -> 
     with pytest.raises(TypeError):
         await connection.read("GET", None)  # type: ignore[arg-type]
     with pytest.raises(ResponseError, match="user_script"):
-        await connection.run(load_script("delete_revoked"), ["revoked:{0a3}:x"], [])
+        await connection.run(load_script("append_events"), ["events:{0a3}:x"], [])
     with pytest.raises(ResponseError, match="unknown command"):
         await connection.read("GETT", "key")
     await connection.close()

@@ -164,6 +164,7 @@ def test_the_code_grant_needs_a_redirect_uri() -> None:
             "clients[0].client_secret_hash",
         ),
         ("clients: [{client_id: a, introspect: true}]", "clients[0].introspect"),
+        ("clients: [{client_id: a, revoke_users: true}]", "clients[0].revoke_users"),
     ],
 )
 def test_names_and_secrets_of_clients_have_their_form(text: str, place: str) -> None:

@@ -61,7 +61,7 @@ users: [{username: alice@example.com, password: a chosen password}]
 
 
 async def log_in(worker: Worker) -> None:
-    await MainRealm(worker.registry, worker.users, worker.passwords).log_in(ALICE.username, "a password", "")
+    await MainRealm(worker.registry, worker.users, worker.passwords).log_in(ALICE.username, "a password", "", 0)
 
 
 @pytest.mark.usefixtures("real_hashes")

@@ -9,6 +9,15 @@ from schemathesis import Case, HookContext, Response
 from schemathesis.core.failures import Failure, MalformedJson
 from schemathesis.openapi.checks import MissingContentType
 
+from tests.support.clients_and_users import BACK_OFFICE, GLOBAL_REVOCATION
+
+
+@schemathesis.hook
+def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
+    """Authenticate each request to this endpoint. `headers` of the configuration go to other endpoints, too."""
+    if case.path == GLOBAL_REVOCATION:
+        case.headers["Authorization"] = BACK_OFFICE.basic["Authorization"]
+
 
 @schemathesis.hook
 def filter_failure(context: HookContext, failure: Failure, case: Case[Any], response: Response) -> bool:

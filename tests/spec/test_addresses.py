@@ -9,6 +9,7 @@ from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import Page, page_text
 from tests.support.clients_and_users import (
     ALICE,
+    GLOBAL_REVOCATION,
     INTROSPECT,
     PHONE_APP,
     REVOKE,
@@ -33,7 +34,7 @@ async def test_api_paths_begin_with_version_one(http: httpx2.AsyncClient) -> Non
 
 @pytest.mark.clause("decided-other-method", "6749-3.2-post-only", "7009-2-post", "decided-cache-headers-everywhere")
 @pytest.mark.clause("7662-4-post-only", "7662-2.1-post")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL, INTROSPECT])
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL, INTROSPECT, GLOBAL_REVOCATION])
 @pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "X"])
 async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str, address: str) -> None:
     response = await http.request(method, address)

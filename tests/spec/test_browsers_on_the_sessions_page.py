@@ -23,6 +23,7 @@ from tests.support.browser import (
 )
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
 from tests.support.codes import SESSION_MS
+from tests.support.logins import login_of
 
 pytestmark = pytest.mark.clause("decided-browser-logins-listed")
 
@@ -116,7 +117,7 @@ async def test_page_shows_a_hundred_browsers_at_most(browser: Browser, worker: W
     assert alice is not None
     for _ in range(100):
         session = make_browser_session(IDENTITY.shard)
-        assert await worker.browser_sessions.start(session, alice, lifetime_ms=SESSION_MS)
+        assert await worker.browser_sessions.start(session, login_of(alice), lifetime_ms=SESSION_MS)
     page = await browser.open(SESSIONS)
 
     assert sum(count_browsers(page)) == 100

@@ -10,6 +10,7 @@ from tests.support.browser import register
 from tests.support.clients_and_users import (
     ALICE,
     GATEWAY,
+    GLOBAL_REVOCATION,
     INTROSPECT,
     PHONE_APP,
     REVOKE,
@@ -162,7 +163,7 @@ async def test_a_registered_origin_may_end_all_sessions_of_a_user(http: httpx2.A
 
 
 @pytest.mark.clause("decided-lookups-without-cors")
-@pytest.mark.parametrize("address", [VERIFY, INTROSPECT])
+@pytest.mark.parametrize("address", [VERIFY, INTROSPECT, GLOBAL_REVOCATION])
 async def test_no_origin_may_read_a_lookup(http: httpx2.AsyncClient, address: str) -> None:
     called = await http.post(address, data=GATEWAY.credentials | {"token": "x"}, headers={"Origin": KNOWN})
     preflight_response = await http.options(address, headers=preflight(KNOWN))

@@ -1,9 +1,13 @@
-"""Rights that a client loses during a login, over HTTP: the login no longer grants them."""
+"""What changes during a login, over HTTP: rights that its client loses, and a revocation of all that its user has."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import httpx2
 import msgspec
 import pytest
 import redis
@@ -12,7 +16,8 @@ from service.protocol.user import identify_user
 from service.store.keys import login_key, registry_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
+from tests.support.browser import Browser, authorization_url, is_consent_page, is_login_page
+from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, revoke_user
 from tests.support.invalidations import await_invalidations
 from tests.support.waiting import until
 
@@ -69,3 +74,51 @@ async def test_waiting_login_does_not_get_scope_lost_by_its_client(
 
     assert set(store.scan_iter("family:*")) == families
     assert not store.exists(COUNTER)
+
+
+@asynccontextmanager
+async def held_checks(worker: Worker) -> AsyncIterator[None]:
+    """Hold one check of a password inside the block: it waits for a thread. It is released at the end."""
+    released, queue = threading.Event(), worker.passwords._queue
+    holding: list[asyncio.Task[bool]] = []
+    while queue._free:
+        holding.append(asyncio.create_task(worker.passwords.run(released.wait, network=str(len(holding)))))
+        await asyncio.sleep(0)
+    try:
+        await until(lambda: len(queue._waiting) == 1)
+        yield
+    finally:
+        released.set()
+        await asyncio.gather(*holding)
+
+
+@pytest.mark.clause("decided-login-under-way-at-revocation", "decided-i7-revocation-is-final")
+async def test_login_under_way_does_not_survive_a_revocation(
+    http: httpx2.AsyncClient, http_worker: Worker, store: redis.Redis
+) -> None:
+    """The client is told to try again, and then gets a session."""
+    login = asyncio.create_task(PHONE_APP.log_in(http, ALICE))
+    async with held_checks(http_worker):
+        revoked = await revoke_user(http, {"format": "email", "email": ALICE.username})
+
+    assert revoked.status_code == 204
+    assert_error(await login, 503, "temporarily_unavailable")
+    assert not list(store.scan_iter("family:*"))
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-under-way-at-revocation", "decided-i7-revocation-is-final")
+async def test_browser_login_under_way_does_not_survive_a_revocation(
+    http: httpx2.AsyncClient, browser: Browser, http_worker: Worker, store: redis.Redis
+) -> None:
+    """The form is shown again, and then leads to the consent page."""
+    form = await browser.open(authorization_url())
+    login = asyncio.create_task(browser.log_in(form, ALICE))
+    async with held_checks(http_worker):
+        revoked = await revoke_user(http, {"format": "email", "email": ALICE.username})
+
+    assert revoked.status_code == 204
+    page = await login
+    assert is_login_page(page)
+    assert not list(store.scan_iter("browser:*"))
+    assert is_consent_page(await browser.log_in(page, ALICE))

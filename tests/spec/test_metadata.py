@@ -41,6 +41,7 @@ async def test_metadata_list_all_capabilities(http: httpx2.AsyncClient) -> None:
         "token_endpoint": "http://127.0.0.1:8000/oauth2/v1/token",
         "revocation_endpoint": "http://127.0.0.1:8000/oauth2/v1/revoke",
         "introspection_endpoint": "http://127.0.0.1:8000/oauth2/v1/introspect",
+        "global_token_revocation_endpoint": "http://127.0.0.1:8000/oauth2/v1/global-token-revocation",
         "scopes_supported": [
             "realm:main",
             "role:enduser",
@@ -56,6 +57,7 @@ async def test_metadata_list_all_capabilities(http: httpx2.AsyncClient) -> None:
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
         "revocation_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
         "introspection_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "global_token_revocation_endpoint_auth_methods_supported": ["client_secret_basic"],
         "code_challenge_methods_supported": ["S256"],
         "authorization_response_iss_parameter_supported": True,
         "ui_locales_supported": ["en", "de"],

@@ -24,7 +24,15 @@ from service.protocol import errors
 from service.routes import make_routes
 from service.worker import Worker
 from tests.conftest import environment_of
-from tests.support.clients_and_users import ALICE, BOB, GATEWAY, TOKEN, WEB_SHOP, UserCredentials, login_form
+from tests.support.clients_and_users import (
+    ALICE,
+    BOB,
+    GATEWAY,
+    TOKEN,
+    WEB_SHOP,
+    UserCredentials,
+    login_form,
+)
 from tests.support.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
 
@@ -96,6 +104,8 @@ def test_schemathesis_finds_nothing(service: ServiceProcess, tmp_path: Path) -> 
         "revoke 200",
         "introspect 200 active",
         "introspect 200 inactive",
+        "global-token-revocation 204",
+        "global-token-revocation 400 invalid_request",
         "revokeAll 200",
         "revokeAll 401 invalid_token",
         "verify 200",
@@ -162,6 +172,10 @@ def configure(service: ServiceProcess) -> str:
         "body.client_id" = {{ dictionary = "gateway", probability = 0.9 }}
         "body.client_secret" = {{ dictionary = "gateway_secret", probability = 0.9 }}
         "body.token" = {{ dictionary = "living", probability = 0.8 }}
+        [[operations]]
+        include-operation-id = "globalTokenRevocation"
+        checks.ignored_auth.enabled = false
+        checks.missing_required_header.enabled = false
         [[operations]]
         include-operation-id = "revokeAll"
         headers = {{ Authorization = "Bearer {bob["access_token"]}" }}

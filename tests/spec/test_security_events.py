@@ -14,7 +14,9 @@ import redis
 
 from service.app import build_app
 from service.crypto.password_hashing import hash_password
+from service.protocol.user import identify_user
 from service.registry.seed_file.read import parse_seed
+from service.registry.seed_file.report import MAX_REPORTED
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
@@ -22,13 +24,16 @@ from tests.conftest import SEED, Clock, MakeSettings, http_client_for, make_code
 from tests.support.browser import SESSIONS, Browser, Page, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
+    BACK_OFFICE,
     BOB,
     PHONE_APP,
     PHONE_CALLBACK,
     WEB_SHOP,
     OAuthClient,
     UserCredentials,
+    name_subject,
     revoke_all,
+    revoke_user,
     tokens_of,
 )
 from tests.support.events import events_of
@@ -38,6 +43,7 @@ SCOPE = "realm:main role:enduser"
 WRONG_ALICE = UserCredentials(ALICE.username, "a wrong password")
 UNKNOWN_USER = UserCredentials("nobody@example.com", "a wrong password")
 
+SUBJECT = identify_user("main", ALICE.username).subject
 FAMILY = "the digest of the session"
 
 RecordedEvent = tuple[str, dict[str, Any]]
@@ -176,6 +182,11 @@ async def everything_revoked(deployment: Deployment) -> None:
         await revoke_all(deployment.http, access_token)
 
 
+async def everything_revoked_by_another_system(deployment: Deployment) -> None:
+    for subject in (SUBJECT, "nobody"):
+        await revoke_user(deployment.http, name_subject(subject))
+
+
 async def login_page(deployment: Deployment) -> None:
     browser = Browser(deployment.http)
     page = await browser.open(authorization_url())
@@ -284,28 +295,29 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
         ],
     ),
     (code_exchange, [("tokens_issued", of_alice(scope=SCOPE, grant_type="authorization_code", family=FAMILY))]),
-    (second_exchange, [("code_replayed", of_client(username=ALICE.username, family=FAMILY))]),
+    (second_exchange, [("code_replayed", of_alice(family=FAMILY))]),
     (exchange_of_another_client, [("code_misused", of_alice(WEB_SHOP, reason="code_of_another_client"))]),
     (refresh, [("tokens_refreshed", of_alice(scope=SCOPE, family=FAMILY))]),
     (repeated_refresh, [("refresh_token_repeated", of_alice(scope=SCOPE, family=FAMILY))]),
     (replays_in_a_row, [("replay_pattern", of_alice(scope=SCOPE, family=FAMILY))]),
     (
         theft,
-        [
-            (
-                "refresh_token_replayed",
-                of_client(username=ALICE.username, reason="refresh_token_replayed", family=FAMILY),
-            )
-        ],
+        [("refresh_token_replayed", of_alice(scope=SCOPE, reason="refresh_token_replayed", family=FAMILY))],
     ),
     (
         refresh_by_another_client,
-        [("refresh_token_misused", of_client(WEB_SHOP, reason="refresh_token_of_another_client", family=FAMILY))],
+        [
+            (
+                "refresh_token_misused",
+                of_alice(WEB_SHOP, scope=SCOPE, reason="refresh_token_of_another_client", family=FAMILY),
+            )
+        ],
     ),
     (refresh_after_a_failover, [("lost_generations_recovered", of_alice(scope=SCOPE, family=FAMILY))]),
-    (access_token_revoked, [("access_token_revoked", of_client(username=ALICE.username))]),
-    (refresh_token_revoked, [("refresh_token_revoked", of_client(username=ALICE.username, family=FAMILY))]),
+    (access_token_revoked, [("access_token_revoked", of_alice())]),
+    (refresh_token_revoked, [("refresh_token_revoked", of_alice(family=FAMILY))]),
     (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
+    (everything_revoked_by_another_system, [("revoke_all", of_alice(BACK_OFFICE, sub=SUBJECT, reason="client"))]),
     (login_page, [("login_succeeded", of_alice())]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
     (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
@@ -361,7 +373,8 @@ async def test_shutdown_writes_the_waiting_events(
     entries = [msgspec.json.decode(entry.text) for entry in await worker.event_stream.read()]
 
     assert {entry["event"] for entry in entries} == {"login_failed", "refresh_token_revoked"}
-    assert {"event": "login_failed"} | of_alice(reason="password_wrong") in entries
+    sub = identify_user("main", ALICE.username).subject
+    assert {"event": "login_failed"} | of_alice(reason="password_wrong", sub=sub) in entries
 
 
 NEW_USER = '\n  - {{username: {}, roles: [enduser], password_hash: "' + hash_password("password") + '"}}\n'
@@ -391,3 +404,16 @@ async def test_seed_reports_each_entry(worker: Worker, json_logs: io.StringIO) -
     await worker.seeding.apply(parse_seed(text.encode()), actor="root", force=True)
     forced = {name: fields.get("reason") for name, fields in events_of(json_logs)}
     assert forced["user_enabled"] == forced["client_enabled"] == "seed_forced"
+
+
+@pytest.mark.clause("decided-vital-events")
+async def test_large_seed_names_each_user_whose_rights_end(worker: Worker, json_logs: io.StringIO) -> None:
+    names = [f"user{number}@example.com" for number in range(MAX_REPORTED + 5)]
+    text = SEED.read_text() + "".join(map(NEW_USER.format, names))
+    await worker.seeding.apply(parse_seed(text.encode()), actor="root")
+    assert [name for name, _ in events_of(json_logs)].count("user_created") <= MAX_REPORTED
+    disabled = parse_seed(text.replace("{username", "{disabled: true, username").encode())
+    await worker.seeding.apply(disabled, actor="root")
+    recorded = events_of(json_logs)
+
+    assert [fields["username"] for name, fields in recorded if name == "user_disabled"] == names

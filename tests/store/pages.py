@@ -16,12 +16,13 @@ from service.store.keys import browser_key, code_key, consent_key, index_key, ma
 from tests.store.sessions import Sessions, make_code_of
 from tests.support.clients_and_users import ALICE, UserCredentials
 from tests.support.codes import SESSION_MS, consent_request_for
+from tests.support.logins import login_of
 
 CONSENT_MS = 1_800_000
 
-_BROWSER_LINES = "version created_ms expires_ms subject realm username login name"
-_CONSENT_LINES = "version created_ms expires_ms login subject answer request"
-_CODE_LINES = "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope"
+_BROWSER_LINES = "version created_ms expires_ms subject realm username login name sid"
+_CONSENT_LINES = "version created_ms expires_ms login subject answer request sid"
+_CODE_LINES = "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope sid"
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ class Pages:
         self.store = sessions.store
         self.browser_sessions = sessions.worker.browser_sessions
 
-    async def sign_in(self, credentials: UserCredentials = ALICE, *, lifetime_ms: int = SESSION_MS) -> RandomToken:
+    async def sign_in(
+        self, credentials: UserCredentials = ALICE, *, lifetime_ms: int = SESSION_MS, sid: str = ""
+    ) -> RandomToken:
         user = await self.sessions.find_user(credentials)
         browser = make_browser_session(user.identity.shard)
-        assert await self.browser_sessions.start(browser, user, lifetime_ms=lifetime_ms)
+        assert await self.browser_sessions.start(browser, login_of(user, sid), lifetime_ms=lifetime_ms)
         return browser
 
     async def make(

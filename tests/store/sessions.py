@@ -17,7 +17,7 @@ from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User, UserIdentity, identify_user
+from service.protocol.user import Login, User, UserIdentity, identify_user
 from service.redis_client.script import Script
 from service.store.codes import Codes
 from service.store.consents import Consents
@@ -28,6 +28,7 @@ from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
 from tests.support.clients_and_users import ALICE, PHONE_CALLBACK, UserCredentials
 from tests.support.codes import allow_code, make_code_to_allow
+from tests.support.logins import login_of
 
 ENDUSER = "realm:main role:enduser"
 ALL_SCOPES = "realm:main realm:cep role:enduser role:organisation role:device"
@@ -98,6 +99,7 @@ class Sessions:
         *,
         scope: str = ENDUSER,
         secret_used: bool = False,
+        sid: str = "",
     ) -> Session:
         user = await self.find_user(credentials)
         session = Session(
@@ -108,7 +110,7 @@ class Sessions:
             [self._make_access_token(user)],
         )
         lives_ms = await self.families.start(
-            user,
+            login_of(user, sid),
             client_id=client_id,
             scope=scope,
             secret_used=secret_used,
@@ -117,6 +119,17 @@ class Sessions:
         )
         assert lives_ms is not None
         return session
+
+    async def try_to_start(self, login: Login) -> int | None:
+        """Start a session that is not used any more. Returns the lifetime of its access token, or None if refused."""
+        return await self.families.start(
+            login,
+            client_id="phone-app",
+            scope=ENDUSER,
+            secret_used=False,
+            refresh_token=make_first_refresh_token(login.user.identity.shard),
+            access_token=self._make_access_token(login.user),
+        )
 
     async def spend(
         self,
@@ -187,6 +200,11 @@ class Sessions:
         """Return the tombstone by the names of its lines, or nothing if there is none."""
         text = self.store.get(ended_key(session.identity.shard, session.first.family_digest))
         return {} if text is None else dict(zip(_TOMBSTONE_LINES.split(), str(text).split("\n"), strict=True))
+
+    def created_ms(self, session: Session) -> int:
+        """Return the time of the login, also if the session has ended."""
+        tombstone = self.tombstone(session)
+        return int(tombstone["created_ms"]) if tombstone else self.parsed(session).created_ms
 
     def live(self, session: Session) -> list[bool]:
         """Return for each access token, in the order of issue, whether it is live."""

@@ -64,7 +64,8 @@ async def test_events_of_strangers_displace_no_others(worker: Worker, store: red
 
 async def test_both_streams_are_read_as_one_by_the_time_of_redis(worker: Worker, store: redis.Redis) -> None:
     for number in range(1, 10):
-        store.xadd(STRANGERS_KEY if number % 3 else KEY, {"event": f"{number}"}, id=f"{number // 2}-{number}")
+        key = STRANGERS_KEY if number % 3 else KEY
+        store.xadd(key, {"version": "2", "event": f"{number}"}, id=f"{number // 2}-{number}")
     entries = await worker.event_stream.read()
 
     assert [entry.text for entry in entries] == [b"%d" % number for number in range(1, 10)]
@@ -79,7 +80,7 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
     """Both streams may have entries with the same id, and one may be far behind the other."""
     for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (STRANGERS_KEY, (10, *range(20, 32)))):
         for number in numbers:
-            store.xadd(key, {"event": f"{number}"}, id=f"{number}-0")
+            store.xadd(key, {"version": "2", "event": f"{number}"}, id=f"{number}-0")
     position, found = BEGINNING, []
     while news := await worker.event_stream.read(after=position, most=most):
         position = get_position(news, position)
@@ -90,8 +91,8 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
 
 
 async def test_entries_late_in_the_same_millisecond_are_read(worker: Worker, store: redis.Redis) -> None:
-    store.xadd(KEY, {"event": "1"}, id="5-3")
+    store.xadd(KEY, {"version": "2", "event": "1"}, id="5-3")
     position = get_position(await worker.event_stream.read())
-    store.xadd(STRANGERS_KEY, {"event": "2"}, id="5-0")
+    store.xadd(STRANGERS_KEY, {"version": "2", "event": "2"}, id="5-0")
 
     assert [entry.text for entry in await worker.event_stream.read(after=position)] == [b"2"]

@@ -2,13 +2,14 @@
 
 import pytest
 
+from service.protocol.user import UserIdentity
 from service.store.keys import ended_key
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.clients_and_users import ALICE
 
 
-async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> str | None:
+async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> UserIdentity | None:
     shard, digest = session.identity.shard, session.first.family_digest
     return await sessions.families.end(shard, digest, client_id=client_id, reason="revoked")
 
@@ -19,7 +20,7 @@ async def test_family_ends_with_all_of_its_access_tokens(sessions: Sessions) -> 
     session = await sessions.start()
     await sessions.refresh(session, 3)
 
-    assert ALICE.username == await end(sessions, session)
+    assert session.identity == await end(sessions, session)
     assert sessions.live(session) == [False] * 4
     left = set(sessions.store.scan_iter()) - before
     assert {ended_key(session.identity.shard, session.first.family_digest)} == left

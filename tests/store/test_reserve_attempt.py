@@ -24,8 +24,8 @@ async def fail(worker: Worker, counter: Counter, times: int) -> None:
 
 
 async def test_a_reservation_counts_on_every_counter(worker: Worker, store: redis.Redis) -> None:
-    assert await reserve(worker, ONE, TWO) == ["reserved"]
-    assert await reserve(worker, ONE, TWO) == ["reserved"]
+    assert (await reserve(worker, ONE, TWO))[0] == "reserved"
+    assert (await reserve(worker, ONE, TWO))[0] == "reserved"
     assert [store.get(f"lease:{ONE.key}"), store.get(f"lease:{TWO.key}")] == ["2", "2"]
     assert not store.exists(ONE.key, TWO.key)
 
@@ -48,7 +48,7 @@ async def test_expired_reservations_block_no_check(worker: Worker, clock: Clock)
         await reserve(worker, ONE)
     clock.advance(11)
 
-    assert await reserve(worker, ONE) == ["reserved"]
+    assert (await reserve(worker, ONE))[0] == "reserved"
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
@@ -58,13 +58,13 @@ async def test_checks_under_way_make_others_wait(worker: Worker) -> None:
 
     assert await reserve(worker, ONE, TWO) == ["busy"]
     await worker.attempts.settle([ONE, TWO], passed=True)
-    assert await reserve(worker, ONE, TWO) == ["reserved"]
+    assert (await reserve(worker, ONE, TWO))[0] == "reserved"
 
 
 async def test_failed_checks_and_those_under_way_count_together(worker: Worker) -> None:
     await fail(worker, ONE, 2)
 
-    assert await reserve(worker, ONE) == ["reserved"]
+    assert (await reserve(worker, ONE))[0] == "reserved"
     assert await reserve(worker, ONE) == ["busy"]
 
 
@@ -78,7 +78,7 @@ async def test_limit_refuses_until_the_window_ends(worker: Worker, store: redis.
     assert 39_000 < int(wait_ms) <= 40_000
     assert not store.exists(TWO.key)
     clock.advance(41)
-    assert await reserve(worker, ONE, TWO) == ["reserved"]
+    assert (await reserve(worker, ONE, TWO))[0] == "reserved"
 
 
 async def test_one_exhausted_counter_is_enough(worker: Worker, store: redis.Redis) -> None:

@@ -1,6 +1,7 @@
 """revokeAll as a whole: thousands of sessions, several clients, the presented token deleted last, interruptions."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -8,13 +9,13 @@ from service.gateway.access_record import access_key
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.store.families import UserEnding
-from service.store.keys import index_key, mark_key, revoked_key
+from service.store.keys import index_key, make_key, mark_key, revoked_key
 from service.store.revocations import MAX_KEYS, Revocations
 from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
-from tests.support.clients_and_users import ALICE, BOB, METER
+from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
 
 IDENTITY = identify_user("main", ALICE.username)
 OF_ALICE = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]
@@ -330,6 +331,84 @@ async def test_many_users_are_taken_at_once(sessions: Sessions) -> None:
 
     assert [sessions.live(session) for session in (alice, bob, meter)] == [[False], [False], [True]]
     assert sessions.tombstone(bob)["reason"] == "console"
+
+
+def make_neighbours(count: int) -> list[UserCredentials]:
+    """Return users of Alice's shard."""
+    names = (UserCredentials(f"user{number}", "", realm="cep") for number in itertools.count())
+    neighbours = (each for each in names if identify_user("cep", each.username).shard == IDENTITY.shard)
+    return list(itertools.islice(neighbours, count))
+
+
+class Neighbours:
+    """Users of one shard, whom one step serves together. The first has many sessions, the last has none."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        people = make_neighbours(5)
+        self.endings = [UserEnding.of(identify_user("cep", person.username), "console") for person in people]
+        self.people = people
+
+    async def begin(self) -> None:
+        for kind in ("index", "revoked", "mark"):
+            self._sessions.store.delete(*(make_key(kind, each.shard, each.subject) for each in self.endings))
+        several = [self.people[0]] * 6 + self.people[1:4]
+        self.started = [await self._sessions.start(person) for person in several]
+
+    @property
+    def live(self) -> list[Session]:
+        return [session for session in self.started if any(self._sessions.live(session))]
+
+
+@pytest.mark.clause("decided-revoke-all-many-sessions", "decided-i7-revocation-is-final")
+@pytest.mark.parametrize("has_time", [False, True])
+async def test_step_of_several_users_can_be_interrupted(
+    sessions: Sessions, make_settings: MakeSettings, clock: Clock, has_time: bool
+) -> None:
+    """Whatever call fails, repeating the revocation ends what is left, and younger sessions of these users stay."""
+    neighbours = Neighbours(sessions)
+    for calls in range(100):
+        await neighbours.begin()
+        until_ms = sessions.now_ms() if has_time else 0
+        clock.advance(1)
+        younger = await sessions.start(neighbours.people[1]) if has_time else None
+        connection = BreakingConnection(make_settings(), calls=calls)
+        connection.clock_offset_ms = lambda: clock.offset_ms
+        broke = False
+        try:
+            await Revocations(connection, max_keys=KEYS_PER_STEP).revoke_all_of(neighbours.endings, until_ms=until_ms)
+        except StoreUnavailable:
+            broke = True
+        await connection.close()
+        await sessions.worker.revocations.revoke_all_of(neighbours.endings, until_ms=until_ms)
+
+        assert neighbours.live == [], calls
+        assert younger is None or sessions.live(younger) == [True]
+        assert sessions.store.exists(*(mark_key(each.shard, each.subject) for each in neighbours.endings)) == 5
+        if not broke:
+            break
+
+    assert calls >= 5
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_logins_and_revocations_of_one_shard_contend(sessions: Sessions) -> None:
+    """Of sessions that start meanwhile, exactly those that are younger than their user's last mark are live."""
+    neighbours = Neighbours(sessions)
+    revocations = Revocations(sessions.worker.redis, max_keys=KEYS_PER_STEP)
+    await neighbours.begin()
+
+    async def contend(number: int) -> None:
+        for _ in range(4):
+            if number % 3:
+                neighbours.started.append(await sessions.start(neighbours.people[number % 5]))
+            else:
+                await revocations.revoke_all_of(neighbours.endings)
+
+    await asyncio.gather(*(contend(number) for number in range(24)))
+    for session in neighbours.started:
+        marked_ms = int(str(sessions.store.get(mark_key(IDENTITY.shard, session.identity.subject))))
+        assert sessions.live(session) == [sessions.created_ms(session) > marked_ms]
 
 
 async def test_an_outage_ends_the_whole_of_it(sessions: Sessions, make_settings: MakeSettings) -> None:

@@ -28,7 +28,7 @@ async def test_the_head_is_spent_and_the_next_generation_is_the_head(sessions: S
     session = await sessions.start()
     outcome = await sessions.spend(session, 1)
 
-    assert Spent("rotated", 2, 600_000, ENDUSER, ALICE.username, 0, 0) == outcome
+    assert Spent("rotated", 2, 600_000, ENDUSER, ALICE.username, session.identity.subject, 0, 0) == outcome
     assert sessions.parsed(session).head == 2
     assert (await sessions.spend(session, 2)).verdict == "rotated"
     assert sessions.parsed(session).head == 3
@@ -55,7 +55,7 @@ async def test_a_replay_in_time_gets_the_head_and_moves_nothing(sessions: Sessio
     outcome = await sessions.spend(session, 3)
     after = sessions.record(session)
 
-    assert Spent("repeated", 4, 600_000, ENDUSER, ALICE.username, 1, 1) == outcome
+    assert Spent("repeated", 4, 600_000, ENDUSER, ALICE.username, session.identity.subject, 1, 1) == outcome
     assert all(after[name] == before[name] for name in ("v", "c", "u", "r"))
     assert sessions.elapsed.leaves(sessions.pttl(session.key), ttl_ms)
     assert index == sessions.index(session)
@@ -68,7 +68,8 @@ async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: 
     await sessions.refresh(session, 2)
     clock.advance(301)
 
-    assert RefreshRefused("replayed", ALICE.username) == await sessions.spend(session, 1)
+    refused = RefreshRefused("replayed", "", ENDUSER, ALICE.username, session.identity.subject)
+    assert refused == await sessions.spend(session, 1)
     assert sessions.record(session) == {}
     assert sessions.live(session) == [False] * 3
     assert {other.member} == set(sessions.index(other))
@@ -177,7 +178,7 @@ async def test_generation_ahead_of_redis_continues(sessions: Sessions, clock: Cl
     clock.advance(400)
     outcome = await sessions.spend(session, 4)
 
-    assert Spent("recovered", 5, 600_000, ENDUSER, ALICE.username, 0, 0) == outcome
+    assert Spent("recovered", 5, 600_000, ENDUSER, ALICE.username, session.identity.subject, 0, 0) == outcome
     assert [(await sessions.spend(session, generation)).verdict for generation in (1, 2, 3, 4)] == ["repeated"] * 4
     assert (await sessions.spend(session, 5)).verdict == "rotated"
     clock.advance(301)

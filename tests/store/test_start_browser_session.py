@@ -9,6 +9,7 @@ from tests.store.pages import Pages
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.codes import SESSION_MS
+from tests.support.logins import login_of
 
 
 async def test_browser_session_names_user_and_end(sessions: Sessions, pages: Pages) -> None:
@@ -34,7 +35,7 @@ async def test_login_with_a_changed_record_starts_no_session(
     before = pages.dump_all()
 
     assert not await pages.browser_sessions.start(
-        make_browser_session(user.identity.shard), user, lifetime_ms=SESSION_MS
+        make_browser_session(user.identity.shard), login_of(user), lifetime_ms=SESSION_MS
     )
     assert pages.dump_all() == before
 
@@ -57,7 +58,7 @@ async def test_second_login_in_one_browser_keeps_the_first(sessions: Sessions, p
     page = await pages.open()
     user = await sessions.find_user()
     again = make_browser_session(user.identity.shard)
-    assert await pages.browser_sessions.start(again, user, lifetime_ms=SESSION_MS, former=page.browser)
+    assert await pages.browser_sessions.start(again, login_of(user), lifetime_ms=SESSION_MS, former=page.browser)
     await pages.browser_sessions.end(page.browser)
 
     assert pages.browser_record(again)["login"] == page.browser.digest
@@ -69,7 +70,7 @@ async def test_the_login_of_a_third_one_is_still_the_first(sessions: Sessions, p
     first = last = await pages.sign_in()
     for _ in range(2):
         last, former = make_browser_session(user.identity.shard), last
-        assert await pages.browser_sessions.start(last, user, lifetime_ms=SESSION_MS, former=former)
+        assert await pages.browser_sessions.start(last, login_of(user), lifetime_ms=SESSION_MS, former=former)
         await pages.browser_sessions.end(former)
 
     assert pages.browser_record(last)["login"] == first.digest
@@ -90,6 +91,6 @@ async def test_consent_is_kept_only_from_the_users_live_session(
     # The shard is the user's own, so that the script reads the record.
     former = former._replace(shard=user.identity.shard)
     browser = make_browser_session(user.identity.shard)
-    assert await pages.browser_sessions.start(browser, user, lifetime_ms=SESSION_MS, former=former)
+    assert await pages.browser_sessions.start(browser, login_of(user), lifetime_ms=SESSION_MS, former=former)
 
     assert pages.browser_record(browser)["login"] == browser.digest

@@ -5,25 +5,12 @@ import io
 import msgspec
 import pytest
 
-from service.crypto.keyring import make_access_token, make_first_refresh_token
-from service.protocol.user import User
 from service.store.records import FamilyRecord
 from tests.conftest import Clock
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.events import events_of
-
-
-async def try_to_start(sessions: Sessions, user: User) -> int | None:
-    shard = user.identity.shard
-    return await sessions.families.start(
-        user,
-        client_id="phone-app",
-        scope="realm:main role:enduser",
-        secret_used=False,
-        refresh_token=make_first_refresh_token(shard),
-        access_token=make_access_token(shard),
-    )
+from tests.support.logins import login_of
 
 
 async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessions) -> None:
@@ -57,7 +44,7 @@ async def test_no_access_token_outlives_its_family(sessions: Sessions, lifetimes
 
     assert grant is not None
     assert sessions.parsed(session).expires_ms == grant.expires_at_ms
-    assert await try_to_start(sessions, await sessions.find_user()) == 90_000
+    assert await sessions.try_to_start(login_of(await sessions.find_user())) == 90_000
 
 
 async def test_login_with_a_changed_record_starts_no_session(sessions: Sessions) -> None:
@@ -65,7 +52,7 @@ async def test_login_with_a_changed_record_starts_no_session(sessions: Sessions)
     await sessions.worker.registry.put_user(msgspec.structs.replace(user, disabled=True))
     before = set(sessions.store.scan_iter())
 
-    assert await try_to_start(sessions, user) is None
+    assert await sessions.try_to_start(login_of(user)) is None
     assert before == set(sessions.store.scan_iter())
 
 

@@ -17,6 +17,7 @@ TOKEN = "/oauth2/v1/token"
 REVOKE = "/oauth2/v1/revoke"
 REVOKE_ALL = "/oauth2/v1/revokeAll"
 INTROSPECT = "/oauth2/v1/introspect"
+GLOBAL_REVOCATION = "/oauth2/v1/global-token-revocation"
 VERIFY = "/oauth2/v1/verify"
 
 
@@ -77,6 +78,7 @@ MADE_SECRET = OAuthClient("made-secret", "m" * 43)
 READER = OAuthClient("reader", "a secret: with 100% + signs")
 GATEWAY = OAuthClient("gateway", "gateway-secret")
 AUDITOR = OAuthClient("auditor", "auditor-secret")
+BACK_OFFICE = OAuthClient("back-office", "back-office-secret")
 
 PHONE_CALLBACK = "http://127.0.0.1:9000/callback"
 SHOP_CALLBACK = "https://shop.example/callback"
@@ -102,6 +104,17 @@ def bearer(access_token: str) -> dict[str, str]:
 
 async def revoke_all(http: httpx2.AsyncClient, access_token: str) -> httpx2.Response:
     return await http.post(REVOKE_ALL, headers=bearer(access_token))
+
+
+async def revoke_user(
+    http: httpx2.AsyncClient, sub_id: Mapping[str, str], client: OAuthClient = BACK_OFFICE
+) -> httpx2.Response:
+    """Send a global token revocation."""
+    return await http.post(GLOBAL_REVOCATION, json={"sub_id": sub_id}, headers=client.basic)
+
+
+def name_subject(subject: str) -> dict[str, str]:
+    return {"format": "opaque", "id": subject}
 
 
 async def verify(http: httpx2.AsyncClient, access_token: str, scope: str = "") -> httpx2.Response:

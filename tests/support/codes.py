@@ -9,6 +9,7 @@ from service.protocol.token_form import RandomToken
 from service.protocol.user import User
 from service.store.browser_sessions import BrowserSessions
 from service.store.consents import Consents
+from tests.support.logins import login_of
 
 SESSION_MS = 3_600_000
 
@@ -45,7 +46,7 @@ async def allow_code(
 ) -> RandomToken:
     """Return the name of a code that the user allowed, in a browser session that ended after that."""
     session, consent = make_browser_session(user.identity.shard), make_consent(user.identity.shard)
-    assert await browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
+    assert await browser_sessions.start(session, login_of(user), lifetime_ms=SESSION_MS)
     assert await consents.hold(consent, session, consent_request_for(code))
     name = keyring.derive_code(consent)
     assert await consents.allow(consent, session, user, name, consent_request_for(code)) == "issued"

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from service.observability.audit import get_level
+from service.protocol.user import identify_user
 from tests.support.servers import CHECKOUT
 
 _OF_EVERY_LINE = ("event", "level", "logger", "timestamp")
@@ -31,7 +32,7 @@ def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
 def events_of(json_logs: io.StringIO) -> list[tuple[str, dict[str, Any]]]:
     """Return each event since the last call with its fields, which must be those that the documents list.
 
-    The fields of the request that caused the event are left out.
+    The fields of the request that caused the event are left out, and `sub`, which must be that of the user.
     """
     written = json_logs.getvalue()
     json_logs.seek(0)
@@ -47,6 +48,8 @@ def _check(line: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if "status" in line and "reason" not in documented:
         fields.pop("reason", None)
     assert line["level"] == ("warning" if get_level(event) > 20 else "info"), line
-    assert set(fields) <= set(documented), line
+    assert set(fields) <= {*documented, "sub"}, line
     assert "" not in fields.values(), line
+    if "username" in fields:
+        assert fields.pop("sub") == identify_user(fields["realm"], fields["username"]).subject, line
     return event, fields

@@ -38,6 +38,7 @@ CLAIMS: Final[Mapping[str, object]] = {
     "email_verified": True,
 }
 LIFETIME_SECONDS: Final = 600
+LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
 OPENID_METADATA: Final = "/.well-known/openid-configuration"
 OAUTH_METADATA: Final = "/.well-known/oauth-authorization-server"
@@ -339,14 +340,21 @@ class FakeProvider:
         usual = {"iss": self.url, "aud": CLIENT_ID, "exp": now + LIFETIME_SECONDS, "iat": now} | self.claims
         if nonce is not None:
             usual["nonce"] = nonce
-        return self._sign(_changed(usual, self.id_token_claims))
+        return self._sign(_changed(usual, self.id_token_claims), self.id_token_header)
 
-    def _sign(self, claims: Changes) -> str:
+    def make_logout_token(self, *, header: Changes | None = None, **changes: object) -> str:
+        """Return a logout token of the user. A changed claim or header parameter that is None is left out."""
+        now = read_wall_clock()
+        usual = {"iss": self.url, "aud": CLIENT_ID, "exp": now + 120, "iat": now, "sub": self.claims["sub"]}
+        usual |= {"jti": secrets.token_urlsafe(), "events": {LOGOUT_EVENT: {}}}
+        return self._sign(_changed(usual, changes), {"typ": "logout+jwt"} | (header or {}))
+
+    def _sign(self, claims: Changes, header_changes: Changes) -> str:
         """Sign without a library, because a library would refuse to write invalid tokens."""
         key = self._signing_key
         kid = None if key is None or isinstance(key, bytes) else key.kid
         usual = {"alg": self._algorithm, "typ": "JWT", "kid": kid or self.keys[0].kid}
-        header = _changed(usual, self.id_token_header)
+        header = _changed(usual, header_changes)
         signed = ".".join(_encode(json.dumps(part).encode()) for part in (header, claims))
         if key is None:
             signature = b""

@@ -19,7 +19,7 @@ PREFIX = "needs "
 
 
 def leave_out(need: str) -> NoReturn:
-    """End the test as one that was left out. `scripts/install --programs` must install what it needs."""
+    """End the test as one that was left out. `scripts/install --all-programs` must install what it needs."""
     pytest.skip(PREFIX + need)
 
 

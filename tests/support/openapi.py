@@ -27,7 +27,8 @@ def find_operation(path: str, method: str) -> Mapping[str, Any] | None:
 
     HEAD has the operation of GET.
     """
-    methods = CONTRACT["paths"].get(path, {})
+    paths = CONTRACT["paths"]
+    methods = paths.get(path) or paths.get(f"{path.rpartition('/')[0]}/{{realm}}", {})
     name = method.lower()
     found: Mapping[str, Any] | None = methods.get(name) or (methods.get("get") if name == "head" else None)
     return found

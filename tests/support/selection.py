@@ -61,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("--quick"):
         _report_quick(terminalreporter)
     if needs := _count_left_out(config):
-        _report_left_out(terminalreporter, needs)
+        _report_left_out(terminalreporter, needs, "--all-programs" if config.getoption("--all") else "--programs")
 
 
 def _report_quick(reporter: pytest.TerminalReporter) -> None:
@@ -69,13 +69,13 @@ def _report_quick(reporter: pytest.TerminalReporter) -> None:
     reporter.line(f"It ran those of tests/{{{','.join(QUICK_FOLDERS)}}}, except {', '.join(NOT_QUICK)}.")
 
 
-def _report_left_out(reporter: pytest.TerminalReporter, needs: Counter[str]) -> None:
+def _report_left_out(reporter: pytest.TerminalReporter, needs: Counter[str], programs: str) -> None:
     number = sum(needs.values())
     reporter.section(f"{number} tests were left out" if number > 1 else "1 test was left out", yellow=True)
     reporter.line("Tests by what they need and this machine lacks:")
     for need, count in needs.most_common():
         reporter.line(f"{count:6} {need}")
-    reporter.line("This command installs what is missing, on Debian as root: ./scripts/install --programs")
+    reporter.line(f"This command installs what is missing, on Debian as root: ./scripts/install {programs}")
     if _is_ci():
         reporter.line("The variable CI is true, so the run ends with status 1.")
 

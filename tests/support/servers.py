@@ -31,7 +31,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 USER_FILES = tuple(
-    CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "replication")
+    CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "events", "replication")
 )
 """The Redis users that the documentation advises. Every server of the tests has them."""
 

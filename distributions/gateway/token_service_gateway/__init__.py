@@ -11,5 +11,6 @@
 
 from .gateway import AccessGrant, BearerLookup, StoreUnavailable
 from .gateway.middleware import BearerMiddleware
+from .gateway.resource_metadata import make_resource_metadata
 
-__all__ = ["AccessGrant", "BearerLookup", "BearerMiddleware", "StoreUnavailable"]
+__all__ = ["AccessGrant", "BearerLookup", "BearerMiddleware", "StoreUnavailable", "make_resource_metadata"]

@@ -62,6 +62,7 @@ _FIELDS: Final = (
     ),
     click.Option(["--introspect/--no-introspect"], default=None, help="Let the client introspect access tokens."),
     click.Option(["--introspect-all"], is_flag=True, help="Let the client introspect access and refresh tokens."),
+    click.Option(["--revoke-users/--no-revoke-users"], default=None, help="Let the client log out any user."),
 )
 """The options of `create` and `update`. One that is named like a field of the record sets that field."""
 

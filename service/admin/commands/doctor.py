@@ -17,6 +17,7 @@ from service.admin.output import Advance, Output
 from service.config.settings import PREFIX, Settings, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client
+from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
 from service.protocol.scope import REALMS
@@ -237,6 +238,10 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
         yield Finding("warning" if is_trial else "trouble", subject, says)
     else:
         yield Finding("good", subject, f"browsers are sent to {server.authorization_endpoint}")
+        logout_uri = f"{context.settings.base_url}{LOGOUT_PATH}{name}"
+        works = f"back-channel logout works once this URI is registered there: {logout_uri}"
+        lacks = "no back-channel logout: it takes username_claim sub, an issuer and a jwks_uri"
+        yield Finding("note", subject, works if provider.accepts_logouts(server) else lacks)
     finally:
         await http_client.close()
     redirect_uri = f"{context.settings.web_url}/authorization/callback"

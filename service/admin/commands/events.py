@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -13,11 +16,17 @@ import msgspec
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, read_since_ms
-from service.admin.output import Output
-from service.observability.audit import get_level
-from service.protocol.user import normalize_username
+from service.admin.output import Output, WrongInput
+from service.observability.audit import GROUPS, get_level
+from service.protocol.scope import MAIN_REALM
+from service.protocol.user import identify_user, normalize_username
 from service.redis_client.deadline import StoreUnavailable
-from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
+from service.store.events import BEGINNING, MAX_EVENTS, EventStream, Position, StoredEvent, get_position
+from service.system.private_files import write_private
+
+Event = dict[str, Any]
+Wanted = Callable[[Event], bool]
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -26,7 +35,7 @@ SHOWN_FIRST: Final = 20
 
 @command(console, "events", examples=("events --since 24h", "events --user carol@example.com", "events --follow"))
 @click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
-@click.option("--user", "username", metavar="NAME", help="Only events about this user.")
+@click.option("--user", "username", metavar="NAME", help="Only events about this user name or `sub`.")
 @click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
 @click.option(
     "--since",
@@ -35,6 +44,7 @@ SHOWN_FIRST: Final = 20
     metavar="TIME",
     help="Only events since this time (ISO 8601), or within the last span, such as 90m or 24h.",
 )
+@click.option("--position", type=FILE, metavar="FILE", help="Follow from where this file says, and keep it up to date.")
 async def events(
     context: AdminContext,
     output: Output,
@@ -42,57 +52,86 @@ async def events(
     username: str | None,
     client_id: str | None,
     since: int,
+    position: Path | None,
 ) -> None:
     """Print security events, oldest first.
 
     The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs often in a
     minute for one user or client, Redis keeps the first events, the newest, and the number of the rest as `repeats`. It
     keeps about the last ten thousand events of operators, of users, and of anybody else, for 30 days. With --json each
-    line is one JSON value.
+    line is one JSON value. A program that stops and begins again with --position misses none, but may get some twice:
+    `stream` and `id` identify an event.
     """
     stream = context.events
-    wanted = {"username": normalize_username(username or ""), "client_id": client_id}
-    since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
-    latest = await stream.read_latest(2 * MAX_EVENTS)
-    found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
-    is_cut = follow and not any((username, client_id, since))
-    _print(output, found[-SHOWN_FIRST:] if is_cut else found)
-    if not (found or follow):
-        output.note("There are no such events.")
+    names = {normalize_username(username), username, identify_user(MAIN_REALM, username).subject} if username else set()
+    wanted = partial(_is_about, names=names, client_id=client_id or "")
+    if position is None:
+        since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
+        latest = await stream.read_latest(2 * MAX_EVENTS)
+        found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
+        is_cut = follow and not any((username, client_id, since))
+        _print(output, found[-SHOWN_FIRST:] if is_cut else found)
+        after = get_position(latest)
+        if not (found or follow):
+            output.note("There are no such events.")
+    elif since or not follow:
+        raise WrongInput("--position requires --follow, and excludes --since")
+    else:
+        after = _read_position(position)
     if follow:
         with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
-            await _follow(stream, output, get_position(latest), wanted)
+            await _follow(stream, output, after, wanted, position)
 
 
-async def _follow(stream: EventStream, output: Output, after: Position, wanted: Mapping[str, str | None]) -> None:
-    """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too."""
+async def _follow(stream: EventStream, output: Output, after: Position, wanted: Wanted, file: Path | None) -> None:
+    """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too.
+
+    The position is written one round after its events were printed, so that the reader of a pipe has taken them.
+    """
+    printed = written = after
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
+        if file is not None and printed != written:
+            write_private(file, " ".join(printed).encode())
+            written = printed
         try:
-            news = await stream.read(after=after)
+            news = await stream.read(after=printed)
         except StoreUnavailable as outage:
             output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
             continue
         _print(output, _select(news, wanted))
-        after = get_position(news, after)
+        printed = get_position(news, printed)
 
 
-def _select(entries: Sequence[StoredEvent], wanted: Mapping[str, str | None]) -> list[dict[str, Any]]:
+def _read_position(file: Path) -> Position:
+    """Return the ids that `_follow` wrote, or the beginning if there is no file."""
+    text = file.read_text() if file.exists() else " ".join(BEGINNING)
+    if re.fullmatch(r"(\d+(-\d+)?\b ?){3}", text, re.ASCII) is None:
+        raise WrongInput(f"{file} has no position in the streams of events: expected 3 ids")
+    return tuple(text.split())
+
+
+def _select(entries: Sequence[StoredEvent], wanted: Wanted) -> list[Event]:
     """Return the fields of the events that were asked for."""
-    found = [{"at": format_time(entry.order[0]), "id": entry.id} | msgspec.json.decode(entry.text) for entry in entries]
-    return [event for event in found if _is_about(event, wanted)]
+    return [event for event in map(_decode, entries) if wanted(event)]
 
 
-def _print(output: Output, events: Sequence[dict[str, Any]]) -> None:
+def _decode(entry: StoredEvent) -> Event:
+    event: Event = msgspec.json.decode(entry.text)
+    return {"at": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id} | event
+
+
+def _print(output: Output, events: Sequence[Event]) -> None:
     for event in events:
         output.show(event, [(_word(event), "yellow" if get_level(event["event"]) >= 30 else "")])
 
 
-def _is_about(event: dict[str, Any], wanted: Mapping[str, str | None]) -> bool:
-    """Return True if the event has the wanted names. Case is ignored as in realm main; an extra event does no harm."""
-    return all(str(event.get(field, "")).lower() == value.lower() for field, value in wanted.items() if value)
+def _is_about(event: Event, *, names: Collection[str], client_id: str) -> bool:
+    """Return True if the event has a wanted name. Case is ignored as in realm main; an extra event does no harm."""
+    is_of_user = not names or str(event.get("username", "")).lower() in names or event.get("sub") in names
+    return is_of_user and client_id.lower() in ("", str(event.get("client_id", "")).lower())
 
 
-def _word(event: dict[str, Any]) -> str:
-    said = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "id", "event"))
+def _word(event: Event) -> str:
+    said = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "stream", "id", "event"))
     return f"{event['at']}  {event['event']}  {said}"

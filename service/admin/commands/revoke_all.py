@@ -12,7 +12,7 @@ from service.admin.context import AdminContext
 from service.admin.formatting import format_time, parse_time_ms
 from service.admin.output import CommandRefused, Output, WrongInput
 from service.protocol.scope import MAIN_REALM
-from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
+from service.redis_client.deadline import StoreUnavailable
 from service.store.families import UserEnding
 
 MAX_COUNTED: Final = 10_000
@@ -92,22 +92,32 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all current sessions)")
     before = "" if before_ms is None else f" that began before {format_time(before_ms)}"
     output.ask(f"End all sessions{before}, of all users?")
-    users, left = 0, set[UserEnding]()
+    users = total = 0
     until_ms = 0 if before_ms is None else before_ms - 1
-    # Without the lock, two such commands at once could each skip users that the other one is processing.
-    async with context.registry.make_lock(context.on_wait) as lock:
-        with output.progress("Users whose sessions end") as advance:
-            async for subjects in context.session_scan.scan_subjects():
-                # The batches are small, so that the lock is renewed in time even if Redis is slow.
-                for start in range(0, len(subjects), REVOCATIONS_AT_ONCE):
-                    found = (UserEnding(*each, "console") for each in subjects[start : start + REVOCATIONS_AT_ONCE])
-                    some = [each for each in found if each not in left]
-                    left.update(await context.revocations.revoke_all_of(some, until_ms=until_ms))
-                    await lock.renew()
-                    users += len(some)
-                    advance(users)
-                await lock.renew()
-            await context.revocations.revoke_all_left(left, until_ms=until_ms)
-    reason, issued_before = ("everything", "") if before_ms is None else ("issued_before", format_time(before_ms))
-    context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
+
+    def count(done: int) -> None:
+        nonlocal users
+        users += done
+        advance(users, total)
+
+    async def end_sessions() -> None:
+        nonlocal total
+        subjects = await context.session_scan.list_subjects(with_records=before_ms is None)
+        total = len(subjects)
+        endings = (UserEnding(*subject, "console") for subject in subjects)
+        left = await context.revocations.revoke_all_of(endings, until_ms=until_ms, after_users=count)
+        await context.revocations.revoke_all_left(left, until_ms=until_ms)
+        count(len(left))
+
+    try:
+        # Without the lock, two such commands at once could each skip users that the other one is processing.
+        async with context.registry.make_lock(context.on_wait) as lock:
+            with output.progress("Users whose sessions end") as advance:
+                await lock.renew_during(end_sessions())
+    except (asyncio.CancelledError, StoreUnavailable):
+        output.note(f"The sessions of {users} users have ended. Repeat the command to end the others.")
+        raise
+    finally:
+        reason, issued_before = ("everything", "") if before_ms is None else ("issued_before", format_time(before_ms))
+        context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
     output.done(f"All sessions{before} of all users have ended. Affected users: {users}.", users=users)

@@ -25,6 +25,7 @@ _ENDINGS: Final[dict[str, str]] = {
     "session_displaced": "by a new login of its user, who had as many sessions as one may have",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
+    "provider_logout": "by the identity provider of its user, where the login has ended",
     "console": "at the console",
 }
 """Words for the reasons why a session ended. Other reasons are changes of its user, client or realm."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
@@ -18,9 +18,12 @@ from joserfc.jwk import KeySet
 
 from service.http_client.client import HttpClient, HttpResponse
 from service.protocol import provider_responses
+from service.protocol.errors import InvalidRequest
+from service.protocol.logout_token import LogoutToken
 from service.protocol.provider import IdentityProvider, ProviderEndpoints, list_metadata_addresses
 from service.protocol.provider_responses import Claims, ExternalIdentity, InvalidProviderResponse, ProviderTokens
-from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, verify_id_token
+from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, read_sid, verify_id_token
+from service.realms.provider.logout_token import check_signature, parse_logout_token
 
 METADATA_SECONDS: Final = 3600.0
 KEYS_SECONDS: Final = 600.0
@@ -30,6 +33,7 @@ NEW_KEYS_SECONDS: Final = 5.0
 _NOT_FOUND: Final = 404
 
 Thing = TypeVar("Thing")
+Calling = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class _TimedCache(Generic[Thing]):
@@ -45,7 +49,12 @@ class _TimedCache(Generic[Thing]):
         return self._known[1] if self._known is not None and is_fresh else None
 
     async def find(self, most_seconds: float) -> Thing:
-        """Return the value, fetched again if it is older than `most_seconds`. Only one caller fetches at a time."""
+        """Return the value, fetched again if it is older than `most_seconds`. Only one caller fetches at a time.
+
+        A caller that accepts the known value does not wait for the fetch of another.
+        """
+        if (thing := self.get_fresh(most_seconds)) is not None:
+            return thing
         async with self._fetching:
             thing = self.get_fresh(most_seconds)
             if thing is None:
@@ -104,13 +113,15 @@ class ProviderClient:
         claims: Claims | None = None
         if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
             claims = await self._read_id_token(tokens.id_token, server, nonce)
+        sid = "" if claims is None else read_sid(claims)
         username_claim, is_email = self._provider.username_claim, self._provider.needs_verified_email
         needed = {username_claim, "email_verified"} if is_email else {username_claim}
         if server.userinfo_endpoint and (claims is None or not needed <= claims.keys()):
             claims = _join(claims, await self._ask_userinfo(server, tokens))
         elif claims is None:
             claims = await self._introspect(server, tokens)
-        return provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
+        person = provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
+        return person._replace(sid=sid)
 
     async def _ask_userinfo(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 6750 §2.1, OpenID Connect Core 1.0 §5.3"""
@@ -132,16 +143,39 @@ class ProviderClient:
         """
         if not text:
             raise InvalidProviderResponse("its token response has no ID token")
-        expected = Expectation(
-            issuer=server.issuer,
-            client_id=self._provider.client_id,
-            nonce=nonce,
-            now_seconds=await self._read_clock_ms() // 1000,
-        )
+        expected = await self._expect(server, nonce)
         for max_age_seconds in (KEYS_SECONDS, NEW_KEYS_SECONDS):
             with suppress(UnknownKey):
                 return verify_id_token(text, await self._keys.find(max_age_seconds), expected)
         raise InvalidProviderResponse("its ID token is signed with a key that it does not publish")
+
+    async def read_logout_token(self, text: str, calling: Calling) -> LogoutToken:
+        """Return the verified content of a logout token. Raises InvalidRequest if the token or the realm is not right.
+
+        Each call of the identity provider is made within a block of `calling`.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6
+        """
+        server = self.known_endpoints
+        if server is None:
+            async with calling():
+                server = await self.get_endpoints()
+        if not self._provider.accepts_logouts(server):
+            raise InvalidRequest("realm_without_logout", status=404)
+        signed, token = parse_logout_token(text, await self._expect(server, None))
+        for max_age_seconds in (KEYS_SECONDS, NEW_KEYS_SECONDS):
+            keys = self._keys.get_fresh(max_age_seconds)
+            if keys is None:
+                async with calling():
+                    keys = await self._keys.find(max_age_seconds)
+            with suppress(UnknownKey):
+                check_signature(signed, keys)
+                return token
+        raise InvalidRequest("logout_token_signature_wrong")
+
+    async def _expect(self, server: ProviderEndpoints, nonce: str | None) -> Expectation:
+        now_ms = await self._read_clock_ms()
+        return Expectation(server.issuer, self._provider.client_id, nonce, now_seconds=now_ms // 1000)
 
     async def _fetch_server(self) -> ProviderEndpoints:
         provider = self._provider

@@ -38,7 +38,7 @@ class _Signatures(jws.JWSRegistry):
         return self.algorithms[name]
 
 
-_SIGNATURES: Final = _Signatures(strict_check_header=False)
+SIGNATURES: Final = _Signatures(strict_check_header=False)
 
 
 class UnknownKey(Exception):
@@ -96,29 +96,46 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     Raises UnknownKey if newer keys may help, or InvalidProviderResponse with the reason.
     """
     try:
-        claims = jwt.decode(text, keys, registry=_SIGNATURES).claims
-        jwt.JWTClaimsRegistry(
-            now=expected.now_seconds,
-            leeway=LEEWAY_SECONDS,
-            iss={"essential": True, "value": expected.issuer},
-            sub={"essential": True},
-            aud={"essential": True, "value": expected.client_id},
-            exp={"essential": True},
-            iat={"essential": True},
-        ).validate(claims)
+        claims = jwt.decode(text, keys, registry=SIGNATURES).claims
+        check_claims(claims, expected)
     except InvalidKeyIdError:
         raise UnknownKey from None
     except JoseError as error:  # its message may quote the token
         raise InvalidProviderResponse(f"its ID token is invalid ({make_printable(str(error)[:200])})") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidProviderResponse(f"its ID token cannot be read ({type(error).__name__})") from None
-    _check_audience(claims, expected.client_id)
     nonce = claims.get("nonce")
     if expected.nonce is not None and not (
         isinstance(nonce, str) and hmac.compare_digest(nonce.encode(errors="surrogatepass"), expected.nonce.encode())
     ):
         raise InvalidProviderResponse("its ID token does not have the nonce of this login")
     return claims
+
+
+def check_claims(claims: dict[str, Any], expected: Expectation) -> None:
+    """Check issuer, subject, audience and times, in an ID token or a logout token.
+
+    Raises ClaimError with the wrong claim, or InvalidProviderResponse if the token was issued to another client.
+    """
+    jwt.JWTClaimsRegistry(
+        now=expected.now_seconds,
+        leeway=LEEWAY_SECONDS,
+        iss={"essential": True, "value": expected.issuer},
+        sub={"essential": True},
+        aud={"essential": True, "value": expected.client_id},
+        exp={"essential": True},
+        iat={"essential": True},
+    ).validate(claims)
+    _check_audience(claims, expected.client_id)
+
+
+def read_sid(claims: Claims) -> str:
+    """Return the id of the session at the identity provider, or an empty text if the token has none.
+
+    Clauses: OpenID Connect Back-Channel Logout 1.0 §2.1
+    """
+    sid = claims.get("sid")
+    return sid if isinstance(sid, str) else ""
 
 
 def _check_audience(claims: Claims, client_id: str) -> None:

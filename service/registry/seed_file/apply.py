@@ -14,12 +14,12 @@ Clauses: SPEC §2.3, §3
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from service.crypto.keyring import Keyring
 from service.protocol.client import Client
@@ -34,7 +34,7 @@ from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.families import UserEnding
 from service.store.keys import SHARDS
-from service.store.registry import LOCK_SECONDS, RegistryStore
+from service.store.registry import RegistryStore
 from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200
@@ -45,7 +45,6 @@ _SHARDS_AT_ONCE: Final = 128
 
 Progress = Callable[[int, int], None]
 Part = TypeVar("Part")
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class Seeding:
         events.
         """
         async with self._registry.make_seed_lock(on_wait) as turn:
-            return await _renewing(turn, self._apply(seed, force, prune, on_progress, actor))
+            return await turn.renew_during(self._apply(seed, force, prune, on_progress, actor))
 
     async def apply_file(
         self, path: Path, min_password_characters: int, on_progress: Progress = lambda _done, _total: None
@@ -93,8 +92,8 @@ class Seeding:
         async with self._registry.make_seed_lock() as turn:
             if await self._is_in_force(fingerprint):
                 return Outcome(Seed())
-            seed = await _renewing(turn, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await _renewing(turn, self._apply(seed, False, False, on_progress, "service"))
+            seed = await turn.renew_during(asyncio.to_thread(load_seed, path, min_password_characters))
+            return await turn.renew_during(self._apply(seed, False, False, on_progress, "service"))
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
@@ -118,7 +117,8 @@ class Seeding:
             try:
                 async for entries, batch in self._run(seed, force, prune, is_dry=False):
                     for planned in batch:
-                        if planned.act is not None and outcome.changes < MAX_REPORTED:
+                        is_reported = planned.ending is not None or outcome.changes < MAX_REPORTED
+                        if planned.act is not None and is_reported:
                             record_planned(planned, actor, force=force)
                         outcome.add(planned)
                     done += entries
@@ -253,15 +253,3 @@ def _list_items(seed: Seed) -> Iterator[Item]:
 def _split(parts: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
     for start in range(0, len(parts), size):
         yield parts[start : start + size]
-
-
-async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
-    """Wait for long work and renew the lock until it is done. The work is cancelled if the lock was lost."""
-    task: asyncio.Future[Any] = asyncio.ensure_future(work)
-    try:
-        while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
-            await lock.renew()
-    finally:
-        task.cancel()
-    result: Result = task.result()
-    return result

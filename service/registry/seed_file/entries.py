@@ -62,6 +62,7 @@ class ClientEntry(_Entry, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     require_pkce: bool = False
     introspect: Introspect = False
+    revoke_users: bool = False
     disabled: bool | None = None
 
 

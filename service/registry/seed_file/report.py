@@ -22,7 +22,10 @@ from service.registry.seed_file.plan import Act, Planned
 from service.registry.warnings import list_client_mistakes, list_user_warnings
 
 MAX_REPORTED: Final = 100
-"""The number of entries that get a security event of their own. Further entries count only in the totals."""
+"""The number of entries that get a security event of their own. Further entries only do if sessions end.
+
+All others count only in the totals.
+"""
 
 _MAX_NAMED: Final = 5
 _COUNTS: Final[dict[Act, str]] = {"add": "added", "update": "updated", "remove": "removed"}

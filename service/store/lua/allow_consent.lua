@@ -24,7 +24,7 @@ if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'c
 local expires_ms = now_ms + code_ttl_ms
 local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms), expires_ms)
   .. table.concat({
-    consent.subject, client_id, redirect_uri, code_challenge, username, scope,
+    consent.subject, client_id, redirect_uri, code_challenge, username, scope, consent.sid,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
 add_member(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)

@@ -1,5 +1,5 @@
 -- Appends a batch of security events to each of their streams. A stream keeps about the newest `most` events, and
--- expires if no event comes for `lifetime_ms`.
+-- expires if no event comes for `lifetime_ms`. docs/events-redis.md describes the entries to other programs.
 -- KEYS     streams (one or more)
 -- ARGV     most lifetime_ms batches (one for each stream)
 -- RETURNS  appended
@@ -12,7 +12,7 @@ local batches = { unpack(ARGV, 3) }
 local function append(stream_key, batch)
   if batch == '' then return end
   for _, event in ipairs(split(batch, '\n')) do
-    redis.call('XADD', stream_key, 'MAXLEN', '~', most, '*', 'event', event)
+    redis.call('XADD', stream_key, 'MAXLEN', '~', most, '*', 'version', '2', 'event', event)
   end
   redis.call('PEXPIRE', stream_key, lifetime_ms)
 end

@@ -13,10 +13,10 @@ local now_ms = read_clock()
 local session = find_browser_session(browser_key, now_ms)
 if not session then return { 'signed_out' } end
 local consent = {
-  created_ms = math.max(now_ms, read_mark(session.subject) + 1),
+  created_ms = math.max(now_ms, read_mark(session.subject, session.sid) + 1),
   expires_ms = math.min(now_ms + ttl_ms, session.expires_ms),
   login = session.login, subject = session.subject, answer = '',
-  request = request,
+  request = request, sid = session.sid,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
 add_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)

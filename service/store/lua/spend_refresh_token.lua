@@ -4,8 +4,9 @@
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
 --          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms
--- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username streak replays
---          replayed username | foreign | without_secret | withdrawn | unknown | beyond (empty) item
+-- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username subject streak replays
+--          replayed | foreign | without_secret, each with: (empty) scope username subject
+--          withdrawn | unknown | beyond item
 -- CLAUSES  RFC 6749 §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
 -- USES     records families spent_generations
 local family_key, access_key = KEYS[1], KEYS[2]
@@ -18,10 +19,12 @@ local now_ms = read_clock()
 local family, displaced, previous = read_family(family_key, access_field_of(generation), access_field_of(generation - 1))
 if not family then return { 'unknown' } end
 -- The client is checked first: a replay by another client must not end this family.
-if family.client_id ~= client_id then return { 'foreign' } end
+if family.client_id ~= client_id then return { 'foreign', '', family.scope, family.username, family.subject } end
 family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
-if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject) then return { 'unknown' } end
-if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secret' } end
+if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject, '') then return { 'unknown' } end
+if family.secret_used == '1' and secret_used ~= '1' then
+  return { 'without_secret', '', family.scope, family.username, family.subject }
+end
 
 local is_replay = generation < family.head
 if is_replay then
@@ -30,14 +33,14 @@ if is_replay then
   if not spent_ms or now_ms - spent_ms >= grace_ms then
     local replay = string.format('%d\n', generation) .. (spent_ms and string.format('%d', spent_ms) or '')
     end_whole_family(family, family_digest, 'replayed', now_ms, replay)
-    return { 'replayed', family.username }
+    return { 'replayed', '', family.scope, family.username, family.subject }
   end
 end
 if find_excess(allowed_scope, family.scope) then return { 'withdrawn' } end
 local scope = family.scope
 if wanted_scope ~= '' then
   local item = find_excess(family.scope, wanted_scope)
-  if item then return { 'beyond', '', item } end
+  if item then return { 'beyond', item } end
   local realm = string.match(family.scope, '^realm:%S+')
   scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
 end
@@ -51,7 +54,7 @@ if is_replay then
   local counted, streak, times = count_replay(family.field.k, generation)
   redis.call('HSET', family_key, 'h', format_state(family), 'k', counted,
     name, format_entry(family, access_digest, now_ms, generation))
-  return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, streak, times }
+  return { 'repeated', family.head, expires_ms - now_ms, scope, family.username, family.subject, streak, times }
 end
 
 -- If the clock was set back, the time of the previous spend is used. A generation above the head means that Redis has lost
@@ -90,4 +93,4 @@ local changed = { 'h', format_state(family), access_field_of(generation), entry 
 if must_keep then changed[5], changed[6] = 'v', format_fixed(family) end
 redis.call('HSET', family_key, unpack(changed))
 if must_keep then keep_family(family_key, family, family_digest, now_ms) end
-return { verdict, family.head, access_expires_ms - now_ms, scope, family.username, 0, 0 }
+return { verdict, family.head, access_expires_ms - now_ms, scope, family.username, family.subject, 0, 0 }

@@ -1,25 +1,28 @@
--- Starts a browser session after a login, unless the user's record changed since the check.
+-- Starts a browser session after a login, unless the user's record changed since the check, or a mark was set since the
+-- login began.
 -- If the user logs in again in the same browser, the new session keeps the former session's login, so that the user can
 -- still answer consents that are open in other tabs.
 -- KEYS     browser_key user_key
 -- DERIVED  mark, index, browser sessions
--- ARGV     browser_digest revision subject realm username name former_digest ttl_ms
--- RETURNS  started | changed
+-- ARGV     browser_digest revision subject sid begun_ms realm username name former_digest
+--          ttl_ms
+-- RETURNS  started | changed | revoked
 -- CLAUSES  SPEC §4.1, §5.2
 -- USES     records pages
 local browser_key, user_key = KEYS[1], KEYS[2]
-local browser_digest, revision, subject, realm, username = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local name, former_digest, ttl_ms = ARGV[6], ARGV[7], tonumber(ARGV[8])
+local browser_digest, revision, subject, sid, begun_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local realm, username, name, former_digest, ttl_ms = ARGV[6], ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10])
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local now_ms = read_clock()
-local created_ms = math.max(now_ms, read_mark(subject) + 1)
+local created_ms = date_login(subject, sid, begun_ms, now_ms)
+if not created_ms then return { 'revoked' } end
 local expires_ms = now_ms + ttl_ms
 local former = former_digest ~= '' and find_browser_session(key_of('browser', former_digest), now_ms)
 local login = former and former.subject == subject and former.login or browser_digest
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
-  .. table.concat({ subject, realm, username, login, name }, '\n')
+  .. table.concat({ subject, realm, username, login, name, sid }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
 add_member(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }

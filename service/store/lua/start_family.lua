@@ -1,27 +1,29 @@
--- Starts a session after a password login, unless the user's record changed since the password was verified. If the
--- user has too many sessions then, the one with the oldest login ends. Four values tell each session that ended.
+-- Starts a session after a password login, unless the user's record changed since the password was verified, or a mark
+-- was set since the login began. If the user has too many sessions then, the one with the oldest login ends. Four values
+-- tell each session that ended.
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index, revoked, families with their access tokens, tombstones
--- ARGV     family_digest access_digest revision subject client_id username scope secret_used
+-- ARGV     family_digest access_digest revision subject sid begun_ms client_id username scope secret_used
 --          access_ttl_ms refresh_ttl_ms max_age_ms sessions_per_user
--- RETURNS  started lives_ms family_digest client_id username scope … | changed
+-- RETURNS  started lives_ms family_digest client_id username scope … | changed | revoked
 -- CLAUSES  RFC 6749 §4.3.3, SPEC §4.2
 -- USES     records families
 local family_key, access_key, user_key = KEYS[1], KEYS[2], KEYS[3]
 local family_digest, access_digest, revision, subject = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local client_id, username, scope, secret_used = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
-local max_age_ms, sessions_per_user = tonumber(ARGV[11]), tonumber(ARGV[12])
+local sid, begun_ms, client_id, username = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local scope, secret_used = ARGV[9], ARGV[10]
+local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[11]), tonumber(ARGV[12])
+local max_age_ms, sessions_per_user = tonumber(ARGV[13]), tonumber(ARGV[14])
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local now_ms = read_clock()
--- A family that starts in the millisecond of a revokeAll's mark must count as younger than the mark.
-local created_ms = math.max(now_ms, read_mark(subject) + 1)
+local created_ms = date_login(subject, sid, begun_ms, now_ms)
+if not created_ms then return { 'revoked' } end
 local family = {
   created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
   grant_type = 'p', secret_used = secret_used,
-  subject = subject, client_id = client_id, username = username, scope = scope,
+  subject = subject, client_id = client_id, username = username, scope = scope, sid = sid,
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)

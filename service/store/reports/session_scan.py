@@ -78,16 +78,19 @@ class SessionScan:
         async for batch in self._read_batches(after_batch):
             yield [session for _, session in batch]
 
-    async def scan_subjects(self) -> AsyncIterator[list[tuple[str, str]]]:
-        """Yield batches of all users, each a shard and a subject, who have anything that revokeAll would end.
+    async def list_subjects(self, *, with_records: bool) -> Collection[tuple[str, str]]:
+        """Return all users, each a shard and a subject, who have anything that revokeAll would end.
 
-        A user may appear twice. `index` keys are scanned before `revoked` keys, so an entry that a concurrent revokeAll
-        moves from one to the other is found. A revokeAll for an earlier time moves entries back, and the scan could
-        miss these. A caller that runs such revocations for all users must therefore hold the registry's lock.
+        With `with_records` also users who have only a record, since they may be about to log in. `index` keys are
+        scanned before `revoked` keys, so an entry that a concurrent revokeAll moves from one to the other is found. A
+        revokeAll for an earlier time moves entries back, and the scan could miss these. A caller that runs such
+        revocations for all users must therefore hold the registry's lock.
         """
-        for kind in ("index", "revoked"):
+        found = dict[str, str]()
+        for kind in ("user", "index", "revoked") if with_records else ("index", "revoked"):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
-                yield [(shard, subject) for _, shard, subject in map(_split_key, keys)]
+                found.update((subject, shard) for _, shard, subject in map(_split_key, keys))
+        return [(shard, subject) for subject, shard in found.items()]
 
     async def _read_batches(
         self, after_batch: Callable[[], Awaitable[None]]

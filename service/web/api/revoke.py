@@ -24,7 +24,7 @@ from service.store.families import Families
 from service.store.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import list_header_values, read_form
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_request_event, record_user_event
 from service.web.responses import render_nothing
 
 
@@ -52,18 +52,16 @@ class RevocationEndpoint:
     async def _revoke(self, request: Request, token: str, client_id: str) -> None:
         access_token = parse_access_token(token)
         if access_token is not None:
-            username = await self.access_tokens.revoke(access_token, client_id=client_id)
-            if username is not None:
-                record_request_event(request, "access_token_revoked", client_id=client_id, username=username)
+            user = await self.access_tokens.revoke(access_token, client_id=client_id)
+            if user is not None:
+                record_user_event(request, "access_token_revoked", user, client_id=client_id)
             return
         refresh_token = self.keyring.parse_refresh_token(token)
         if refresh_token is not None:
             family = refresh_token.family_digest
-            username = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
-            if username is not None:
-                record_request_event(
-                    request, "refresh_token_revoked", client_id=client_id, username=username, family=family
-                )
+            user = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
+            if user is not None:
+                record_user_event(request, "refresh_token_revoked", user, client_id=client_id, family=family)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,14 @@ from service.crypto.keyring import Keyring, RefreshToken, make_access_token, mak
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
-from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
+from service.protocol.errors import (
+    InvalidClient,
+    InvalidGrant,
+    InvalidScope,
+    OAuthError,
+    TemporarilyUnavailable,
+    UnsupportedGrantType,
+)
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
 from service.protocol.scope import (
     Scope,
@@ -38,7 +45,7 @@ from service.store.families import Families, RefreshRefused
 from service.web.request.client_address import get_prefixes
 from service.web.request.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.web.request.reading import read_form
-from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.security_events import record_request_event, record_user_event, recording_login
 from service.web.request.state import GRANT
 from service.web.responses import render_json
 
@@ -118,10 +125,9 @@ class AuthorizationCodeGrant:
                 name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
             )
             if isinstance(outcome, int):
-                client_id, grant_type = caller.client.client_id, AUTHORIZATION_CODE
-                _record(
-                    request, "tokens_issued", client_id, refresh_token, code.username, code.scope, grant_type=grant_type
-                )
+                client_id, username, scope = caller.client.client_id, code.username, code.scope
+                more = {"sub": code.subject, "grant_type": AUTHORIZATION_CODE}
+                _record(request, "tokens_issued", client_id, refresh_token, username, scope, **more)
                 return make_token_response(self.keyring, access_token, refresh_token, outcome, code.scope)
             verdict = outcome
             # If a concurrent request has redeemed the code, the record now names the family that it started.
@@ -155,10 +161,10 @@ class AuthorizationCodeGrant:
         if not judge_second_exchange(redeemed, caller.client, form):
             return
         family, client_id = redeemed.family_digest, caller.client.client_id
-        username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
-        if username is not None:
+        user = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
+        if user is not None:
             get_metrics().code_replays.inc()
-            record_request_event(request, "code_replayed", client_id=client_id, username=username, family=family)
+            record_user_event(request, "code_replayed", user, client_id=client_id, family=family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,8 @@ class PasswordGrant:
         check_scope(caller.client, scope)
         realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
         with recording_login(request, realm=realm, client_id=client_id):
-            user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+            login = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
+        user = login.user
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
         await self._check_registration_again(caller, scope)
         with recording_login(request, realm=realm, client_id=client_id, username=user.username):
@@ -192,7 +199,7 @@ class PasswordGrant:
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
         lives_ms = await self.families.start(
-            user,
+            login,
             client_id=client_id,
             scope=str(scope),
             secret_used=caller.secret_used,
@@ -201,7 +208,7 @@ class PasswordGrant:
         )
         if lives_ms is None:
             self.users.forget(user.identity)
-            raise InvalidGrant("user_changed")
+            raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
@@ -276,16 +283,14 @@ class RefreshTokenGrant:
             access_token=access_token,
         )
         get_metrics().refresh_tally.count(outcome.verdict)
-        client_id, username, family = caller.client.client_id, outcome.username, refresh_token.family_digest
+        client_id, username, sub = caller.client.client_id, outcome.username, outcome.subject
         if isinstance(outcome, RefreshRefused):
             refusal, reason, event = _REFUSALS[outcome.verdict]
             if event:
-                record_request_event(
-                    request, event, client_id=client_id, username=username, family=family, reason=reason
-                )
+                _record(request, event, client_id, refresh_token, username, outcome.scope, sub=sub, reason=reason)
             raise refusal(reason, name=outcome.item)
         is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
         event = "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict]
-        _record(request, event, client_id, refresh_token, username, outcome.scope)
+        _record(request, event, client_id, refresh_token, username, outcome.scope, sub=sub)
         head = refresh_token._replace(generation=outcome.head)
         return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)

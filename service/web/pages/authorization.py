@@ -19,7 +19,7 @@ from starlette.responses import Response
 from service.crypto.keyring import derive_from_browser, make_browser_secret
 from service.gateway.outage_log import report_outage
 from service.protocol import authorization
-from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query
+from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query, make_query
 from service.protocol.client import Client
 from service.protocol.errors import (
     AccessDenied,
@@ -207,7 +207,12 @@ class AuthorizationPages(PageSteps):
 
         Clauses: RFC 6749 §4.1.1
         """
-        login = msgspec.structs.replace(form.login, realm=realm.name, provider=realm.provider.fingerprint)
+        login = msgspec.structs.replace(
+            form.login,
+            realm=realm.name,
+            provider=realm.provider.fingerprint,
+            begun_ms=await self.families.read_clock_ms(),
+        )
         state = self.pending_logins.seal(PROVIDER, login)
         address = await realm.make_authorization_address(
             derive_binding(state, form.browser_secret), self.callback_address, force_login=form.login.force_login
@@ -224,11 +229,11 @@ class AuthorizationPages(PageSteps):
                 raise InvalidGrant("user_unknown")
             device = await self.get_device(request, username)
             prefixes = get_prefixes(request)
-            user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
-            response = await self.start_session(request, form.login.request, user, remember_me="stay" in fields)
+            login = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
+            response = await self.start_session(request, form.login.request, login, remember_me="stay" in fields)
             if response is None:
-                raise InvalidGrant("user_changed", username=user.username)
-        self.browsers.set_device_cookie(request, response, user)
+                raise InvalidGrant("user_changed", username=login.user.username)
+        self.browsers.set_device_cookie(request, response, login.user)
         return response
 
     async def get_device(self, request: Request, username: str) -> str:
@@ -361,11 +366,10 @@ class CallbackPage(PageSteps):
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
-                user, shown_name = await realm.finish(answer, binding, self.callback_address)
-            response = await self.start_session(request, login.request, user, remember_me=False, shown_name=shown_name)
-            if response is None:
-                raise AccessDenied("user_not_admitted", username=user.username)
-        return response
+                checked = await realm.finish(answer, binding, self.callback_address, login.begun_ms)
+            response = await self.start_session(request, login.request, checked, remember_me=False)
+        again = f"/authorization/?{make_query(login.request)}" if login.request else "/sessions/"
+        return response or self.pages.redirect(again)
 
 
 def derive_binding(state: str, browser_secret: str) -> LoginBinding:

@@ -28,7 +28,7 @@ class PendingLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The content of a sealed login. `browser_digest` names the browser that the login is bound to.
 
     Without a request, the login leads to /sessions/. `force_login` is True if another user than the last one will log
-    in. A login at an identity provider names it by its realm and its fingerprint.
+    in. A login at an identity provider names it by its realm and its fingerprint, and the Redis time when it began.
     """
 
     expires_ms: int = 0
@@ -37,6 +37,7 @@ class PendingLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     force_login: bool = False
     realm: str = ""
     provider: str = ""
+    begun_ms: int = 0
 
 
 class PendingLogins:

@@ -20,7 +20,7 @@ from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, Te
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM, parse_scope
-from service.protocol.user import MAX_PASSWORD_CHARACTERS, User
+from service.protocol.user import MAX_PASSWORD_CHARACTERS, Login
 from service.store.browser_sessions import BrowserSession
 from service.store.records import BrowserSessionRecord, FamilyRecord
 from service.web.pages.authorization import AuthorizationPages
@@ -197,19 +197,19 @@ class SessionsPages(PageSteps):
             return await self._render(request, session, password_errors=mistakes)
         try:
             await self.count_page(request)
-            user = await self._replace_password(request, session, fields)
+            login = await self._replace_password(request, session, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
             return await self._refuse_password(request, error)
         path = self.browsers.make_notice(request, "/sessions/", "password_changed")
         remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
-        response = await self.start_session(request, None, user, remember_me=remember_me, path=path)
+        response = await self.start_session(request, None, login, remember_me=remember_me, path=path)
         if response is None:
             raise SessionOver
-        self.browsers.set_device_cookie(request, response, user)
+        self.browsers.set_device_cookie(request, response, login.user)
         return response
 
-    async def _replace_password(self, request: Request, session: BrowserSession, fields: Form) -> User:
-        """Return the new record.
+    async def _replace_password(self, request: Request, session: BrowserSession, fields: Form) -> Login:
+        """Return a login with the new record.
 
         Raises TemporarilyUnavailable if another request changed it since the check of the current password.
         """
@@ -218,9 +218,9 @@ class SessionsPages(PageSteps):
             if not is_unicode_without_line_ends(fields["current"]):
                 raise InvalidGrant("password_wrong")
             device = await self.authorization.get_device(request, session.username)
-            user = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
+            login = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
-        changed = await self.password_change.make(user, password_hash, address=get_peer(request.scope))
+        changed = await self.password_change.make(login.user, password_hash, address=get_peer(request.scope))
         if changed is None:
             raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         return changed

@@ -23,7 +23,7 @@ from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, TemporarilyUnavailable
 from service.protocol.token_form import RandomToken, digest_token
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User
+from service.protocol.user import Login, User
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.registry.password_change import PasswordChange
@@ -106,23 +106,21 @@ class PageSteps:
         self,
         request: Request,
         authorization_request: AuthorizationRequest | None,
-        user: User,
+        login: Login,
         *,
         remember_me: bool,
-        shown_name: str = "",
         path: str = "/sessions/",
     ) -> Response | None:
         """Start a browser session under a new id, which prevents session fixation, and redirect the browser.
 
         Redirects to the consent page, or to `path` if there is no authorization request. Returns None if the user's
-        record changed since the check of the login.
+        record changed since the check of the login, or the user's sessions were revoked since it began.
         """
+        user = login.user
         session = make_browser_session(user.identity.shard)
         lifetime_ms = self.settings.stay_signed_in_ttl_ms if remember_me else self.settings.login_session_ttl_ms
         former = self.browsers.find_session_token(request)
-        if not await self.browser_sessions.start(
-            session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
-        ):
+        if not await self.browser_sessions.start(session, login, lifetime_ms=lifetime_ms, former=former):
             self.users.forget(user.identity)
             return None
         client_id = authorization_request.client_id if authorization_request else ""

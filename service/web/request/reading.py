@@ -1,4 +1,4 @@
-"""The headers, the query and the form of a request, read within limits.
+"""The headers, the query and the body of a request, read within limits.
 
 Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 """
@@ -10,11 +10,21 @@ from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import InvalidRequest
-from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
+from service.protocol.parameters import (
+    CLIENT_PARAMETERS,
+    FORM_CONTENT_TYPE,
+    JSON_CONTENT_TYPE,
+    MAX_FORM_BYTES,
+    Form,
+    check_content_type,
+    check_query,
+    parse_form,
+)
 from service.web.request.state import BODY_IS_COMPLETE
 
 BODY_SECONDS: Final = 10.0
@@ -30,12 +40,16 @@ def list_header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
 
 
 async def read_form(request: Request, known: Collection[str]) -> Form:
-    check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None))
-    if any(name == b"content-encoding" for name, _ in request.scope["headers"]):
-        raise InvalidRequest("content_encoding_unknown", status=415)
-    if request.scope["query_string"]:
-        check_query(request.scope["query_string"], known)
-    return parse_form(await _read_body(request), known)
+    return parse_form(await _read_body(request, FORM_CONTENT_TYPE, known), known)
+
+
+async def read_json(request: Request) -> Any:
+    """Return the value of a JSON body. Its client authenticates in a header only."""
+    body = await _read_body(request, JSON_CONTENT_TYPE, CLIENT_PARAMETERS)
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("json_malformed") from None
 
 
 def get_from_query(request: Request, name: str) -> str:
@@ -46,8 +60,16 @@ def get_from_query(request: Request, name: str) -> str:
     return parse_query(request.scope["query_string"], {name}).values.get(name, "")
 
 
-async def _read_body(request: Request) -> bytes:
-    """Return the body, read without the generator of `request.stream`, which costs time at every request."""
+async def _read_body(request: Request, content_type: str, known: Collection[str]) -> bytes:
+    """Return the body, read without the generator of `request.stream`, which costs time at every request.
+
+    Raises InvalidRequest if the body has another content type or an encoding, or the query a `known` parameter.
+    """
+    check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None), content_type)
+    if any(name == b"content-encoding" for name, _ in request.scope["headers"]):
+        raise InvalidRequest("content_encoding_unknown", status=415)
+    if request.scope["query_string"]:
+        check_query(request.scope["query_string"], known)
     announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise InvalidRequest("form_too_large", status=413)

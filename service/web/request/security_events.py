@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from service.observability.audit import log_event, stream_event
 from service.protocol import errors
+from service.protocol.user import UserIdentity
 from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
@@ -35,6 +36,10 @@ def record_request_event(request: Request, event: str, **fields: Any) -> None:
     if EVENT in request.scope:
         log_event(*request.scope[EVENT])
     request.scope[EVENT] = event, known
+
+
+def record_user_event(request: Request, event: str, user: UserIdentity, **fields: Any) -> None:
+    record_request_event(request, event, username=user.username, realm=user.realm, sub=user.subject, **fields)
 
 
 @contextmanager

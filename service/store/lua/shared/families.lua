@@ -100,6 +100,7 @@ local function start_family(family, family_digest, access_digest, now_ms, access
   redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
     'c', family.client_id, 'u', family.username, 'r', shorten_scope(family.scope),
     access_field_of(0), format_entry(family, access_digest, now_ms, 0))
+  if family.sid ~= '' then redis.call('HSET', family_key, 's', family.sid) end
   keep_family(family_key, family, family_digest, now_ms)
   return expires_ms - now_ms
 end

@@ -21,6 +21,7 @@
 --               longest       the longest lifetime (seconds) of the access tokens that may still live
 --   c u r       client_id, username, scope. A scope of more than 64 characters is without the words realm and role,
 --               "main enduser …"
+--   s           the sid, absent in realm main (see below)
 --   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), and "ms:generation":
 --               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
 --               Generation n is in the field of n modulo 100. A generation without an entry, which Redis lost in a
@@ -38,16 +39,18 @@
 -- written anew (see `forget`).
 --
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
---   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty).
+--   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid.
 -- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code),
---   request (JSON, which has no line ends).
--- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope.
+--   request (JSON, which has no line ends), sid.
+-- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope, sid.
 -- A code after its exchange: version, client_id, code_challenge, family digest.
 -- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 -- The tombstone of a family: version, ended_ms, reason (see `EndReason` in families.py), head, presented (the
 --   generation whose replay ended the family, or empty), spent_ms (when that generation had been spent, or empty),
 --   created_ms, client_id, subject, username, scope. Tombstones are for people to read. No request reads one, and no
 --   family is restored from one.
+-- The sid of these records tells from which login at an identity provider they come: a digest of its session id there,
+--   "-" if the provider named none, empty in realm main.
 
 local shard = string.match(KEYS[1] or '', '{(.-)}')
 
@@ -87,8 +90,25 @@ local function shorten_scope(scope)
   return #scope > 64 and string.gsub(string.sub(scope, 7), ' role:', ' ') or scope
 end
 
--- Returns the time (ms) of the mark that a revokeAll set, or 0. A record created at or before the mark is revoked.
-local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
+-- Returns the time (ms) of the latest mark that covers records with this sid, or 0: the mark that a revokeAll set, or
+-- that of the end of this login at an identity provider. A record created at or before the mark is revoked.
+local function read_mark(subject, sid)
+  local marked_ms = tonumber(redis.call('GET', key_of('mark', subject)) or '0')
+  if sid == '' then return marked_ms end
+  return math.max(marked_ms, tonumber(redis.call('GET', key_of('mark', subject .. ':' .. sid)) or '0'))
+end
+
+local SET_BACK_MS = 1000
+
+-- Returns the time (ms) of creation for what a login starts, or nil if a mark was set since the login began. In realm
+-- main `begun_ms` follows from the mark that the login began with (see reserve_attempt). For a login at an identity
+-- provider it is a time, so a mark that lies ahead of the clock does not count there: the clock was set back.
+local function date_login(subject, sid, begun_ms, now_ms)
+  local marked_ms = read_mark(subject, sid)
+  if begun_ms <= marked_ms and (sid == '' or marked_ms <= now_ms + SET_BACK_MS) then return nil end
+  -- In the millisecond of a mark it must count as younger than the mark.
+  return math.max(now_ms, marked_ms + 1)
+end
 
 -- Removes expired members of a user's index, and lets the index live as long as its longest-lived member.
 local function trim_index(index_key, now_ms)

@@ -22,8 +22,9 @@ async def delete(
     if until_ms and not is_marked:
         sessions.store.zadd(REVOKED, {"until": 0})
     connection = sessions.worker.redis
-    arguments: list[str | int] = [most_keys, kept.member if kept else "", marked_ms, "revoke_all"]
-    return str((await connection.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], arguments))[0])
+    kept_member = kept.member if kept else ""
+    arguments: list[str | int] = [most_keys, kept_member, 0, 60_000, "", "revoke_all", marked_ms or 1]
+    return str((await connection.run(load_script("revoke_all"), [MARK, INDEX, REVOKED], arguments))[0])
 
 
 async def set_aside(sessions: Sessions, count: int) -> list[Session]:

@@ -1,0 +1,51 @@
+"""POST /oauth2/v1/backchannel-logout/{realm}, to which the identity provider of the realm reports logouts.
+
+Clauses: OpenID Connect Back-Channel Logout 1.0 §2.5, §2.7, §2.8
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.protocol.errors import InvalidRequest
+from service.protocol.parameters import LOGOUT_PARAMETERS, require
+from service.protocol.token_response import NO_STORE_HEADERS
+from service.protocol.user import digest_sid, identify_user
+from service.realms.login import Logins
+from service.store.logout_tokens import LogoutTokens
+from service.store.revocations import Revocations
+from service.web.request.reading import read_form
+from service.web.request.security_events import record_request_event
+
+
+@dataclass(frozen=True, slots=True)
+class BackchannelLogoutEndpoint:
+    logins: Logins
+    logout_tokens: LogoutTokens
+    revocations: Revocations
+
+    async def post(self, request: Request) -> Response:
+        """End one login of the user at the identity provider, or all if the token has no `sid`.
+
+        The token is noted as used last, so that it may come again after a failure.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7, §2.8
+        """
+        form = await read_form(request, LOGOUT_PARAMETERS)
+        realm = await self.logins.get_realm_of_logout(request.path_params["realm"])
+        require(form, "logout_token")
+        token = await realm.read_logout_token(form["logout_token"])
+        user = identify_user(realm.name, token.username)
+        if await self.logout_tokens.is_used(user, token.jti):
+            raise InvalidRequest("logout_token_used")
+        if token.sid:
+            await self.revocations.end_provider_login(user.shard, user.subject, digest_sid(realm.name, token.sid))
+        else:
+            await self.revocations.revoke_all(user.shard, user.subject, reason="provider_logout")
+        reason = "login" if token.sid else "user"
+        record_request_event(request, "provider_logout", username=user.username, realm=user.realm, reason=reason)
+        await self.logout_tokens.note_use(user, token.jti)
+        return Response(headers=NO_STORE_HEADERS)

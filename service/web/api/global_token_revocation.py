@@ -1,0 +1,76 @@
+"""POST /oauth2/v1/global-token-revocation, by which another system revokes everything of a user.
+
+Clauses: draft-parecki-oauth-global-token-revocation, SPEC §3
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.protocol.client import check_user_revocation
+from service.protocol.errors import InvalidRequest
+from service.protocol.scope import MAIN_REALM
+from service.protocol.token_response import NO_STORE_HEADERS
+from service.protocol.user import UserIdentity, identify_subject, identify_user, is_username
+from service.realms.external import ExternalRealms
+from service.registry.cache import UserCache
+from service.store.revocations import Revocations
+from service.web.request.client_authentication import ClientAuthenticator
+from service.web.request.reading import read_json
+from service.web.request.security_events import record_request_event
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTokenRevocationEndpoint:
+    authenticator: ClientAuthenticator
+    external_realms: ExternalRealms
+    users: UserCache
+    revocations: Revocations
+    issuer: str
+
+    async def post(self, request: Request) -> Response:
+        """Revoke everything of the user. The answer does not tell whether there is such a user.
+
+        A user of an external realm may have sessions without a record. The record only adds the name to the event.
+        """
+        body = await read_json(request)
+        client = (await self.authenticator.authenticate(request, {})).client
+        issuer, name = parse_sub_id(body, self.issuer)
+        check_user_revocation(client)
+        identity = await self._identify(issuer, name)
+        if identity is not None:
+            await self.revocations.revoke_all(identity.shard, identity.subject)
+            known = await self.users.find(identity) or identity
+            of_user = {"username": known.username, "realm": known.realm, "sub": identity.subject}
+            record_request_event(request, "revoke_all", client_id=client.client_id, reason="client", **of_user)
+        return Response(status_code=204, headers=NO_STORE_HEADERS)
+
+    async def _identify(self, issuer: str, name: str) -> UserIdentity | None:
+        """Return the user, or None if no user can have this name. Raises InvalidRequest for an unknown issuer."""
+        if issuer == self.issuer:
+            return identify_subject(name)
+        realm = await self.external_realms.get_realm_of(issuer) if issuer else MAIN_REALM
+        identity = identify_user(realm, name)
+        return identity if is_username(identity.username) else None
+
+
+def parse_sub_id(body: Any, own_issuer: str) -> tuple[str, str]:
+    """Return the issuer that the subject identifier names, and the name that this issuer gives the user.
+
+    The issuer of an e-mail address is an empty text. Unknown members are ignored. Raises InvalidRequest if the body has
+    no identifier of a known format.
+
+    Clauses: RFC 9493 §3, §3.2.2, §3.2.3, §3.2.4
+    """
+    match body:
+        case {"sub_id": {"format": "opaque", "id": str(sub)}} if sub:
+            return own_issuer, sub
+        case {"sub_id": {"format": "iss_sub", "iss": str(iss), "sub": str(sub)}} if iss and sub:
+            return iss, sub
+        case {"sub_id": {"format": "email", "email": str(email)}} if email:
+            return "", email
+    raise InvalidRequest("sub_id_malformed")
