@@ -32,6 +32,7 @@ from benchmarks.results import Results, Rows, Series, describe_machine, describe
 from benchmarks.revocations import measure_revocations
 from benchmarks.scale import measure_many_sessions, measure_workers
 from benchmarks.steps import measure_steps
+from benchmarks.streams import measure_streams
 from benchmarks.testbed import Testbed, running_testbed
 from tests.support.servers import CHECKOUT, server_binary
 
@@ -72,6 +73,7 @@ GROUPS = {
     "steps": Group(measure_steps, rounds=9, quick_rounds=3),
     "revocations": Group(measure_revocations, rounds=5),
     "lag": Group(measure_lag, rounds=3),
+    "streams": Group(measure_streams, rounds=3),
     "outages": Group(measure_outages, rounds=3),
     "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
 }

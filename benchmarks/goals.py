@@ -10,7 +10,20 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks import costs, failovers, floors, lag, logins, lookups, operations, outages, revocations, scale, steps
+from benchmarks import (
+    costs,
+    failovers,
+    floors,
+    lag,
+    logins,
+    lookups,
+    operations,
+    outages,
+    revocations,
+    scale,
+    steps,
+    streams,
+)
 from benchmarks.load import Round
 from benchmarks.results import Results, cost_ratio, median_of, rate_ratio, redis_ratio
 
@@ -265,6 +278,8 @@ BOUNDS = (
     Bound(revocations.ANSWERED, 1.8, "s", "a revokeAll that needs a second request, since it reaches its deadline"),
     Bound(lag.P99, 10, "ms", "a gateway that receives invalidations late, or polls"),
     Bound(lag.SLOWEST, 1000, "ms", "a gateway that misses an invalidation and keeps its cache for too long", max),
+    Bound(streams.P99, 100, "ms", "streams that wait for each other, or that are ended by polling"),
+    Bound(streams.WATCH_BYTES, 1024, "bytes", "a watch that keeps the data of its request"),
     Bound(outages.REFUSED, 2, "s", "an operation without the deadline, or one with a deadline for each of its calls"),
     Bound(outages.FLOOD, 2.5, "s", "requests whose deadline begins only at the head of the queue"),
     Bound(outages.BACK, 3, "s", "a pause between two attempts to connect that grows too long"),

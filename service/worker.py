@@ -76,7 +76,7 @@ class Worker:
         self.bearer = BearerLookup(
             self.redis.router,
             memory=settings.verify_cache,
-            watch=self.bearer_counts.count_bearer_read,
+            observe=self.bearer_counts.count_bearer_read,
             clock_offset_ms=clock_offset_ms,
         )
         self.lifetimes = lifetimes = make_lifetimes(settings)

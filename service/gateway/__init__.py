@@ -4,6 +4,7 @@
 
     bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
     grant = await bearer.lookup(access_token)       # an AccessGrant, or None if the token is not live
+    reason = await bearer.watch(access_token)       # at the end of a live token: why it ended
 
 `middleware` is a plain ASGI middleware, `fastapi_guard` is a dependency of FastAPI, and `testing` is a lookup for the
 tests of an API.

@@ -6,21 +6,24 @@ resolve postponed ones of an object.
 Clauses: RFC 6750 §2.1, §3, §3.1, RFC 9728 §5.1, SPEC §4.5
 """
 
+import sys
+from types import FrameType
 from typing import Any
 
-from fastapi import HTTPException, Response, Security
+from fastapi import HTTPException, Response, Security, WebSocket
 from fastapi.openapi.models import OAuth2, OAuthFlowAuthorizationCode, OAuthFlowPassword, OAuthFlows
 from fastapi.requests import HTTPConnection
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
-from ..protocol.bearer import AccessGrant
+from ..protocol.bearer import AccessGrant, parse_bearer
 from ..protocol.errors import AUTHENTICATION_REALM, BearerMissing, ErrorResponse, OAuthError, render_refusal
 from ..protocol.metadata import make_metadata
 from ..protocol.scope import REALMS
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 from .resource_metadata import parse_address
+from .stream import Stream, TokenLimit, is_event_stream, limit_chunks
 
 
 class TokenRefused(HTTPException):
@@ -66,11 +69,39 @@ class BearerGuard(SecurityBase):
         return Security(self, scopes=parse_required_scope(scope).split())
 
     async def __call__(self, connection: HTTPConnection, scopes: SecurityScopes) -> AccessGrant:
-        """Return the grant of the token. Raises TokenRefused."""
+        """Return the grant of the token. Raises TokenRefused.
+
+        At the end of the token an event stream ends, and a websocket is closed.
+        """
+        authorization = connection.headers.getlist("authorization")
         try:
-            return await require_grant(self.lookup, connection.headers.getlist("authorization"), scopes.scope_str)
+            grant = await require_grant(self.lookup, authorization, scopes.scope_str)
         except (BearerMissing, OAuthError) as error:
             raise TokenRefused(render_refusal(error, self.resource_metadata)) from error
+        token = parse_bearer(authorization)
+        if isinstance(connection, WebSocket):
+            # The handler gets the same object, so it uses these functions, too.
+            limit = TokenLimit(self.lookup, token)
+            stream = Stream(limit, connection._receive, connection._send, is_websocket=True)
+            connection._receive, connection._send = stream.receive, stream.send
+            await connection.scope["fastapi_inner_astack"].enter_async_context(stream.running())
+        else:
+            connection.scope["fastapi_function_astack"].callback(_end_with_token, self.lookup, token)
+        return grant
+
+
+def _end_with_token(lookup: BearerLookup, token: str) -> None:
+    """Let the response end with the token, if it is an event stream.
+
+    FastAPI calls this after the handler has returned and before the response is sent. It gives the response to no
+    dependency, so this looks among the variables of the function of FastAPI that called it.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals["__name__"] != "fastapi.routing":
+        frame = frame.f_back
+    for found in frame.f_locals.values() if frame is not None else ():
+        if isinstance(found, Response) and is_event_stream(found.raw_headers) and hasattr(found, "body_iterator"):
+            found.body_iterator = limit_chunks(found.body_iterator, TokenLimit(lookup, token))
 
 
 def _describe_scheme(base_url: str, web_url: str) -> OAuth2:

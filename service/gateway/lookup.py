@@ -10,6 +10,7 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -19,12 +20,13 @@ from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
-from ..redis_client.deadline import CallObserver, read_clock, watch_call
+from ..redis_client.deadline import CallObserver, StoreUnavailable, read_clock, watch_call
 from ..redis_client.managed_connection import ConnectionOptions, ManagedConnection
 from ..redis_client.router import Router
 from ..redis_client.tracked_cache import STALE, TrackedCache
 from ..redis_client.url import parse_redis_url, without_password
 from .access_record import ACCESS_KIND, PROBE_KEYS, access_key, parse_grant
+from .watch import SILENCE_SECONDS, Reason, Watch, Watches
 
 MAX_LIVE: Final = 100_000
 MAX_UNKNOWN: Final = 10_000
@@ -45,8 +47,9 @@ class BearerLookup:
     gives its router instead. The connections of that router stay open when the lookup is closed.
 
     Without `memory` every lookup asks Redis. `most_live` and `most_unknown` bound the cache; the tokens that were not
-    used for longest are dropped first. `watch` is called after each lookup that asked Redis. `clock_offset_ms` moves
-    the clock and is for tests only.
+    used for longest are dropped first. A watch ends `silence_seconds` after the last moment at which its token is known
+    to have been live. `observe` is called after each lookup that asked Redis. `clock_offset_ms` moves the clock and is
+    for tests only.
     """
 
     def __init__(
@@ -56,18 +59,19 @@ class BearerLookup:
         memory: bool = True,
         most_live: int = MAX_LIVE,
         most_unknown: int = MAX_UNKNOWN,
-        watch: CallObserver = lambda *_: None,
+        silence_seconds: float = SILENCE_SECONDS,
+        observe: CallObserver = lambda *_: None,
         clock_offset_ms: Callable[[], int] = int,
     ) -> None:
         self._is_shared = isinstance(redis_url, Router)
         self._router = redis_url if isinstance(redis_url, Router) else _make_router(redis_url)
         self._memory = memory
-        self._watch = watch
+        self._observe = observe
         self._clock_offset_ms = clock_offset_ms
         self._live: TrackedCache[bytes, AccessGrant] = TrackedCache(most_live)
         self._unknown: TrackedCache[bytes, bool] = TrackedCache(most_unknown)
-        if memory:
-            self._router.listen(ACCESS_KIND, self.invalidate)
+        self._watches = Watches(self._ask_for, silence_seconds=silence_seconds)
+        self._router.listen(ACCESS_KIND, self.invalidate)
 
     async def __aenter__(self) -> BearerLookup:
         return self
@@ -82,11 +86,21 @@ class BearerLookup:
         """
         if len(token) != RANDOM_TOKEN_CHARACTERS:
             return None
-        digest = sha256(token.encode(errors="replace")).digest()[:DIGEST_BYTES]
+        digest = _digest(token)
         grant = self._live.get(digest, None)
         if grant is not None or not is_access_token(token) or self._unknown.get(digest, False):
             return grant
-        return await watch_call(self._watch, "lookup", self._ask(token, digest))
+        return await watch_call(self._observe, "lookup", self._ask(token, digest))
+
+    def watch(self, token: str) -> asyncio.Future[Reason]:
+        """Return a future of the reason for which the token is no longer live: "expired" or "revoked".
+
+        The reason is "unavailable" if Redis could not be asked for too long, or if the lookup was closed. Cancel the
+        future when it is no longer needed. Raises ValueError for a text that is no access token of ours.
+        """
+        if not is_access_token(token):
+            raise ValueError("this is not an access token")
+        return self._watches.add(access_key(token[SHARD], encode(_digest(token))))
 
     def now_ms(self) -> int:
         """Return Redis time in ms since 1970, for comparison with the times of a grant.
@@ -96,7 +110,8 @@ class BearerLookup:
         return self._router.now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
-        """Close the connections, unless they are shared. A later lookup would open new ones."""
+        """End the watches, and close the connections unless they are shared. A later lookup would open new ones."""
+        self._watches.end_all()
         if not self._is_shared:
             await self._router.close()
 
@@ -123,15 +138,40 @@ class BearerLookup:
 
         return self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
 
+    async def _ask_for(self, watch: Watch) -> None:
+        """Read the key of a watch. Raises StoreUnavailable at once if there is no connection."""
+        asked_at = read_clock()
+        if self._router.topology.find_connected(watch.key, is_read=True) is None:
+            raise StoreUnavailable("there is no connection")
+
+        def note(source: ManagedConnection | None, record: bytes | None) -> None:
+            if record is None:
+                self._watches.end(watch, "revoked")
+                return
+            grant, expires_at, trust = parse_grant(record), watch.expires_at, None
+            if source is not None:
+                expires_at = source.deadline(grant.expires_at_ms - self._clock_offset_ms())
+                if source.trust.until and self._router.serves(watch.key, source):
+                    trust = source.trust
+            self._watches.note(watch, asked_at, expires_at, trust)
+
+        await self._router.ask(watch.key, ("GET", watch.key), note, is_read=True, is_tracked=True)
+
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""
         if keys is None:
             self._live.clear()
             self._unknown.clear()
+            self._watches.doubt_all()
             return
         for key in keys:
+            self._watches.doubt(key.decode(errors="replace"))
             with suppress(ValueError):  # the key is not that of an access token
                 self._live.discard(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="))
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode(errors="replace")).digest()[:DIGEST_BYTES]
 
 
 def _make_router(text: str) -> Router:

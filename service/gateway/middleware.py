@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from ..protocol.bearer import parse_bearer
 from ..protocol.errors import BearerMissing, ErrorResponse, OAuthError, render_refusal
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 from .resource_metadata import parse_address
+from .stream import POLICY_VIOLATION, Receive, Send, Stream, TokenLimit
 
 # The types of ASGI, which those of every framework fit. In ASGI `scope` is a connection, not an OAuth scope.
 ASGIScope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
 DENIAL: Final = "websocket.http.response"
-POLICY_VIOLATION: Final = 1008
 
 
 class BearerMiddleware:
     """An ASGI middleware that forwards only requests and websockets with a live token that has the required scope.
+
+    At the end of its token an event stream ends, and a websocket is closed. Other responses are never cut.
 
     The app finds the AccessGrant in `scope["state"]["grant"]`. The parameter `scope` holds the items that the token
     must have, separated by spaces. `resource_metadata` is the URL of the API's protected resource metadata, which each
@@ -51,7 +51,10 @@ class BearerMiddleware:
             await _refuse(scope, send, render_refusal(error, self.resource_metadata))
             return
         state = {**scope.get("state", {}), "grant": grant}
-        await self.app({**scope, "state": state}, receive, send)
+        is_websocket = scope["type"] == "websocket"
+        stream = Stream(TokenLimit(self.lookup, parse_bearer(authorization)), receive, send, is_websocket=is_websocket)
+        async with stream.running():
+            await self.app({**scope, "state": state}, stream.receive if is_websocket else receive, stream.send)
 
 
 async def _refuse(scope: ASGIScope, send: Send, refusal: ErrorResponse) -> None:

@@ -172,8 +172,8 @@ class ManagedConnection:
 
     def distrust(self) -> None:
         """Drop the trust in all answers that were read on this connection until now."""
-        self.trust.until = 0.0
-        self.trust = Trust()
+        distrusted, self.trust = self.trust, Trust()
+        distrusted.end()
 
     def disconnect(self, why: str) -> None:
         """Close the connection, or end the pause before the next attempt. It looks up again where the server is."""

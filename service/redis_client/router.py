@@ -92,6 +92,7 @@ class Router:
         loop = asyncio.get_running_loop()
         if self._topology is None or self._loop is not loop or self._forks != _forks:
             self._topology = self._make_topology(loop)
+            self._invalidate(None)
         return self._topology
 
     async def ask(
@@ -171,7 +172,6 @@ class Router:
         is_forked = self._forks != _forks
         if self._topology and self._loop and self._loop is not loop and self._loop.is_running() and not is_forked:
             raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
-        self._invalidate(None)
         self._loop, self._forks = loop, _forks
         options = self.options._replace(invalidate=self._invalidate if self._caches else None)
         return TOPOLOGIES[options.url.kind](options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from .deadline import read_clock
@@ -20,11 +21,20 @@ Missing = TypeVar("Missing")
 
 
 class Trust:
-    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer."""
+    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer.
 
-    __slots__ = ("until",)
+    The functions in `on_end` are called when the trust ends before its time, while `until` still has its last value.
+    """
+
+    __slots__ = ("on_end", "until")
 
     def __init__(self) -> None:
+        self.until = 0.0
+        self.on_end: set[Callable[[Trust], None]] = set()
+
+    def end(self) -> None:
+        for notify in self.on_end:
+            notify(self)
         self.until = 0.0
 
 

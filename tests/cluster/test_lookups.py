@@ -15,10 +15,11 @@ from service.worker import Worker
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.cluster.workers import worker_at
 from tests.faults.deployment import start_sessions
+from tests.gateway.watching import settle, watch
 from tests.redis_client.lookups import lookup_at
 from tests.support.clients_and_users import access_key_of, access_name_of
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import until, until_true, wait_until
+from tests.support.waiting import result_of, until, until_true, wait_until
 
 USERS = 12
 
@@ -67,12 +68,16 @@ async def test_memory_follows_every_node_of_a_cluster(
         assert all([await bearer.lookup(token) for token in tokens * 2])
         assert not await bearer.lookup(make_access_token("0a3").text)
 
+        ended = [await watch(bearer, token) for token in tokens]
+
         for token in tokens[::2]:
             await revoke(cluster_worker, token)
 
         for gone, kept in zip(tokens[::2], tokens[1::2], strict=True):
             await until_refused(bearer, gone)
             assert await bearer.lookup(kept)
+        assert {await result_of(each) for each in ended[::2]} == {"revoked"}
+        assert not any(each.done() for each in ended[1::2])
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
@@ -121,6 +126,7 @@ async def test_memory_follows_the_master_that_the_sentinels_name(
         async with worker_at(watched.url) as worker, lookup_at(watched.url) as bearer:
             tokens = [token for token, _ in await start_sessions(worker, "user", 3)]
             assert all([await bearer.lookup(token) for token in tokens * 2])
+            ended = [await watch(bearer, token) for token in tokens]
             with watched.master.connect() as master, watched.replica.connect() as replica:
                 wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
                 if is_killed:
@@ -133,5 +139,9 @@ async def test_memory_follows_the_master_that_the_sentinels_name(
                 with loop_time.running_at(1):
                     await until_refused(bearer, tokens[0])
                     await until_live(bearer, tokens[1])
+                    assert await result_of(ended[0]) == "revoked"
+                    await settle(bearer)
                 await assert_told(loop_time, bearer, tokens[1], replica)
+                assert await result_of(ended[1]) == "revoked"
                 assert await bearer.lookup(tokens[2])
+                assert not ended[2].done()

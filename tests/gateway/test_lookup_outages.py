@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from service.crypto.keyring import make_access_token
 from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
+from service.gateway.watch import SILENCE_SECONDS
 from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS, STABLE_SECONDS, TRUSTED_SECONDS
+from service.redis_client.managed_connection import (
+    HEARTBEAT_SECONDS,
+    MAX_SILENCE_SECONDS,
+    STABLE_SECONDS,
+    TRUSTED_SECONDS,
+)
 from service.redis_client.tracked_cache import Trust
 from service.worker import Worker
 from tests.faults.deployment import Deployment, proxied_redis, start_sessions, worker_on
+from tests.gateway.watching import is_settled, settle, watch
 from tests.redis_client.lookups import remember
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import scripted_redis
 from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
-from tests.support.waiting import until
+from tests.support.waiting import result_of, until
 
 CAROL = identify_user("main", "carol@example.com")
 MOMENT_SECONDS = 0.01
@@ -223,3 +231,49 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
     held_time.advance(TRUSTED_SECONDS)
 
     assert [await direct_lookup.lookup(token) for token in tokens] == [None] * len(tokens)
+
+
+OUTAGES = pytest.mark.parametrize("outage", [Deployment.killed, Deployment.frozen, Deployment.cut_off])
+
+
+@OUTAGES
+@pytest.mark.clause("decided-streams-end", "decided-i8-fail-closed")
+async def test_watches_end_in_time_while_redis_is_silent(
+    deployment: Deployment,
+    proxied_lookup: BearerLookup,
+    tokens: list[str],
+    held_time: LoopTime,
+    outage: Callable[[Deployment], AbstractContextManager[None]],
+) -> None:
+    """The time counts from the last heartbeat that was answered."""
+    ended = [await watch(proxied_lookup, token) for token in tokens]
+    await let_connection_last(proxied_lookup, held_time)
+    await settle(proxied_lookup)
+    live_at = find_trust(proxied_lookup).until - TRUSTED_SECONDS
+    with outage(deployment):
+        await held_time.advance_in_steps(live_at + SILENCE_SECONDS - MOMENT_SECONDS - held_time.read())
+        assert not any(each.done() for each in ended)
+        await held_time.advance_in_steps(2 * MOMENT_SECONDS)
+        assert {await result_of(each) for each in ended} == {"unavailable"}
+
+
+@OUTAGES
+@pytest.mark.clause("decided-streams-end")
+async def test_watches_go_on_after_an_outage_unless_revoked(
+    deployment: Deployment,
+    proxied_lookup: BearerLookup,
+    tokens: list[str],
+    held_time: LoopTime,
+    outage: Callable[[Deployment], AbstractContextManager[None]],
+) -> None:
+    revoked, *live = [await watch(proxied_lookup, token) for token in tokens]
+    await let_connection_last(proxied_lookup, held_time)
+    with outage(deployment):
+        await held_time.advance_in_steps(MAX_SILENCE_SECONDS)
+        await until(lambda: not is_settled(proxied_lookup), "the loss to be noticed")
+    deployment.store.delete(access_key_of(tokens[0]))
+
+    with held_time.running_at(1):
+        assert await result_of(revoked) == "revoked"
+        await settle(proxied_lookup)
+    assert not any(each.done() for each in live)

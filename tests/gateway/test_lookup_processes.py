@@ -12,7 +12,10 @@ import redis
 
 from service.crypto.keyring import make_access_token
 from service.gateway.lookup import BearerLookup
+from service.gateway.watch import Reason
 from service.redis_client import router
+from tests.gateway.watching import watch
+from tests.support.clients_and_users import access_key_of
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import CHECKOUT, RedisServer
 
@@ -23,6 +26,7 @@ LOOKUPS = 100
 PARENT_AND_CHILD = """
 import asyncio, multiprocessing, sys
 from service.gateway.lookup import BearerLookup
+from service.gateway.watch import Reason
 
 lookup = BearerLookup(sys.argv[1])
 
@@ -104,3 +108,23 @@ def test_a_lookup_serves_one_event_loop_after_another(redis_server: RedisServer)
     with ThreadPoolExecutor(1) as thread:
         for run in (asyncio.run, lambda work: thread.submit(asyncio.run, work).result(), asyncio.run):
             assert run(lookup.lookup(token)) is None
+
+
+@pytest.mark.clause("decided-one-connection-many-answers", "decided-streams-end")
+def test_event_loop_takes_over_no_watch_of_an_earlier_one(redis_server: RedisServer, store: redis.Redis) -> None:
+    """The first event loop is closed while its watch is open."""
+    lookup, token = BearerLookup(redis_server.url), make_access_token("0a3").text
+    record = "2\n0\n32503680000000\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
+    store.set(access_key_of(token), record)
+
+    async def leave_open() -> asyncio.Future[Reason]:
+        return await watch(lookup, token)
+
+    async def end() -> str:
+        ended = await watch(lookup, token)
+        store.delete(access_key_of(token))
+        return await ended
+
+    open_watch = asyncio.run(leave_open())
+    assert asyncio.run(end()) == "revoked"
+    assert not open_watch.done()

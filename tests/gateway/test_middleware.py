@@ -16,7 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from service.gateway import AccessGrant, BearerLookup
-from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware, Message, Receive, Send
+from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware
+from service.gateway.stream import Message, Receive, Send
 from tests.conftest import Clock, http_client_for, running_lifespan
 from tests.gateway.conftest import log_in
 from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer

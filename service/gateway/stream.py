@@ -1,0 +1,157 @@
+"""Event streams and websockets of an API, which end with their access token.
+
+Clauses: RFC 6750 §3.1, SPEC §4.5
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from .lookup import BearerLookup
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Chunk = TypeVar("Chunk")
+
+POLICY_VIOLATION: Final = 1008
+GONE: Final = "the access token is no longer live"
+
+
+def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name.lower() == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers
+    )
+
+
+class TokenEnded(Exception):
+    """The token ended while work that it allowed was under way."""
+
+
+class TokenLimit:
+    """The end of a token as a limit for work. `start` and `stop` begin and end the watch."""
+
+    def __init__(self, lookup: BearerLookup, token: str) -> None:
+        self.is_reached = False
+        self._lookup = lookup
+        self._token = token
+        self._ended: asyncio.Future[Any] | None = None
+        self._timeouts: list[asyncio.Timeout] = []
+
+    def start(self) -> None:
+        self._ended = self._lookup.watch(self._token)
+        self._ended.add_done_callback(self._reach)
+
+    def stop(self) -> bool:
+        """End the watch. Returns False if there is none."""
+        if self._ended is None:
+            return False
+        self._ended.cancel()
+        self._ended = None
+        return True
+
+    @asynccontextmanager
+    async def applied(self) -> AsyncIterator[None]:
+        """Cancel the block when the token ends, and raise TokenEnded. Of several blocks the latest is cancelled."""
+        if self.is_reached:
+            raise TokenEnded
+        timeout = asyncio.timeout(None)
+        self._timeouts.append(timeout)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError:
+            if timeout.expired():
+                raise TokenEnded from None
+            raise
+        finally:
+            self._timeouts.remove(timeout)
+
+    def _reach(self, ended: asyncio.Future[Any]) -> None:
+        if ended is self._ended:
+            self.is_reached = True
+            if self._timeouts:
+                self._timeouts[-1].reschedule(0)
+
+
+async def limit_chunks(chunks: AsyncIterable[Chunk], limit: TokenLimit) -> AsyncIterator[Chunk]:
+    """Yield the chunks of a response until the token ends."""
+    iterator = aiter(chunks)
+    limit.start()
+    try:
+        with suppress(TokenEnded, StopAsyncIteration):
+            while True:
+                async with limit.applied():
+                    chunk = await anext(iterator)
+                yield chunk
+        if isinstance(iterator, AsyncGenerator):
+            await iterator.aclose()  # the token may have ended between two chunks
+    finally:
+        limit.stop()
+
+
+class Stream:
+    """A websocket, or a response that becomes a stream with its content type. Other responses are never cut.
+
+    `receive` and `send` replace those of the server. At the end of the token, an application that waits in `receive`
+    gets a disconnect, and any other is cancelled.
+    """
+
+    def __init__(self, limit: TokenLimit, receive: Receive, send: Send, *, is_websocket: bool) -> None:
+        self._limit = limit
+        self._receive = receive
+        self._send = send
+        self._is_websocket = is_websocket
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the application in the block. The block ends with the token, and the stream is closed."""
+        if self._is_websocket:
+            self._limit.start()
+        try:
+            with suppress(TokenEnded):
+                async with self._limit.applied():
+                    yield
+            if self._limit.is_reached:
+                await self._close()
+        finally:
+            self._limit.stop()
+
+    async def receive(self) -> Message:
+        """Return the next message of a websocket."""
+        try:
+            async with self._limit.applied():
+                message = await self._receive()
+        except TokenEnded:
+            await self._close()
+            return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+        if message["type"] == "websocket.disconnect":
+            self._limit.stop()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message. After the end of the token nothing is sent but the end of the stream.
+
+        A websocket then raises OSError, as after a disconnect. The task of a response has been cancelled.
+        """
+        kind = message["type"]
+        if self._limit.is_reached:
+            await self._close()
+            await asyncio.sleep(0)  # the cancellation of this task may be due in the next turn of the event loop
+            if kind != "websocket.close":
+                raise OSError(GONE) if self._is_websocket else asyncio.CancelledError(GONE)
+            return
+        if kind == "http.response.start" and is_event_stream(message.get("headers", ())):
+            self._limit.start()
+        await self._send(message)
+        is_last = kind == "http.response.body" and not message.get("more_body")
+        if is_last or kind in ("websocket.close", "websocket.http.response.start"):
+            self._limit.stop()
+
+    async def _close(self) -> None:
+        if self._limit.stop():
+            close: Message = {"type": "websocket.close", "code": POLICY_VIOLATION}
+            await self._send(close if self._is_websocket else {"type": "http.response.body", "body": b""})

@@ -1,0 +1,304 @@
+"""Event streams and websockets that end with their token, behind the middleware and behind FastAPI's dependency.
+
+The evaluation of annotations is not postponed, since FastAPI could not resolve those that name a local variable.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, Any
+
+import httpx2
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import EventSourceResponse, StreamingResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from service.gateway import AccessGrant
+from service.gateway.fastapi_guard import BearerGuard
+from service.gateway.middleware import ASGIApp, BearerMiddleware
+from service.gateway.stream import Message
+from service.gateway.testing import FakeLookup, make_grant
+from tests.support.servers import free_port
+from tests.support.waiting import result_of, until
+
+PAUSE_SECONDS = 0.001
+HEADERS = {"Authorization": "Bearer a"}
+CLOSED: Message = {"type": "websocket.close", "code": 1008}
+
+pytestmark = pytest.mark.clause("decided-streams-end")
+
+
+@pytest.fixture
+def ended() -> list[str]:
+    """The names of the handlers whose last block has run."""
+    return []
+
+
+@pytest.fixture
+def fake() -> FakeLookup:
+    return FakeLookup({"a": make_grant()})
+
+
+@pytest.fixture(params=["middleware", "guard", "both"])
+def app(request: pytest.FixtureRequest, fake: FakeLookup, ended: list[str]) -> ASGIApp:
+    if request.param == "middleware":
+        return BearerMiddleware(make_starlette(fake, ended), fake)
+    api = make_fastapi(fake, ended)
+    return api if request.param == "guard" else BearerMiddleware(api, fake)
+
+
+async def send_events(ended: list[str], name: str) -> AsyncIterator[str]:
+    try:
+        yield "data: x\n\n"
+        await asyncio.Event().wait()
+    finally:
+        ended.append(name)
+
+
+def send_blocking_events() -> Iterator[str]:
+    while True:
+        yield "data: x\n\n"
+        threading.Event().wait(PAUSE_SECONDS)
+
+
+async def send_file(fake: FakeLookup) -> AsyncIterator[bytes]:
+    """Send the second part of a file after the end of the token."""
+    yield b"x"
+    assert await fake.watch("a") == "revoked"
+    yield b"y"
+
+
+def stream(content: Any, media_type: str = "text/event-stream") -> StreamingResponse:
+    return StreamingResponse(content, media_type=media_type)
+
+
+async def receive_all(websocket: WebSocket, ended: list[str]) -> None:
+    await websocket.accept()
+    with suppress(Exception):
+        while True:
+            await websocket.receive_text()
+    ended.append("receiving")
+
+
+async def send_always(websocket: WebSocket, ended: list[str]) -> None:
+    await websocket.accept()
+    try:
+        while True:
+            await websocket.send_text("x")
+            await asyncio.sleep(0)
+    finally:
+        ended.append("sending")
+
+
+async def accept_late(websocket: WebSocket, ended: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.append("late")
+
+
+WEBSOCKETS = {"/receiving": receive_all, "/sending": send_always, "/late": accept_late}
+
+
+def make_starlette(fake: FakeLookup, ended: list[str]) -> Starlette:
+    def handle_websocket(handler: Callable[[WebSocket, list[str]], Any]) -> Callable[[WebSocket], Any]:
+        async def handle(websocket: WebSocket) -> None:
+            await handler(websocket, ended)
+
+        return handle
+
+    async def events(_: Request) -> StreamingResponse:
+        return stream(send_events(ended, "events"))
+
+    async def blocking(_: Request) -> StreamingResponse:
+        return stream(send_blocking_events())
+
+    async def file(_: Request) -> StreamingResponse:
+        return stream(send_file(fake), "application/octet-stream")
+
+    return Starlette(
+        routes=[
+            Route("/events", events),
+            Route("/blocking", blocking),
+            Route("/file", file),
+            *(WebSocketRoute(path, handle_websocket(handler)) for path, handler in WEBSOCKETS.items()),
+        ]
+    )
+
+
+def make_fastapi(fake: FakeLookup, ended: list[str]) -> FastAPI:
+    guard = BearerGuard(fake, "https://tokens.example")
+    Grant = Annotated[AccessGrant, guard.requires()]  # noqa: N806
+    EndUser = Annotated[AccessGrant, guard.requires("role:enduser")]  # noqa: N806
+    api = FastAPI()
+
+    @api.get("/events")
+    async def events(grant: Grant, user: EndUser) -> StreamingResponse:
+        return stream(send_events(ended, "events"))
+
+    @api.get("/own", response_class=EventSourceResponse)
+    async def own(grant: Grant) -> AsyncIterator[str]:
+        async for event in send_events(ended, "own"):
+            yield event
+
+    @api.get("/blocking")
+    def blocking(grant: Grant) -> StreamingResponse:
+        return stream(send_blocking_events())
+
+    @api.get("/file")
+    async def file(grant: Grant) -> StreamingResponse:
+        return stream(send_file(fake), "application/octet-stream")
+
+    def add_websocket(path: str, handler: Callable[[WebSocket, list[str]], Any]) -> None:
+        @api.websocket(path)
+        async def handle(websocket: WebSocket, grant: Grant, user: EndUser) -> None:
+            await handler(websocket, ended)
+
+    for path, handler in WEBSOCKETS.items():
+        add_websocket(path, handler)
+    return api
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
+    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_config=None, lifespan="off"))
+    task = asyncio.create_task(server._serve())
+    await until(lambda: server.started, "the server")
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.config.port}", headers=HEADERS) as client:
+        yield client
+    server.should_exit = True
+    await task
+
+
+def revoke(fake: FakeLookup) -> None:
+    del fake.grants["a"]
+
+
+def expire(fake: FakeLookup) -> None:
+    fake.grants["a"] = make_grant(expires_at_ms=fake.now_ms())
+
+
+def lose_redis(fake: FakeLookup) -> None:
+    fake.is_available = False
+
+
+ENDINGS = pytest.mark.parametrize("end", [revoke, expire, lose_redis])
+
+
+async def read_to_the_end(client: httpx2.AsyncClient, path: str, fake: FakeLookup) -> str:
+    """Return the whole body. The token is revoked after its first part."""
+    async with client.stream("GET", path) as response:
+        parts = response.aiter_text()
+        first = await anext(parts)
+        revoke(fake)
+        return first + "".join([part async for part in parts])
+
+
+def assert_events(body: str) -> None:
+    assert set(body.split("\n\n")) <= {"data: x", 'data: "data: x\\n\\n"', ""}
+
+
+@ENDINGS
+async def test_event_stream_ends_cleanly_with_its_token(
+    app: ASGIApp,
+    fake: FakeLookup,
+    ended: list[str],
+    caplog: pytest.LogCaptureFixture,
+    end: Callable[[FakeLookup], None],
+) -> None:
+    """The client reads a complete body, the last block of the handler has run, and the server logs no error."""
+    async with serving(app) as client, client.stream("GET", "/events") as response:
+        parts = response.aiter_text()
+        await anext(parts)
+
+        end(fake)
+        assert_events("".join([part async for part in parts]))
+
+    assert ended == ["events"]
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_stream_of_a_blocking_generator_ends_cleanly(
+    app: ASGIApp, fake: FakeLookup, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(app) as client:
+        assert_events(await read_to_the_end(client, "/blocking", fake))
+
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_stream_of_fastapis_own_response_ends_cleanly(
+    fake: FakeLookup, ended: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(make_fastapi(fake, ended)) as client:
+        assert_events(await read_to_the_end(client, "/own", fake))
+
+    assert ended == ["own"]
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_download_is_not_cut_at_the_end_of_its_token(app: ASGIApp, fake: FakeLookup) -> None:
+    async with serving(app) as client:
+        assert await read_to_the_end(client, "/file", fake) == "xy"
+
+
+class Websocket:
+    """A client's side of a websocket at a server of the tests."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self.sent: list[Message] = []
+        self._incoming: asyncio.Queue[Message] = asyncio.Queue()
+        self._incoming.put_nowait({"type": "websocket.connect"})
+        headers = [(b"authorization", b"Bearer a")]
+        scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []}
+        self.task = asyncio.ensure_future(app(scope, self._incoming.get, self._send))
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def hang_up(self) -> None:
+        self._incoming.put_nowait({"type": "websocket.disconnect", "code": 1001})
+
+
+@ENDINGS
+@pytest.mark.parametrize(("path", "name"), [("/receiving", "receiving"), ("/sending", "sending")])
+async def test_websocket_is_closed_with_its_token(
+    app: ASGIApp, fake: FakeLookup, ended: list[str], path: str, name: str, end: Callable[[FakeLookup], None]
+) -> None:
+    websocket = Websocket(app, path)
+    await until(lambda: websocket.sent, "the acceptance")
+
+    end(fake)
+    await result_of(websocket.task)
+
+    assert websocket.sent[0]["type"] == "websocket.accept"
+    assert {message["type"] for message in websocket.sent[1:-1]} <= {"websocket.send"}
+    assert websocket.sent[-1] == CLOSED
+    assert ended == [name]
+
+
+async def test_websocket_that_is_not_accepted_yet_is_refused(app: ASGIApp, fake: FakeLookup, ended: list[str]) -> None:
+    websocket = Websocket(app, "/late")
+    await until(lambda: fake._watches._by_key, "the watch")
+
+    revoke(fake)
+    await result_of(websocket.task)
+
+    assert (websocket.sent, ended) == ([CLOSED], ["late"])
+
+
+async def test_websocket_that_was_hung_up_is_not_closed(app: ASGIApp, fake: FakeLookup, ended: list[str]) -> None:
+    websocket = Websocket(app, "/receiving")
+    await until(lambda: websocket.sent, "the acceptance")
+
+    websocket.hang_up()
+    await result_of(websocket.task)
+
+    assert ([message["type"] for message in websocket.sent], ended) == (["websocket.accept"], ["receiving"])
+    await until(lambda: not fake._watches._by_key, "the end of the watch")
