@@ -44,6 +44,7 @@ WRONG_ALICE = UserCredentials(ALICE.username, "a wrong password")
 UNKNOWN_USER = UserCredentials("nobody@example.com", "a wrong password")
 
 SUBJECT = identify_user("main", ALICE.username).subject
+WITHOUT_RECORD = identify_user("cep", "somebody").subject
 FAMILY = "the digest of the session"
 
 RecordedEvent = tuple[str, dict[str, Any]]
@@ -183,7 +184,7 @@ async def everything_revoked(deployment: Deployment) -> None:
 
 
 async def everything_revoked_by_another_system(deployment: Deployment) -> None:
-    for subject in (SUBJECT, "nobody"):
+    for subject in (SUBJECT, WITHOUT_RECORD, "no subject"):
         await revoke_user(deployment.http, name_subject(subject))
 
 
@@ -317,7 +318,13 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (access_token_revoked, [("access_token_revoked", of_alice())]),
     (refresh_token_revoked, [("refresh_token_revoked", of_alice(family=FAMILY))]),
     (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
-    (everything_revoked_by_another_system, [("revoke_all", of_alice(BACK_OFFICE, sub=SUBJECT, reason="client"))]),
+    (
+        everything_revoked_by_another_system,
+        [
+            ("revoke_all", of_alice(BACK_OFFICE, reason="client")),
+            ("revoke_all", of_client(BACK_OFFICE, sub=WITHOUT_RECORD, reason="client")),
+        ],
+    ),
     (login_page, [("login_succeeded", of_alice())]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
     (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
