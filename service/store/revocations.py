@@ -1,12 +1,11 @@
 """The revokeAll operation: set a mark that every script of the user's shard checks, and delete in bounded steps.
 
-The mark is a time: every record created at or before it is revoked. The step that sets the mark also moves the user's
-index to the key `revoked`, from which the records are deleted. Each step is one script that stops after `MAX_KEYS`
-deleted keys and the access tokens of the last family, so that other requests of the shard do not wait long. If a
-revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
+The mark is a time: every record created at or before it is revoked. If the step that sets the mark does not end
+everything, it moves the user's index to the key `revoked`, from which the records are deleted. Each step is one script
+that stops after `MAX_KEYS` deleted keys and the access tokens of the last family, so that other requests of the shard do
+not wait long. If a revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
-One step serves several users of one shard, since most users have few keys. So everybody's sessions end at a rate that
-Redis limits, not Python.
+One step serves several users of one shard, since most users have few keys.
 
 Each later step gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
 script deletes nothing, and the revokeAll begins again.
