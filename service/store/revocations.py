@@ -2,8 +2,8 @@
 
 The mark is a time: every record created at or before it is revoked. If the step that sets the mark does not end
 everything, it moves the user's index to the key `revoked`, from which the records are deleted. Each step is one script
-that stops after `MAX_KEYS` deleted keys and the access tokens of the last family, so that other requests of the shard do
-not wait long. If a revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
+that stops after `MAX_KEYS` deleted keys and the access tokens of the last family, so that other requests of the shard
+do not wait long. If a revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
 One step serves several users of one shard, since most users have few keys.
 
@@ -183,7 +183,7 @@ class Revocations:
         _, _, sid, until_ms, kept_member, reason = revocation
         finished: dict[str, int] = {}
         while marks:
-            limits = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid, reason]
+            limits: list[str | int] = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid, reason]
             verdict, *after = await run(_REVOKE_ALL, revocation.list_keys(marks), [*limits, *marks.values()])
             if verdict == "lost":
                 return None
