@@ -10,7 +10,8 @@ One step serves several users of one shard, since most users have few keys.
 Each later step gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
 script deletes nothing, and the revokeAll begins again.
 
-If the mark lies in the past, younger records survive. Their entries return from the key `revoked` to the index.
+If the mark lies in the past, or is that of one login at an identity provider, other records survive. The index then
+stays, and `revoked` is a copy.
 
 Clauses: SPEC §3, §4.4, §7.5
 """

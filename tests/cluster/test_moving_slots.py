@@ -47,6 +47,7 @@ from tests.support.servers import REDIS_6, get_other_server, other_servers, serv
 from tests.support.waiting import until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
+SID = "a-login"
 THE_MACHINES = "the machine's"
 """The server that all other tests use."""
 
@@ -96,10 +97,13 @@ class ClusterDeployment:
 
     def list_live(self, held: Held) -> list[bool]:
         """Return whether the family and each of the access tokens is there. The slot must have moved."""
+        return [bool(self.cluster.client.exists(key)) for key in self.list_keys(held)]
+
+    def list_keys(self, held: Held) -> list[str]:
+        """Return the keys of the family and of each of the access tokens."""
         refresh_token = KEYRING.parse_refresh_token(held.refresh_token)
         assert refresh_token is not None
-        keys = [family_key(refresh_token.shard, refresh_token.family_digest), *map(access_key_of, held.access_tokens)]
-        return [bool(self.cluster.client.exists(key)) for key in keys]
+        return [family_key(refresh_token.shard, refresh_token.family_digest), *map(access_key_of, held.access_tokens)]
 
 
 @dataclass
@@ -118,6 +122,17 @@ class Held:
         return index_key(identity.shard, identity.subject)
 
 
+async def end_provider_login(deployment: ClusterDeployment, held: Held) -> httpx2.Response:
+    """End the login at an identity provider that the session came from, and answer as an endpoint would."""
+    identity = identify_user(held.credentials.realm, held.credentials.username)
+    try:
+        await deployment.worker.revocations.end_provider_login(identity.shard, identity.subject, SID)
+    except StoreUnavailable:
+        body = {"error": "temporarily_unavailable", "error_description": "The slot is moving."}
+        return httpx2.Response(503, headers={"cache-control": "no-store, no-cache", "pragma": "no-cache"}, json=body)
+    return httpx2.Response(200)
+
+
 Operation = Callable[[ClusterDeployment, Held], Awaitable[httpx2.Response]]
 ALL, NOTHING = [True] * 3, [False] * 3
 OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
@@ -131,6 +146,7 @@ OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
     ),
     "revokeAll": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
     "revokeAll that was begun": (lambda deployment, held: revoke_all(deployment.http, held.access_tokens[1]), NOTHING),
+    "end of a login at a provider": (end_provider_login, NOTHING),
     "refresh": (lambda deployment, held: PHONE_APP.refresh(deployment.http, held.refresh_token), ALL),
     "exchange": (lambda deployment, held: PHONE_APP.exchange(deployment.http, held.code, PHONE_CALLBACK), ALL),
     "login": (lambda deployment, held: PHONE_APP.log_in(deployment.http, held.credentials), ALL),
@@ -200,6 +216,9 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
     operation, is_left = OPERATIONS[name]
 
     people = [await deployment.start() for _ in MOVED]
+    if operation is end_provider_login:
+        for held in people:
+            deployment.cluster.client.hset(deployment.list_keys(held)[0], "s", SID)
     if name == "revokeAll that was begun":
         await asyncio.gather(*map(deployment.begin_to_revoke, people))
     with ExitStack() as stack:

@@ -30,16 +30,18 @@ class LossyRevocation:
         self._settings = make_settings()
 
     async def run(
-        self, *, lost_at: int = -1, returns_to: int = -1, stays_lost: bool = False, has_time: bool = False
+        self, *, lost_at: int = -1, returns_to: int = -1, stays_lost: bool = False, what: str = "everything"
     ) -> int:
         """Return to the state before script `returns_to` when script `lost_at` is about to run.
 
-        With `has_time` the revokeAll is for the time just after the logins. Returns the number of scripts.
+        What ends is everything, or what is older than a time just after the logins, or what came from one login at an
+        identity provider. Returns the number of scripts.
         """
-        self._sessions.store.delete(*KEYS)
+        sid = "a-login" if what == "one login" else ""
+        self._sessions.store.delete(*KEYS, *self._sessions.store.scan_iter("mark:*"))
         rollback = Rollback(self._sessions.store)
-        self.kept, *_ = self.started = [await self._sessions.start() for _ in range(4)]
-        until_ms = self._sessions.now_ms() if has_time else 0
+        self.kept, *_ = self.started = [await self._sessions.start(sid=sid) for _ in range(4)]
+        until_ms = self._sessions.now_ms() if what == "older" else 0
 
         async def before(number: int) -> None:
             rollback.save()
@@ -50,12 +52,12 @@ class LossyRevocation:
         connection.clock_offset_ms = lambda: 1_000
         try:
             async with asyncio.timeout(20):
-                await Revocations(connection, max_keys=KEYS_PER_STEP).revoke_all(
-                    IDENTITY.shard,
-                    IDENTITY.subject,
-                    until_ms=until_ms,
-                    kept_family=self.kept.first.family_digest,
-                )
+                revocations, kept = Revocations(connection, max_keys=KEYS_PER_STEP), self.kept.first.family_digest
+                shard, subject = IDENTITY.shard, IDENTITY.subject
+                if sid:
+                    await revocations.end_provider_login(shard, subject, sid)
+                else:
+                    await revocations.revoke_all(shard, subject, until_ms=until_ms, kept_family=kept)
         finally:
             await connection.close()
         return connection.calls
@@ -66,17 +68,17 @@ class LossyRevocation:
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-survives-lost-mark")
-@pytest.mark.parametrize("has_time", [False, True])
+@pytest.mark.parametrize("what", ["everything", "older", "one login"])
 async def test_a_lost_mark_or_deletion_is_made_again(
-    sessions: Sessions, make_settings: MakeSettings, has_time: bool
+    sessions: Sessions, make_settings: MakeSettings, what: str
 ) -> None:
     """Redis returns to the state before each of the scripts, when each later one is about to run."""
     revocation = LossyRevocation(sessions, make_settings)
-    scripts = await revocation.run(has_time=has_time)
-    assert scripts >= 4
+    scripts = await revocation.run(what=what)
+    assert scripts >= 3
     for lost_at in range(1, scripts):
         for returns_to in range(lost_at):
-            await revocation.run(lost_at=lost_at, returns_to=returns_to, has_time=has_time)
+            await revocation.run(lost_at=lost_at, returns_to=returns_to, what=what)
 
             assert revocation.live == [], (lost_at, returns_to)
             assert not sessions.store.exists(*KEYS[:2])

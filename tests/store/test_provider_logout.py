@@ -21,12 +21,12 @@ from service.store.keys import index_key, login_key, mark_key, revoked_key
 from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.web.pages.pending_logins import LIFETIMES_MS, PROVIDER
 from tests.conftest import Clock, MakeSettings
-from tests.store.interruptions import BreakingConnection, InterposedConnection, Rollback
+from tests.store.interruptions import BreakingConnection
 from tests.store.pages import Page, Pages
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, UserCredentials
 from tests.support.codes import SESSION_MS
-from tests.support.logins import LATER_MS, login_of
+from tests.support.logins import login_of
 
 pytestmark = pytest.mark.clause("decided-provider-logout", "decided-i7-revocation-is-final")
 
@@ -105,95 +105,30 @@ async def test_end_of_a_login_ends_what_came_from_it(logins: Logins, clock: Cloc
     assert logins.sessions.store.pttl(mark_key(IDENTITY.shard, IDENTITY.subject, ENDED)) <= MIN_MARK_LIFETIME_MS
 
 
-async def test_code_names_the_login_of_its_session(logins: Logins) -> None:
-    await logins.begin()
-    _, family = await logins.sessions.redeem(logins.of[ENDED][1].code_name, ZOE)
-    assert not await logins.end()
-
-    assert logins.sessions.live(family) == [False]
-
-
-async def test_interrupted_end_of_a_login_can_be_repeated(logins: Logins) -> None:
-    """Whatever the interruption, the mark keeps codes and consents from leading to a session."""
+@pytest.mark.parametrize("finish", [ENDED, OTHER, ""])
+async def test_interrupted_end_of_a_login_is_finished(logins: Logins, finish: str) -> None:
+    """The next call ends the same login, another one, or everything. Until then the mark holds back what was left."""
     for calls in range(1, 100):
         await logins.begin()
         broke = await logins.end(calls)
+        assert logins.sessions.store.exists(INDEX), calls  # so that a scan of all users misses none
         session, allowed, waiting, browser = logins.of[ENDED]
         assert not isinstance((await logins.sessions.redeem(allowed.code_name, ZOE))[0], int), calls
         assert await logins.pages.allow(waiting) != "issued", calls
         assert not await logins.pages.hold(await logins.pages.make(ZOE, browser)), calls
-        assert not await logins.end()
+        newest = await logins.sessions.start(ZOE, sid=ENDED)
+        if finish:
+            await logins.end(100, finish)
+        else:
+            await logins.sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
 
         assert logins.sessions.live(session) == [False], calls
-        assert await logins.list_live(OTHER) == {True}, calls
+        assert logins.sessions.live(newest) == [finish == OTHER], calls
+        assert await logins.list_live(OTHER) == {finish == ENDED}, calls
         assert not logins.sessions.store.exists(REVOKED)
         if not broke:
             break
     assert calls >= 4
-
-
-@pytest.mark.parametrize("first", [ENDED, OTHER, ""])
-async def test_another_revocation_finishes_an_interrupted_one(logins: Logins, first: str) -> None:
-    """Each ends what it covers, and only that. An empty sid stands for a revokeAll."""
-    for calls in range(1, 100):
-        await logins.begin()
-        if first:
-            broke = await logins.end(calls, first)
-            await logins.sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
-            lives = {ENDED: {False}, OTHER: {False}}
-        else:
-            broke = await logins.end(calls, ENDED)
-            await logins.end(100, OTHER)
-            lives = {ENDED: {False}, OTHER: {False}}
-        newest = await logins.sessions.start(ZOE, sid=ENDED)
-
-        assert {sid: await logins.list_live(sid) for sid in lives} == lives, calls
-        assert logins.sessions.live(newest) == [True]
-        assert not logins.sessions.store.exists(REVOKED)
-        if not broke:
-            break
-    assert calls >= 4
-
-
-@pytest.mark.clause("decided-revoke-all-survives-lost-mark")
-@pytest.mark.single_server("the scripts run elsewhere")
-async def test_lost_mark_of_a_login_is_made_again(logins: Logins, make_settings: MakeSettings) -> None:
-    """Redis returns to the state before each of the scripts, when each later one is about to run."""
-    scripts, tried = 100, 0
-    for lost_at in range(1, 100):
-        for returns_to in range(lost_at):
-            await logins.begin()
-            rollback = Rollback(logins.sessions.store)
-
-            async def before(
-                number: int, rollback: Rollback = rollback, at: tuple[int, int] = (lost_at, returns_to)
-            ) -> None:
-                rollback.save()
-                if number == at[0]:
-                    rollback.return_to(at[1])
-
-            connection = InterposedConnection(make_settings(), before)
-            await Revocations(connection, max_keys=4).end_provider_login(IDENTITY.shard, IDENTITY.subject, ENDED)
-            scripts = connection.calls
-            await connection.close()
-            tried += 1
-
-            session = logins.of[ENDED][0]
-            assert logins.sessions.live(session) == [False], (lost_at, returns_to)
-            assert logins.sessions.live(logins.of[OTHER][0]) == [True]
-        if lost_at >= scripts:
-            break
-    assert tried >= 6
-
-
-@pytest.mark.parametrize("sid", [ENDED, NONE, OTHER])
-async def test_login_under_way_starts_nothing(logins: Logins, sid: str) -> None:
-    user = await logins.sessions.find_user(ZOE)
-    begun_ms = logins.sessions.now_ms()
-    await logins.end()
-    started = [await logins.sessions.try_to_start(login_of(user, sid, begun_ms=each)) for each in (begun_ms, LATER_MS)]
-
-    assert [each is not None for each in started] == [sid == OTHER, True]
 
 
 CONTENDERS = 8
