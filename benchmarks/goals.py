@@ -276,6 +276,7 @@ BOUNDS = (
     Bound(steps.HOSTILE, 5, "ms", "work on the event loop that grows with what one request may carry"),
     Bound(revocations.STEP, 150, "", "a step of revokeAll that deletes too much at once, or grows with the sessions"),
     Bound(revocations.ANSWERED, 1.8, "s", "a revokeAll that needs a second request, since it reaches its deadline"),
+    Bound(revocations.EVERYBODY, 4, "s", "users who are taken one by one"),
     Bound(lag.P99, 10, "ms", "a gateway that receives invalidations late, or polls"),
     Bound(lag.SLOWEST, 1000, "ms", "a gateway that misses an invalidation and keeps its cache for too long", max),
     Bound(streams.P99, 100, "ms", "streams that wait for each other, or that are ended by polling"),

@@ -1,5 +1,7 @@
 """revokeAll over thousands of sessions: the time of one step in Redis, and the time until the response.
 
+And the time of the command that ends the sessions of all users, from the start of its process to its end.
+
 A step delays all other requests of the same Redis. Its unit is the start of a session, measured on the same server
 immediately before.
 """
@@ -7,28 +9,44 @@ immediately before.
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import time
 
 import httpx2
 import redis
 
 from benchmarks.load import LoadFailed
+from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
 from benchmarks.testbed import Testbed
 from service.store.revocations import MAX_KEYS
 from tests.faults.deployment import http_client_for, start_sessions, worker_on
 from tests.support.clients_and_users import revoke_all
-from tests.support.servers import ServiceProcess
+from tests.support.servers import CHECKOUT, ServiceProcess
 
 STEP = "a step of revokeAll / a start of a session, processor time of Redis"
 ANSWERED = "revokeAll is answered"
 COUNTS = (2_000, 10_000)
+ADMIN = CHECKOUT / "scripts" / "admin"
+EVERYBODY = "revoke-all --everything has ended"
+USERS = 40_000
 USERNAME = "many-sessions@example.com"
 
 
 def measure_revocations(testbed: Testbed, rounds: int) -> Rows:
     with testbed.running() as service:
-        return asyncio.run(_measure(testbed, service, rounds))
+        rows = asyncio.run(_measure(testbed, service, rounds))
+    return rows | {EVERYBODY: {f"{USERS:,} users": [_end_everybody(testbed) for _ in range(rounds)]}}
+
+
+def _end_everybody(testbed: Testbed) -> float:
+    testbed.start_sessions(USERS)
+    environment = {"PATH": os.environ["PATH"]} | testbed.deployment.environment()
+    began = time.perf_counter()
+    with on_core(SERVER_CORE):
+        subprocess.run([ADMIN, "revoke-all", "--everything", "--yes"], env=environment, timeout=600, check=True)
+    return time.perf_counter() - began
 
 
 async def _measure(testbed: Testbed, service: ServiceProcess, rounds: int) -> Rows:

@@ -1,17 +1,17 @@
 """The revokeAll operation: set a mark that every script of the user's shard checks, and delete in bounded steps.
 
-The mark is a time: every record created at or before it is revoked. The step that sets the mark also moves the user's
-index to the key `revoked`, from which the records are deleted. Each step is one script that stops after `MAX_KEYS`
-deleted keys and the access tokens of the last family, so that other requests of the shard do not wait long. If a
-revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
+The mark is a time: every record created at or before it is revoked. If the step that sets the mark does not end
+everything, it moves the user's index to the key `revoked`, from which the records are deleted. Each step is one script
+that stops after `MAX_KEYS` deleted keys and the access tokens of the last family, so that other requests of the shard
+do not wait long. If a revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
-One step serves several users of one shard, since most users have few keys. So everybody's sessions end at a rate that
-Redis limits, not Python.
+One step serves several users of one shard, since most users have few keys.
 
 Each later step gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
 script deletes nothing, and the revokeAll begins again.
 
-If the mark lies in the past, younger records survive. Their entries return from the key `revoked` to the index.
+If the mark lies in the past, or is that of one login at an identity provider, other records survive. The index then
+stays, and `revoked` is a copy.
 
 Clauses: SPEC §3, §4.4, §7.5
 """
@@ -184,7 +184,7 @@ class Revocations:
         _, _, sid, until_ms, kept_member, reason = revocation
         finished: dict[str, int] = {}
         while marks:
-            limits = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid, reason]
+            limits: list[str | int] = [self._max_keys, kept_member, until_ms, MIN_MARK_LIFETIME_MS, sid, reason]
             verdict, *after = await run(_REVOKE_ALL, revocation.list_keys(marks), [*limits, *marks.values()])
             if verdict == "lost":
                 return None

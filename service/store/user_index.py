@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 from service.protocol.user import UserIdentity
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
-from service.store.keys import index_key, make_key, mark_key, revoked_key
+from service.store.keys import index_key, make_key, mark_key
 from service.store.records import BrowserSessionRecord, FamilyRecord
 
 MEMBERS_AT_ONCE: Final = 500
@@ -48,16 +48,13 @@ async def _list_members(
     """Return the digests of one kind, those first that expire last. If there are more than `most`, the list may be cut.
 
     The list then has more than `most` entries. The index is read in parts of `members_at_once`, because it also holds
-    members of other kinds, possibly many. Members that an interrupted revokeAll has set aside come last, since some may
-    be younger than its mark.
+    members of other kinds, possibly many.
     """
     prefix = f"{kind}:".encode()
-    digests: list[str] = []
-    for key in (index_key(identity.shard, identity.subject), revoked_key(identity.shard, identity.subject)):
-        start, is_read = 0, len(digests) > most
-        while not is_read:
-            members = await redis.read("ZREVRANGE", key, start, start + members_at_once - 1)
-            digests += [member.removeprefix(prefix).decode() for member in members if member.startswith(prefix)]
-            is_read = len(digests) > most or len(members) < members_at_once
-            start += members_at_once
+    key, digests, start, is_read = index_key(identity.shard, identity.subject), list[str](), 0, False
+    while not is_read:
+        members = await redis.read("ZREVRANGE", key, start, start + members_at_once - 1)
+        digests += [member.removeprefix(prefix).decode() for member in members if member.startswith(prefix)]
+        is_read = len(digests) > most or len(members) < members_at_once
+        start += members_at_once
     return list(dict.fromkeys(digests))

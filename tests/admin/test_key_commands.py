@@ -6,9 +6,10 @@ import httpx2
 import pytest
 
 from service.crypto.keyring import Keyring
+from service.worker import Worker
 from tests.admin.conftest import Admin
-from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
-from tests.support.browser import LOGIN, authorization_url
+from tests.conftest import SECRET_KEY, Clock, MakeSettings, make_code, serving
+from tests.support.browser import LOGIN, Browser, authorization_url, is_consent_page, is_login_page
 from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
@@ -93,3 +94,33 @@ async def test_adopting_only_one_key_stops_a_stolen_one(
     assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 503, "temporarily_unavailable")
     events = (await admin("events", "--json")).lines
     assert (events[-1]["event"], events[-1]["count"]) == ("secret_keys_adopted", 1)
+
+
+async def test_dropped_key_leaves_what_it_did_not_sign(
+    http: httpx2.AsyncClient,
+    admin: Admin,
+    environment: dict[str, str],
+    worker: Worker,
+    make_settings: MakeSettings,
+    clock: Clock,
+) -> None:
+    """Refresh tokens and open forms are refused at once. `revoke-all --everything` ends what is random."""
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    browser = Browser(http)
+    form = await browser.open_consent_page(authorization_url())
+    codes = [await make_code(worker) for _ in range(2)]
+    environment["TOKEN_SERVICE_SECRET_KEY"] = OTHER_KEY
+    await admin("key", "adopt", "--only", "--yes")
+    async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=OTHER_KEY), clock) as renewed:
+        await await_readiness(renewed, 200)
+        browser.http = renewed
+        assert_error(await PHONE_APP.refresh(renewed, tokens["refresh_token"]), 400, "invalid_grant")
+        assert (await browser.allow(form)).status_code == 403
+        assert (await PHONE_APP.exchange(renewed, codes[0], PHONE_CALLBACK)).status_code == 200
+        assert is_consent_page(await browser.open(authorization_url()))
+        assert (await renewed.get(VERIFY, headers=bearer(tokens["access_token"]))).status_code == 200
+
+        assert (await admin("revoke-all", "--everything", "--yes")).status == 0
+        assert_error(await PHONE_APP.exchange(renewed, codes[1], PHONE_CALLBACK), 400, "invalid_grant")
+        assert is_login_page(await browser.open(authorization_url()))
+        assert (await renewed.get(VERIFY, headers=bearer(tokens["access_token"]))).status_code == 401

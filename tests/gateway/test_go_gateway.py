@@ -135,7 +135,7 @@ async def test_go_gateway_computes_the_end_of_a_token(deployment: Deployment, ca
     key = access_key_of(token)
     lines = str(deployment.store.get(key)).split("\n")
     lines[2] = str(read_server_ms(deployment.store) + 3_000)
-    deployment.store.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    deployment.store.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)  # type: ignore[no-untyped-call]
     deployment.store.set(key, "\n".join(lines), px=3_000)
     await caller.until(token, 401)
 

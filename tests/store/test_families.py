@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from service.redis_client.deadline import StoreUnavailable
-from service.store.keys import index_key
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import KEPT_MS, Sessions
@@ -176,24 +174,6 @@ async def test_key_and_entry_end_at_the_maximum_age(sessions: Sessions) -> None:
 
     assert sessions.index(session)[session.member] == sessions.parsed(session).created_ms + 28_800_000
     assert sessions.elapsed.leaves(sessions.pttl(session.key), 28_800_000)
-
-
-@pytest.mark.clause("decided-i6-everything-expires")
-async def test_an_index_made_by_a_revocation_that_fails_has_an_end(sessions: Sessions) -> None:
-    """A revokeAll for an earlier time returns a member to the index, and then meets a record that it cannot read."""
-    younger, unreadable = await sessions.start(), await sessions.start()
-    shard, subject = younger.identity.shard, younger.identity.subject
-    until_ms = sessions.parsed(younger).created_ms - 1
-    sessions.store.zadd(index_key(shard, subject), {younger.member: sessions.index(younger)[younger.member] - 10})
-    sessions.store.hset(unreadable.key, "v", "3 of a later version")
-    with pytest.raises(StoreUnavailable):
-        await sessions.worker.revocations.revoke_all(shard, subject, until_ms=until_ms)
-
-    assert set(sessions.index(younger)) == {younger.member}
-    assert sessions.pttl(index_key(shard, subject)) > 0
-    # The session is listed although its unreadable neighbour is still set aside.
-    sessions.store.delete(unreadable.key)
-    assert await list_all(sessions) == [younger.first.family_digest]
 
 
 async def test_a_family_that_is_over_is_neither_listed_nor_ended(sessions: Sessions, clock: Clock) -> None:

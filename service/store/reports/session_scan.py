@@ -82,9 +82,7 @@ class SessionScan:
         """Return all users, each a shard and a subject, who have anything that revokeAll would end.
 
         With `with_records` also users who have only a record, since they may be about to log in. `index` keys are
-        scanned before `revoked` keys, so an entry that a concurrent revokeAll moves from one to the other is found. A
-        revokeAll for an earlier time moves entries back, and the scan could miss these. A caller that runs such
-        revocations for all users must therefore hold the registry's lock.
+        scanned before `revoked` keys, so an entry that a concurrent revokeAll moves from one to the other is found.
         """
         found = dict[str, str]()
         for kind in ("user", "index", "revoked") if with_records else ("index", "revoked"):
