@@ -90,7 +90,6 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     # The grants
     "user_unknown": _WRONG_LOGIN,
     "user_disabled": _WRONG_LOGIN,
-    "user_changed": _WRONG_LOGIN,
     "provider_doubts_email": _WRONG_LOGIN,
     "password_wrong": _WRONG_LOGIN,
     "login_throttled": "Too many failed logins; try again later.",
@@ -130,7 +129,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "provider_spared": "The identity provider refused too many logins by this address or user; try again later.",
     "seed_not_in_force": "Clients and users are still being loaded; try again shortly.",
     "secret_key_not_in_use": "This instance of the service cannot issue or accept tokens yet; try again shortly.",
-    "record_changed": "The record was changed at the same time; try again.",
+    "record_changed": "The user's record or sessions were changed at the same time; try again.",
     "registry_locked": "Clients and users are being changed; try again shortly.",
     "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service encountered an unexpected error.",

@@ -25,20 +25,20 @@ from tests.store.sessions import DEFAULT_LIFETIMES
 
 FAMILY = (
     b"v=2 1700000000000 8000000000000 p 1 subject|h=2 8000000000000 8000000000000 1 2 8000000000000 7:0:4688 p3:3|"
-    b"c=shop|u=alice|r=main enduser|p3=" + b"r" * 22 + b"8000000000000:1|k=1:1|n=1:1|"
+    b"c=shop|u=alice|r=main enduser|p3=" + b"r" * 22 + b"8000000000000:1|k=1:1|n=1:1|s=-|"
     b"a1=" + b"a" * 22 + b"1000:1|s3=0:0:1700000000500"
 )
 """The fields of a hash, as text that can be bent."""
 GRANT = b"2\n1700000000000\n9700000000000\nfamily\nshop\nsubject\nalice\nrealm:main role:enduser"
-CODE = b"2\n1700000000000\n9700000000000\nsubject\nshop\nhttps://shop.example/\n\nalice\nrealm:main role:enduser"
+CODE = b"2\n1700000000000\n9700000000000\nsubject\nshop\nhttps://shop.example/\n\nalice\nrealm:main role:enduser\n-"
 REDEEMED = b"2\nshop\n\nfamily"
-SESSION = b"2\n1700000000000\n9700000000000\nsubject\nmain\nalice\nlogin\n"
+SESSION = b"2\n1700000000000\n9700000000000\nsubject\nmain\nalice\nlogin\n\n-"
 TOMBSTONE = b"2\n1700000000000\nrevoked\n1\n1\n\n1700000000000\nshop\nsubject\nalice\nrealm:main role:enduser"
 REQUEST = (
     b'{"client_id":"shop","return_address":{"redirect_uri":"https://shop.example/","state":"x"},'
     b'"scope":"role:enduser","code_challenge":null}'
 )
-CONSENT = b'2\n1\n2\nlogin\nsubject\n\n{"request":' + REQUEST + b',"scope":"realm:main role:enduser"}'
+CONSENT = b'2\n1\n2\nlogin\nsubject\n\n{"request":' + REQUEST + b',"scope":"realm:main role:enduser"}\n-'
 CLIENT = (
     b'{"client_id":"shop","redirect_uris":["https://shop.example/"],"grant_types":["password"],"scope":"role:enduser"}'
 )

@@ -75,7 +75,7 @@ def test_errors_use_only_codes_of_the_rfcs() -> None:
     "reasons",
     [
         ("client_unknown", "client_secret_wrong", "client_secret_missing", "client_secret_unexpected"),
-        ("user_unknown", "user_disabled", "user_changed", "password_wrong"),
+        ("user_unknown", "user_disabled", "password_wrong"),
         ("code_unknown", "code_of_another_client", "code_revoked", "code_repeated"),
         ("refresh_token_malformed", "refresh_token_unknown", "refresh_token_of_another_client"),
     ],

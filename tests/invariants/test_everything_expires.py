@@ -27,7 +27,7 @@ async def test_when_all_has_expired_only_the_registry_is_left(
     async for _ in operations.run_all():
         pass
     assert set(store.scan_iter(count=1000)) > before
-    clock.advance(2_592_000 + 86_400 + 61)
+    clock.advance(2_592_000 + 86_400 + 901)
 
     assert set(store.scan_iter(count=1000)) == before
 

@@ -119,6 +119,6 @@ async def test_browser_login_under_way_does_not_survive_a_revocation(
         await http_worker.revocations.revoke_all(identity.shard, identity.subject)
 
     page = await login
-    assert is_login_page(page)
+    assert (page.status_code, is_login_page(page)) == (503, True)
     assert not list(store.scan_iter("browser:*"))
     assert is_consent_page(await browser.log_in(page, ALICE))

@@ -20,6 +20,7 @@ if not family then return { 'unknown' } end
 -- The client is checked first: a replay by another client must not end this family.
 if family.client_id ~= client_id then return { 'foreign' } end
 family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
+-- The mark of a login at an identity provider is not read: the family ends together with what a refresh adds to it.
 if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject, '') then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secret' } end
 

@@ -232,7 +232,7 @@ class AuthorizationPages(PageSteps):
             login = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
             response = await self.start_session(request, form.login.request, login, remember_me="stay" in fields)
             if response is None:
-                raise InvalidGrant("user_changed", username=login.user.username)
+                raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         self.browsers.set_device_cookie(request, response, login.user)
         return response
 
