@@ -8,8 +8,8 @@ revokeAll is interrupted, its mark and the key `revoked` stay, and the next call
 Each deletion gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
 script deletes nothing, and the revokeAll begins again.
 
-If the mark lies in the past, or is that of one login at an identity provider, other records survive. Their entries
-return from the key `revoked` to the index.
+If the mark lies in the past, or is that of one login at an identity provider, other records survive. The index then
+stays, and `revoked` is a copy.
 
 Clauses: SPEC §3, §4.4, §7.5
 """

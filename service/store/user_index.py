@@ -48,8 +48,7 @@ async def _list_members(
     """Return the digests of one kind, those first that expire last. If there are more than `most`, the list may be cut.
 
     The list then has more than `most` entries. The index is read in parts of `members_at_once`, because it also holds
-    members of other kinds, possibly many. Members that an interrupted revokeAll has set aside come last, since some may
-    be younger than its mark.
+    members of other kinds, possibly many. Members that an interrupted revokeAll has set aside come last.
     """
     prefix = f"{kind}:".encode()
     digests: list[str] = []

@@ -126,13 +126,13 @@ async def set_aside_two_ages(sessions: Sessions, pages: Pages, clock: Clock) -> 
                 page.consent_key,
             ]
         )
-    sessions.store.rename(INDEX, REVOKED)
+    sessions.store.zunionstore(REVOKED, [INDEX])
     return names[0], names[1], sessions.now_ms() - 5_000
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
 @pytest.mark.parametrize("most_keys", [1, 2, 500])
-async def test_younger_sessions_return_to_the_index(
+async def test_younger_sessions_stay_in_the_index(
     sessions: Sessions, pages: Pages, clock: Clock, most_keys: int
 ) -> None:
     older, younger, until_ms = await set_aside_two_ages(sessions, pages, clock)
@@ -149,31 +149,6 @@ async def test_younger_sessions_return_to_the_index(
     assert back.items() <= ends.items()
     ttl_ms = sessions.pttl(INDEX)
     assert sessions.elapsed.leaves(max(back.values()) - sessions.now_ms(), ttl_ms)
-
-
-@pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_refreshed_family_keeps_its_longer_index_entry(sessions: Sessions, clock: Clock) -> None:
-    (session,) = await set_aside(sessions, 1)
-    until_ms = sessions.parsed(session).created_ms - 1
-    clock.advance(100_000)
-    await sessions.refresh(session)
-    index, ttl_ms = sessions.index(session), sessions.pttl(INDEX)
-
-    assert await delete(sessions, 500, until_ms=until_ms) == "finished"
-    assert index == sessions.index(session)
-    assert sessions.elapsed.leaves(sessions.pttl(INDEX), ttl_ms)
-    assert (await sessions.spend(session, 2)).verdict == "rotated"
-
-
-@pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_ended_family_does_not_return_to_the_index(sessions: Sessions) -> None:
-    ended, other = await set_aside(sessions, 2)
-    until_ms = sessions.parsed(ended).created_ms - 1
-    shard, digest = IDENTITY.shard, ended.first.family_digest
-    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
-
-    assert await delete(sessions, 500, until_ms=until_ms) == "finished"
-    assert {other.member} == set(sessions.index(other))
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers")

@@ -111,6 +111,7 @@ async def test_interrupted_end_of_a_login_is_finished(logins: Logins, finish: st
     for calls in range(1, 100):
         await logins.begin()
         broke = await logins.end(calls)
+        assert logins.sessions.store.exists(INDEX), calls  # so that a scan of all users misses none
         session, allowed, waiting, browser = logins.of[ENDED]
         assert not isinstance((await logins.sessions.redeem(allowed.code_name, ZOE))[0], int), calls
         assert await logins.pages.allow(waiting) != "issued", calls

@@ -1,7 +1,7 @@
--- Runs one bounded step of a revokeAll: deletes the records whose members mark_revoked moved to the key `revoked`.
--- These are families with their access tokens, codes, consents and browser sessions. If the key has a member with the
--- score 0, `until` or `sid:` and a sid, only records that a mark covers are deleted; the members of other records return
--- to the index. If a failover has lost the mark of this revokeAll, the verdict is `lost`, and the caller must mark again.
+-- Runs one bounded step of a revokeAll: deletes the records whose members mark_revoked put into the key `revoked`.
+-- These are families with their access tokens, codes, consents and browser sessions. If the key has a member that tells
+-- a limit, only records that a mark covers are deleted, also from the index. If a failover has lost the mark of this
+-- revokeAll, the verdict is `lost`, and the caller must mark again.
 -- KEYS     mark_key index_key revoked_key
 -- DERIVED  marks, families, access tokens, codes, consents, browser sessions named by the members, tombstones
 -- ARGV     most_keys kept_member (not deleted; may be empty) marked_ms reason
@@ -43,24 +43,16 @@ local function end_covered(kind, digest)
   return 0
 end
 
-local steps, returned = 0, false
+local steps = 0
 for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys + 1)) do
   if steps >= most_keys then break end
   if member ~= kept_member and member ~= limit then
     local deleted = end_covered(string.match(member, '^(%l+):(.+)$'))
-    local expires_ms = not deleted and redis.call('ZSCORE', revoked_key, member)
     redis.call('ZREM', revoked_key, member)
-    if expires_ms then
-      -- NX: if the index has the member again, that entry was written later and stays.
-      redis.call('ZADD', index_key, 'NX', expires_ms, member)
-      -- A new index gets its lifetime at once, because a broken record of a later member would end the script.
-      if not returned then trim_index(index_key, now_ms) end
-      returned = true
-    end
+    if limit and deleted then redis.call('ZREM', index_key, member) end
     steps = steps + 1 + (deleted or 0)
   end
 end
-if returned then trim_index(index_key, now_ms) end
 local kept = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
 local left = redis.call('ZCARD', revoked_key) - (kept and 1 or 0) - (limit and 1 or 0)
 if left > 0 then return { 'more' } end

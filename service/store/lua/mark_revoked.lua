@@ -2,9 +2,9 @@
 -- or before the mark as revoked. The index is renamed to the key `revoked`, so that the deletion never meets members
 -- that are added later. If an interrupted revokeAll left members in that key, the index stays and the verdict is
 -- `resumed`. The caller then deletes those members and calls this script again. The kept member, which is deleted last
--- of all, does not count as left; it is moved back to the index before the index is renamed. A mark for an earlier time
--- adds the member `until` to the key, because the other members may be younger than the mark. The mark of one login at
--- an identity provider also covers records whose login has no sid. It adds the member `sid:` and the sid.
+-- of all, does not count as left; it is moved back to the index before the index is renamed. A mark that does not cover
+-- everything copies the index instead, with a member that tells the limit: `until` for an earlier time, or `sid:` and
+-- the sid of one login at an identity provider. Such a login's mark also covers records whose login has no sid.
 -- KEYS     mark_key index_key revoked_key
 -- DERIVED  the mark of logins without a sid
 -- ARGV     kept_member until_ms (0 for now) least_lifetime_ms sid (empty: everything)
@@ -36,9 +36,15 @@ redis.call('DEL', mark_key)
 if remainder == 0 then
   if kept_until_ms then redis.call('ZADD', index_key, 'NX', kept_until_ms, kept_member) end
   if redis.call('EXISTS', index_key) == 1 then
-    redis.call('RENAME', index_key, revoked_key)
     local limit = sid ~= '' and 'sid:' .. sid or is_earlier and 'until'
-    if limit then redis.call('ZADD', revoked_key, 0, limit) end
+    if limit then
+      local scores = redis.call('ZRANGE', index_key, '0', '-1', 'WITHSCORES')
+      redis.call('DEL', revoked_key)
+      redis.call('ZADD', revoked_key, '0', limit)
+      for i = 1, #scores, 2 do redis.call('ZADD', revoked_key, scores[i + 1], scores[i]) end
+    else
+      redis.call('RENAME', index_key, revoked_key)
+    end
   end
   redis.call('PEXPIRE', revoked_key, lifetime_ms)
 end

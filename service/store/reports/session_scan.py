@@ -82,8 +82,7 @@ class SessionScan:
         """Yield batches of all users, each a shard and a subject, who have anything that revokeAll would end.
 
         A user may appear twice. `index` keys are scanned before `revoked` keys, so an entry that a concurrent revokeAll
-        moves from one to the other is found. A revokeAll for an earlier time moves entries back, and the scan could
-        miss these. A caller that runs such revocations for all users must therefore hold the registry's lock.
+        moves from one to the other is found.
         """
         for kind in ("index", "revoked"):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
