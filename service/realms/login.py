@@ -10,14 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from service.config.settings import Settings
-from service.protocol.errors import (
-    InvalidGrant,
-    InvalidRequest,
-    InvalidScope,
-    LoginThrottled,
-    OAuthError,
-    TemporarilyUnavailable,
-)
+from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.token_form import digest_token
@@ -42,18 +35,11 @@ class Logins:
         """Return the names of the realms in which users can log in."""
         return [MAIN_REALM, *await self._external.list_names()]
 
-    async def get_external_realm(self, realm: str) -> ExternalRealm:
-        """Return the external realm. Raises InvalidScope if the realm has no identity provider."""
-        found = await self._external.find(realm)
-        if found is None:
-            raise await self.make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
-        return found
-
-    async def get_realm_of_logout(self, realm: str) -> ExternalRealm:
-        """Return the external realm. Raises InvalidRequest with status 404 if the realm has no identity provider."""
+    async def get_external_realm(self, realm: str, refusal: OAuthError | None = None) -> ExternalRealm:
+        """Return the external realm. Raises the refusal, or InvalidScope, if the realm has no identity provider."""
         found = await self._external.find(realm) if realm in REALMS else None
         if found is None:
-            raise await self.make_refusal(InvalidRequest("realm_without_logout", status=404))
+            raise await self.make_refusal(refusal or InvalidScope("realm_without_login", name=f"realm:{realm}"))
         return found
 
     async def find_user(self, realm: str, username: str) -> User | None:

@@ -35,7 +35,8 @@ class BackchannelLogoutEndpoint:
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7, §2.8
         """
         form = await read_form(request, LOGOUT_PARAMETERS)
-        realm = await self.logins.get_realm_of_logout(request.path_params["realm"])
+        refusal = InvalidRequest("realm_without_logout", status=404)
+        realm = await self.logins.get_external_realm(request.path_params["realm"], refusal)
         require(form, "logout_token")
         token = await realm.read_logout_token(form["logout_token"])
         user = identify_user(realm.name, token.username)
