@@ -68,7 +68,10 @@ async def _measure(tokens: Sequence[str], redis_url: str, service: ServiceProces
     async with BearerLookup(redis_url) as lookup:
         size = await _measure_watches(lookup, tokens)
         api = BearerMiddleware(_send_events, lookup)
-        streams = [asyncio.create_task(user.open_stream(api)) for user in users for _ in range(STREAMS_OF_ONE)]
+        streams: list[asyncio.Task[None]] = []
+        for user in users:
+            streams += [asyncio.create_task(user.open_stream(api)) for _ in range(STREAMS_OF_ONE)]
+            await asyncio.sleep(0)
         await asyncio.sleep(SETTLED_SECONDS)
         lags: list[float] = []
         for user in users[:LOGOUTS]:
