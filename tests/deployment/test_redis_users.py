@@ -43,8 +43,9 @@ UNSEEN = {
     "cluster|info": "on a cluster",
     "cluster|nodes": "on a cluster, by sweeps",
     "wait": "where TOKEN_SERVICE_DURABILITY is `replica`",
+    "rename": "by the console, if a user has more than one step of a revokeAll ends",
 }
-"""Granted commands that a single server with default settings does not need."""
+"""Granted commands that a single server with default settings does not need, or not for few sessions."""
 
 DECLARED = {"guard"}
 """Kinds of keys that scripts declare and never write, so that the table of keys lacks them."""
