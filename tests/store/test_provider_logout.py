@@ -186,7 +186,7 @@ def read_sids(store: redis.Redis) -> set[str]:
     return families | {str(store.get(key)).rpartition("\n")[2] for key in keys}
 
 
-@pytest.mark.parametrize("place", [0, 10, 40, 100])
+@pytest.mark.parametrize("place", [0, 40])
 @pytest.mark.parametrize("everything", [False, True])
 async def test_end_of_a_login_wins_against_many_requests(logins: Logins, place: int, everything: bool) -> None:
     """Refreshes, exchanges, answers and logins that are under way bring nothing back. A revokeAll may run as well."""
