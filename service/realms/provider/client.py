@@ -157,10 +157,10 @@ class ProviderClient:
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6
         """
         server = self.known_endpoints
-        if server is None:
+        if server is None and self._provider.names_users_by_sub:
             async with calling():
                 server = await self.get_endpoints()
-        if not self._provider.accepts_logouts(server):
+        if server is None or not self._provider.accepts_logouts(server):
             raise InvalidRequest("realm_without_logout", status=404)
         signed, token = parse_logout_token(text, await self._expect(server, None))
         for max_age_seconds in (KEYS_SECONDS, NEW_KEYS_SECONDS):
