@@ -25,7 +25,7 @@ from service.protocol.authorization import Query
 from service.protocol.authorization_code import make_code_challenge
 from service.protocol.errors import AccessDenied, InvalidGrant, InvalidRequest, TemporarilyUnavailable
 from service.protocol.logout_token import LogoutToken
-from service.protocol.provider import IdentityProvider, ProviderEndpoints
+from service.protocol.provider import IdentityProvider
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.user import Login, User, digest_sid, identify_user, normalize_claim
@@ -107,7 +107,7 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3, OpenID Connect Core 1.0 §3.1.2.1
         """
-        server = await self._get_endpoints()
+        server = await self._provider_client.get_endpoints(self._calling)
         parameters = {
             "response_type": "code",
             "client_id": self.provider.client_id,
@@ -130,7 +130,7 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
-        server = await self._get_endpoints()
+        server = await self._provider_client.get_endpoints(self._calling)
         try:
             code = provider_responses.read_callback(answer, server)
         except InvalidProviderResponse as problem:
@@ -178,19 +178,12 @@ class ExternalRealm:
         user = await self.find_user(identity.username)
         return None if user is None else Login(user, begun_ms, digest_sid(self.name, identity.sid), identity.name)
 
-    async def _get_endpoints(self) -> ProviderEndpoints:
-        """Return the endpoints of the identity provider.
-
-        Cached endpoints do not pass the circuit breaker, because they do not show that the identity provider works.
-        """
-        server = self._provider_client.known_endpoints
-        if server is None:
-            async with self._calling():
-                server = await self._provider_client.get_endpoints()
-        return server
-
     @asynccontextmanager
     async def _calling(self, *, with_password: bool = False, is_logout: bool = False) -> AsyncIterator[None]:
+        """Run the body as one call of the identity provider, which passes a circuit breaker.
+
+        The use of known endpoints is no call, because it does not show that the identity provider works.
+        """
         breaker, report = self._breaker, self._report
         if is_logout:
             breaker, report = self._logout_breaker, self._logout_report
