@@ -123,7 +123,7 @@ class PendingRevocations:
         providers = {realm: await self._registry.find_realm(realm) for realm in pending_realms}
         ended, left = set[str](), set[UserEnding]()
         async for batch in self._session_scan.scan_sessions():
-            found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
+            found = [(session.identity, set(parse_scope(session.scope).roles)) for _, session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
             users = await self._registry.find_users([identity for identity, _ in concerned])
             for (identity, roles), user in zip(concerned, users, strict=True):

@@ -52,7 +52,7 @@ class SessionScan:
         ended = 0
         left: list[tuple[str, str, EndReason]] = []
         moving: set[str] = set()
-        async for batch in self._read_batches():
+        async for batch in self.scan_sessions():
             for key, session in batch:
                 reason = find_reason(session) if session.client_id in client_ids else None
                 if reason is None:
@@ -69,11 +69,6 @@ class SessionScan:
             ended += await self._end(key, client_id, reason)
         return ended
 
-    async def scan_sessions(self) -> AsyncIterator[list[Session]]:
-        """Yield all sessions in batches."""
-        async for batch in self._read_batches():
-            yield [session for _, session in batch]
-
     async def list_subjects(self, *, with_records: bool) -> Collection[tuple[str, str]]:
         """Return all users, each a shard and a subject, who have anything that revokeAll would end.
 
@@ -86,7 +81,8 @@ class SessionScan:
                 found.update((subject, shard) for _, shard, subject in map(_split_key, keys))
         return [(shard, subject) for subject, shard in found.items()]
 
-    async def _read_batches(self) -> AsyncIterator[list[tuple[str, Session]]]:
+    async def scan_sessions(self) -> AsyncIterator[list[tuple[str, Session]]]:
+        """Yield all sessions with their keys, in batches."""
         for kind, read, parse in (("code", "GET", _parse_code), ("family", "HGETALL", _parse_family)):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
                 commands: list[Command] = [(read, key) for key in keys]
