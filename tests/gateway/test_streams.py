@@ -14,10 +14,14 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import EventSourceResponse, StreamingResponse
+from sse_starlette import EventSourceResponse as ClassicEventSourceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError
 
 from service.gateway import AccessGrant
 from service.gateway.fastapi_guard import BearerGuard
@@ -116,6 +120,9 @@ def make_starlette(fake: FakeLookup, ended: list[str]) -> Starlette:
     async def events(_: Request) -> StreamingResponse:
         return stream(send_events(ended, "events"))
 
+    async def classic(_: Request) -> Response:
+        return ClassicEventSourceResponse(send_events(ended, "classic"))
+
     async def blocking(_: Request) -> StreamingResponse:
         return stream(send_blocking_events())
 
@@ -125,6 +132,7 @@ def make_starlette(fake: FakeLookup, ended: list[str]) -> Starlette:
     return Starlette(
         routes=[
             Route("/events", events),
+            Route("/classic", classic),
             Route("/blocking", blocking),
             Route("/file", file),
             *(WebSocketRoute(path, handle_websocket(handler)) for path, handler in WEBSOCKETS.items()),
@@ -146,6 +154,10 @@ def make_fastapi(fake: FakeLookup, ended: list[str]) -> FastAPI:
     async def own(grant: Grant) -> AsyncIterator[str]:
         async for event in send_events(ended, "own"):
             yield event
+
+    @api.get("/classic")
+    async def classic(grant: Grant) -> Response:
+        return ClassicEventSourceResponse(send_events(ended, "classic"))
 
     @api.get("/blocking")
     def blocking(grant: Grant) -> StreamingResponse:
@@ -205,22 +217,24 @@ def assert_events(body: str) -> None:
 
 
 @ENDINGS
+@pytest.mark.parametrize("name", ["events", "classic"])
 async def test_event_stream_ends_cleanly_with_its_token(
     app: ASGIApp,
     fake: FakeLookup,
     ended: list[str],
     caplog: pytest.LogCaptureFixture,
+    name: str,
     end: Callable[[FakeLookup], None],
 ) -> None:
     """The client reads a complete body, the last block of the handler has run, and the server logs no error."""
-    async with serving(app) as client, client.stream("GET", "/events") as response:
+    async with serving(app) as client, client.stream("GET", f"/{name}") as response:
         parts = response.aiter_text()
         await anext(parts)
 
         end(fake)
-        assert_events("".join([part async for part in parts]))
+        assert "".join([part async for part in parts]) == ""
 
-    assert ended == ["events"]
+    assert ended == [name]
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
@@ -281,6 +295,20 @@ async def test_websocket_is_closed_with_its_token(
     assert {message["type"] for message in websocket.sent[1:-1]} <= {"websocket.send"}
     assert websocket.sent[-1] == CLOSED
     assert ended == [name]
+
+
+@pytest.mark.parametrize("name", ["receiving", "sending"])
+async def test_websocket_of_a_server_has_the_close_code(
+    app: ASGIApp, fake: FakeLookup, ended: list[str], name: str
+) -> None:
+    async with serving(app) as client:
+        address = f"ws://127.0.0.1:{client.base_url.port}/{name}"
+        async with connect(address, additional_headers=HEADERS) as websocket:
+            revoke(fake)
+            with pytest.raises(ConnectionClosedError):
+                _ = [message async for message in websocket]
+
+    assert (websocket.close_code, ended) == (CLOSED["code"], [name])
 
 
 async def test_websocket_that_is_not_accepted_yet_is_refused(app: ASGIApp, fake: FakeLookup, ended: list[str]) -> None:
