@@ -11,11 +11,19 @@ import httpx2
 import pytest
 
 from service.protocol.user import identify_user
-from tests.cluster.failovers import advance_until_done
+from tests.cluster.failovers import advance_until_done, order_switch
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.cluster.workers import service_at, shard_of
 from tests.conftest import make_code
-from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    revoke_user,
+    tokens_of,
+    verify,
+)
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -88,6 +96,21 @@ async def test_refreshes_lost_in_a_failover_are_not_theft(tmp_path: Path, loop_t
                 retried = tokens_of(await PHONE_APP.refresh(http, older))
                 assert retried["refresh_token"] == newest
             assert tokens_of(await PHONE_APP.refresh(http, newest))["refresh_token"] not in [*tokens, newest]
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-i7-revocation-is-final", "decided-durability")
+async def test_logout_by_a_client_survives_a_planned_failover(tmp_path: Path, loop_time: LoopTime) -> None:
+    with running_sentinel(tmp_path) as watched:
+        async with service_at(watched.url, "replica") as (_, http):
+            tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+            order_switch(watched)
+
+            await advance_until_done(
+                loop_time, watched, lambda: revoke_user(http, {"format": "email", "email": ALICE.username})
+            )
+
+            assert (await verify(http, tokens["access_token"])).status_code == 401
+            assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
 
 
 async def go_on(loop_time: LoopTime, watched: Watched, http: httpx2.AsyncClient, refresh_token: str) -> str:
