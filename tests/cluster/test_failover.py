@@ -10,11 +10,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from service.gateway import BearerLookup
 from service.protocol.user import identify_user
 from tests.cluster.failovers import advance_until_done, order_switch
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.cluster.workers import service_at, shard_of
 from tests.conftest import make_code
+from tests.gateway.watching import watch
 from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
@@ -25,7 +27,7 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS, result_of
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +52,24 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
         assert await asyncio.to_thread(master.wait, 1, round(MAX_WAIT_SECONDS * 1000)) == 1
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability")
+@pytest.mark.clause(
+    "decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability", "decided-streams-end"
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 async def test_cluster_failover_keeps_confirmed_writes(
     cluster: Cluster, loop_time: LoopTime, number: signal.Signals
 ) -> None:
     """A frozen master keeps its connections open and is silent. Only the map tells that it was replaced."""
     shard = shard_of(cluster, ALICE.username)
-    async with service_at(cluster.url, "replica") as (worker, http):
+    async with (
+        service_at(cluster.url, "replica") as (worker, http),
+        BearerLookup(cluster.url, silence_seconds=MAX_WAIT_SECONDS) as bearer,
+    ):
         kept, revoked = [
             tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)) for _ in range(2)
         ]
         assert (await PHONE_APP.revoke(http, revoked["refresh_token"])).status_code == 200
+        ended = await watch(bearer, kept["access_token"])
 
         shard.master.process.send_signal(number)
         answer = await advance_until_done(loop_time, shard, lambda: PHONE_APP.refresh(http, kept["refresh_token"]))
@@ -75,6 +83,10 @@ async def test_cluster_failover_keeps_confirmed_writes(
         await put_back(cluster, shard)
         assert tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
         assert (await verify(http, revoked["access_token"])).status_code == 401
+        assert not ended.done()
+        assert (await PHONE_APP.revoke(http, kept["access_token"])).status_code == 200
+        with loop_time.running_at(1):
+            assert await result_of(ended) == "revoked"
 
 
 @pytest.mark.clause("6819-5.2.2.3-rotation-in-a-cluster", "decided-redis-sentinel", "decided-i10-outage-is-not-theft")
