@@ -85,7 +85,8 @@ class Ended:
 class Model:
     """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead.
 
-    `ended` is what is remembered of families for a day.
+    `ended` is what is remembered of families for a day. `marks` has the time of the latest revokeAll of a user, and of
+    the latest end of each login at a provider.
     """
 
     now: float = 0
@@ -94,6 +95,7 @@ class Model:
     browsers: dict[int, BrowserSession] = field(default_factory=dict)
     consents: dict[int, Consent] = field(default_factory=dict)
     ended: dict[int, Ended] = field(default_factory=dict)
+    marks: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -148,6 +150,10 @@ class Model:
             return "repeated" if consent.answer == "denied" else "answered"
         consent.answer = "denied"
         return "denied"
+
+    def survives(self, user: str, sid: str, begun: float) -> bool:
+        """Return True if no mark was set since the login began."""
+        return all(begun > self.marks.get((user, each), begun - 1) for each in ("", sid))
 
     def start(self, number: int, access: int, user: str, client_id: str, sid: str) -> None:
         ends = self.now + min(REFRESH_SECONDS, MAX_AGE_SECONDS)
@@ -206,6 +212,9 @@ class Model:
     def revoke_all(self, user: str, until: float | None = None, sid: str = "") -> None:
         """Revoke what the user has, what was issued up to a time, or what came from one login at a provider."""
         last = self.now if until is None else until
+        for each in (sid, NO_SID) if sid else ("",):
+            marked = last if until is None else last + BESIDE_SECONDS
+            self.marks[user, each] = max(marked, self.marks.get((user, each), marked))
 
         def is_covered(each: Family | Code | BrowserSession | Consent) -> bool:
             return each.user == user and each.created <= last and (not sid or each.sid in (sid, NO_SID))

@@ -105,12 +105,13 @@ class ServiceUnderTest:
                 pipeline.pexpire(key, max(0, left_ms - step_ms))
         pipeline.execute()
 
-    def start(self, number: int, access: int, user: str, client_id: str, sid: str) -> None:
+    def start(self, number: int, access: int, user: str, client_id: str, sid: str, begun: float) -> bool:
+        """Finish a login that began at that time. Returns False if a revocation overtook it."""
         found = self._user(user)
         family, token = make_first_refresh_token(found.identity.shard), make_access_token(found.identity.shard)
         lives_ms = self._run(
             self._families.start(
-                login_of(found, sid),
+                login_of(found, sid, begun_ms=self._began_ms + round(1000 * begun)),
                 client_id=client_id,
                 scope=SCOPE,
                 secret_used=False,
@@ -118,8 +119,9 @@ class ServiceUnderTest:
                 access_token=token,
             )
         )
-        assert lives_ms is not None
-        self.family_names[number], self.access_names[access] = family, token
+        if lives_ms is not None:
+            self.family_names[number], self.access_names[access] = family, token
+        return lives_ms is not None
 
     def issue_code(self, number: int, user: str, client_id: str, sid: str) -> None:
         """All that it takes, in a browser of its own."""

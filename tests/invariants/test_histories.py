@@ -47,19 +47,23 @@ class Histories(RuleBasedStateMachine):
         self.generations: dict[int, int] = {}
         self.users: dict[int, str] = {}
         self.browsers: dict[int, int] = {}
-        self.log_in("alice", "phone-app", "")
+        self.log_in("alice", "phone-app", "", 0)
 
     def teardown(self) -> None:
         if hasattr(self, "service"):
             self.service.close()
 
-    @rule(user=users, client_id=client_ids, sid=sids)
-    def log_in(self, user: str, client_id: str, sid: str) -> None:
+    @rule(user=users, client_id=client_ids, sid=sids, seconds=st.sampled_from([0, 0, 0, 100, 600]))
+    def log_in(self, user: str, client_id: str, sid: str, seconds: float) -> None:
+        """Finish a login that began that many seconds ago."""
         family, access = self.name(), self.name()
-        self.generations[family] = 1
         self.wait(1)  # the order of two logins decides which session ends
-        self.service.start(family, access, user, client_id, sid)
-        self.model.start(family, access, user, client_id, sid)
+        begun = self.model.now - seconds
+        survives = self.model.survives(user, sid, begun)
+        assert self.service.start(family, access, user, client_id, sid, begun) == survives
+        if survives:
+            self.generations[family] = 1
+            self.model.start(family, access, user, client_id, sid)
 
     @rule(user=users, client_id=client_ids, sid=sids)
     def get_code(self, user: str, client_id: str, sid: str) -> None:
