@@ -31,7 +31,9 @@ async def converse(settings: Settings) -> dict[str, object]:
     bearer = BearerLookup(os.environ.get("GATEWAY_REDIS_URL", url))
     app = build_app(Worker(settings, lambda: 0))
     async with running_lifespan(app), http_client_for(app) as http:
-        said: dict[str, object] = {"ready": (await http.get("/readyz")).status_code}
+        while "of" in (ready := await http.get("/readyz")).json():  # the seed is being applied
+            await asyncio.sleep(0.1)
+        said: dict[str, object] = {"ready": ready.status_code}
         login = await PHONE_APP.log_in(http, ALICE)
         said["login"] = login.status_code
         token = login.json().get("access_token", make_access_token("0a3").text)
