@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,9 +23,9 @@ from service.gateway.outage_log import OutageLog
 from service.protocol import provider_responses
 from service.protocol.authorization import Query
 from service.protocol.authorization_code import make_code_challenge
-from service.protocol.errors import AccessDenied, InvalidGrant, InvalidRequest, TemporarilyUnavailable
+from service.protocol.errors import AccessDenied, InvalidGrant, InvalidRequest, OAuthError, TemporarilyUnavailable
 from service.protocol.logout_token import LogoutToken
-from service.protocol.provider import IdentityProvider, ProviderEndpoints
+from service.protocol.provider import IdentityProvider
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.user import Login, User, digest_sid, identify_user
@@ -83,22 +83,11 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.3.2
         """
+        form = {"username": username, "password": password, "scope": self.provider.scope}
         async with self._calling(with_password=True):
-            try:
-                tokens = await self._provider_client.request_tokens(
-                    "password", username=username, password=password, scope=self.provider.scope
-                )
-            except ProviderError as refusal:
-                if refusal.error == "invalid_grant":
-                    raise InvalidGrant("password_wrong") from None
-                raise
-            identity = await self._provider_client.identify(tokens, nonce=None)
-        if identity.email_unverified:
-            raise InvalidGrant("provider_doubts_email")
-        login = await self._admit(identity, begun_ms)
-        if login is None:
-            raise InvalidGrant("user_disabled", username=identity.username)
-        return login
+            identity = await self._identify("password", form, None, refusal=InvalidGrant("password_wrong"))
+        disabled = InvalidGrant("user_disabled", username=identity.username)
+        return await self._admit(identity, begun_ms, InvalidGrant("provider_doubts_email"), disabled)
 
     async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
         """Return the address of the authorization request to which the browser is redirected.
@@ -107,7 +96,7 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3, OpenID Connect Core 1.0 §3.1.2.1
         """
-        server = await self._get_endpoints()
+        server = await self._provider_client.get_endpoints(self._calling)
         parameters = {
             "response_type": "code",
             "client_id": self.provider.client_id,
@@ -130,29 +119,18 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
-        server = await self._get_endpoints()
+        server = await self._provider_client.get_endpoints(self._calling)
         try:
             code = provider_responses.read_callback(answer, server)
         except InvalidProviderResponse as problem:
             # A response that a browser brings says nothing about the state of the identity provider.
             raise _report_problem(self._report, problem) from None
+        form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": binding.code_verifier}
+        nonce = binding.nonce if self.provider.speaks_openid else None
         async with self._calling():
-            try:
-                tokens = await self._provider_client.request_tokens(
-                    "authorization_code", code=code, redirect_uri=redirect_uri, code_verifier=binding.code_verifier
-                )
-            except ProviderError as refusal:
-                if refusal.error == "invalid_grant":
-                    raise CodeRejected("provider_denied") from None
-                raise
-            nonce = binding.nonce if self.provider.speaks_openid else None
-            identity = await self._provider_client.identify(tokens, nonce)
-        if identity.email_unverified:
-            raise AccessDenied("email_not_verified")
-        login = await self._admit(identity, begun_ms)
-        if login is None:
-            raise AccessDenied("user_not_admitted", username=identity.username)
-        return login
+            identity = await self._identify("authorization_code", form, nonce, refusal=CodeRejected("provider_denied"))
+        disabled = AccessDenied("user_not_admitted", username=identity.username)
+        return await self._admit(identity, begun_ms, AccessDenied("email_not_verified"), disabled)
 
     async def read_logout_token(self, text: str) -> LogoutToken:
         """Return the verified content of a logout token. Raises InvalidRequest if it is refused.
@@ -167,29 +145,40 @@ class ExternalRealm:
         user = listed or self.provider.make_unlisted_user(self.name, username)
         return None if user.disabled else user
 
-    async def _admit(self, identity: ExternalIdentity, begun_ms: int) -> Login | None:
-        """Return the login, or None if the user is disabled.
+    async def _identify(
+        self, grant_type: str, form: Mapping[str, str], nonce: str | None, *, refusal: OAuthError
+    ) -> ExternalIdentity:
+        """Return the user whom the identity provider names for the form. Raises `refusal` if it refuses the grant."""
+        try:
+            tokens = await self._provider_client.request_tokens(grant_type, **form)
+        except ProviderError as error:
+            if error.error == "invalid_grant":
+                raise refusal from None
+            raise
+        return await self._provider_client.identify(tokens, nonce)
+
+    async def _admit(
+        self, identity: ExternalIdentity, begun_ms: int, unverified: OAuthError, disabled: OAuthError
+    ) -> Login:
+        """Return the login. Raises one of the refusals if the address is not verified, or the user is disabled.
 
         Raises TemporarilyUnavailable if the realm was reconfigured while the identity provider was asked.
         """
+        if identity.email_unverified:
+            raise unverified
         if await self._realms.find(self.name) is not self:
             raise provider_responses.make_unavailable()
         user = await self.find_user(identity.username)
-        return None if user is None else Login(user, begun_ms, digest_sid(self.name, identity.sid), identity.name)
-
-    async def _get_endpoints(self) -> ProviderEndpoints:
-        """Return the endpoints of the identity provider.
-
-        Cached endpoints do not pass the circuit breaker, because they do not show that the identity provider works.
-        """
-        server = self._provider_client.known_endpoints
-        if server is None:
-            async with self._calling():
-                server = await self._provider_client.get_endpoints()
-        return server
+        if user is None:
+            raise disabled
+        return Login(user, begun_ms, digest_sid(self.name, identity.sid), identity.name)
 
     @asynccontextmanager
     async def _calling(self, *, with_password: bool = False, is_logout: bool = False) -> AsyncIterator[None]:
+        """Run the body as one call of the identity provider, which passes a circuit breaker.
+
+        The use of known endpoints is no call, because it does not show that the identity provider works.
+        """
         breaker, report = self._breaker, self._report
         if is_logout:
             breaker, report = self._logout_breaker, self._logout_report

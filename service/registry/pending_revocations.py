@@ -85,19 +85,21 @@ class PendingRevocations:
             realms = await self._registry.list_pending_scans("pending_realm_scans")
             if not (clients or realms):
                 return
-            ended = await self._end_client_sessions(clients, lock)
-            await asyncio.sleep(self.scan_delay_seconds)
-            await lock.renew()
-            ended += await self._end_client_sessions(clients, lock)
-            if clients:
-                log.info("sessions ended because clients lost rights (%s): %d", ", ".join(clients), ended)
-            if realms:
-                await self._end_realm_sessions(realms, lock)
+            await lock.renew_during(self._scan(clients, realms))
             async with self._registry.make_lock():
                 await self._registry.clear_pending_scans("pending_scans", clients)
                 await self._registry.clear_pending_scans("pending_realm_scans", realms)
 
-    async def _end_client_sessions(self, pending: Mapping[str, str], lock: RedisLock) -> int:
+    async def _scan(self, clients: Mapping[str, str], realms: Collection[str]) -> None:
+        ended = await self._end_client_sessions(clients)
+        await asyncio.sleep(self.scan_delay_seconds)
+        ended += await self._end_client_sessions(clients)
+        if clients:
+            log.info("sessions ended because clients lost rights (%s): %d", ", ".join(clients), ended)
+        if realms:
+            await self._end_realm_sessions(realms)
+
+    async def _end_client_sessions(self, pending: Mapping[str, str]) -> int:
         """End the sessions that the changed clients no longer allow. Returns their number."""
         if not pending:
             return 0
@@ -110,11 +112,9 @@ class PendingRevocations:
                 return None
             return "client_deleted" if client is None else "client_disabled" if client.disabled else "client_changed"
 
-        ended = await self._session_scan.end_sessions(pending, find_reason, after_batch=lock.renew)
-        await lock.renew()
-        return ended
+        return await self._session_scan.end_sessions(pending, find_reason)
 
-    async def _end_realm_sessions(self, pending_realms: Collection[str], lock: RedisLock) -> None:
+    async def _end_realm_sessions(self, pending_realms: Collection[str]) -> None:
         """End all sessions of each user who has a session with a role that the user no longer has.
 
         That is a role that the realm no longer grants by default and the user's record does not list. If the realm no
@@ -122,8 +122,8 @@ class PendingRevocations:
         """
         providers = {realm: await self._registry.find_realm(realm) for realm in pending_realms}
         ended, left = set[str](), set[UserEnding]()
-        async for batch in self._session_scan.scan_sessions(after_batch=lock.renew):
-            found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
+        async for batch in self._session_scan.scan_sessions():
+            found = [(session.identity, set(parse_scope(session.scope).roles)) for _, session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
             users = await self._registry.find_users([identity for identity, _ in concerned])
             for (identity, roles), user in zip(concerned, users, strict=True):
@@ -136,7 +136,5 @@ class PendingRevocations:
                 ended.add(identity.subject)
                 reason: EndReason = "realm_deleted" if provider is None else "role_removed"
                 left.update(await self._revocations.revoke_all_of([UserEnding.of(identity, reason)]))
-                await lock.renew()
         await self._revocations.revoke_all_left(left)
-        await lock.renew()
         log.info("users logged out because realms lost rights (%s): %d", ", ".join(pending_realms), len(ended))

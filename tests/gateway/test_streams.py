@@ -1,25 +1,20 @@
-"""Event streams and websockets that end with their token, behind the middleware and behind FastAPI's dependency.
+"""Event streams and websockets that end with their token, behind the middleware and behind FastAPI's dependency."""
 
-The evaluation of annotations is not postponed, since FastAPI could not resolve those that name a local variable.
-"""
+from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Any
+from typing import Any
 
 import httpx2
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import EventSourceResponse, StreamingResponse
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from service.gateway import AccessGrant
 from service.gateway.fastapi_guard import BearerGuard
 from service.gateway.middleware import ASGIApp, BearerMiddleware
 from service.gateway.stream import Message
@@ -47,9 +42,7 @@ def fake() -> FakeLookup:
 
 @pytest.fixture(params=["middleware", "guard", "both"])
 def app(request: pytest.FixtureRequest, fake: FakeLookup, ended: list[str]) -> ASGIApp:
-    if request.param == "middleware":
-        return BearerMiddleware(make_starlette(fake, ended), fake)
-    api = make_fastapi(fake, ended)
+    api = make_app(fake, ended, is_guarded=request.param != "middleware")
     return api if request.param == "guard" else BearerMiddleware(api, fake)
 
 
@@ -106,58 +99,30 @@ async def accept_late(websocket: WebSocket, ended: list[str]) -> None:
 WEBSOCKETS = {"/receiving": receive_all, "/sending": send_always, "/late": accept_late}
 
 
-def make_starlette(fake: FakeLookup, ended: list[str]) -> Starlette:
-    def handle_websocket(handler: Callable[[WebSocket, list[str]], Any]) -> Callable[[WebSocket], Any]:
-        async def handle(websocket: WebSocket) -> None:
-            await handler(websocket, ended)
-
-        return handle
-
-    async def events(_: Request) -> StreamingResponse:
-        return stream(send_events(ended, "events"))
-
-    async def blocking(_: Request) -> StreamingResponse:
-        return stream(send_blocking_events())
-
-    async def file(_: Request) -> StreamingResponse:
-        return stream(send_file(fake), "application/octet-stream")
-
-    return Starlette(
-        routes=[
-            Route("/events", events),
-            Route("/blocking", blocking),
-            Route("/file", file),
-            *(WebSocketRoute(path, handle_websocket(handler)) for path, handler in WEBSOCKETS.items()),
-        ]
-    )
-
-
-def make_fastapi(fake: FakeLookup, ended: list[str]) -> FastAPI:
+def make_app(fake: FakeLookup, ended: list[str], *, is_guarded: bool) -> FastAPI:
     guard = BearerGuard(fake, "https://tokens.example")
-    Grant = Annotated[AccessGrant, guard.requires()]  # noqa: N806
-    EndUser = Annotated[AccessGrant, guard.requires("role:enduser")]  # noqa: N806
-    api = FastAPI()
+    api = FastAPI(dependencies=[guard.requires(), guard.requires("role:enduser")] if is_guarded else [])
 
     @api.get("/events")
-    async def events(grant: Grant, user: EndUser) -> StreamingResponse:
+    async def events() -> StreamingResponse:
         return stream(send_events(ended, "events"))
 
     @api.get("/own", response_class=EventSourceResponse)
-    async def own(grant: Grant) -> AsyncIterator[str]:
+    async def own() -> AsyncIterator[str]:
         async for event in send_events(ended, "own"):
             yield event
 
     @api.get("/blocking")
-    def blocking(grant: Grant) -> StreamingResponse:
+    def blocking() -> StreamingResponse:
         return stream(send_blocking_events())
 
     @api.get("/file")
-    async def file(grant: Grant) -> StreamingResponse:
+    async def file() -> StreamingResponse:
         return stream(send_file(fake), "application/octet-stream")
 
     def add_websocket(path: str, handler: Callable[[WebSocket, list[str]], Any]) -> None:
         @api.websocket(path)
-        async def handle(websocket: WebSocket, grant: Grant, user: EndUser) -> None:
+        async def handle(websocket: WebSocket) -> None:
             await handler(websocket, ended)
 
     for path, handler in WEBSOCKETS.items():
@@ -224,22 +189,15 @@ async def test_event_stream_ends_cleanly_with_its_token(
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
-async def test_stream_of_a_blocking_generator_ends_cleanly(
-    app: ASGIApp, fake: FakeLookup, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("path", ["/blocking", "/own"])
+async def test_stream_of_another_kind_ends_cleanly(
+    app: ASGIApp, fake: FakeLookup, ended: list[str], caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
+    """A blocking generator, and the event streams of FastAPI itself."""
     async with serving(app) as client:
-        assert_events(await read_to_the_end(client, "/blocking", fake))
+        assert_events(await read_to_the_end(client, path, fake))
 
-    assert not [line for line in caplog.records if line.levelname == "ERROR"]
-
-
-async def test_stream_of_fastapis_own_response_ends_cleanly(
-    fake: FakeLookup, ended: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving(make_fastapi(fake, ended)) as client:
-        assert_events(await read_to_the_end(client, "/own", fake))
-
-    assert ended == ["own"]
+    assert ended == (["own"] if path == "/own" else [])
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 

@@ -275,14 +275,11 @@ async def test_sweep_during_refreshes_leaves_no_older_session(
     sessions = [await log_in(http, PHONE_APP, person) for person in people]
     other = await log_in(http, WEB_SHOP)
 
-    async def go_on() -> None:
-        pass
-
     asked = [partial(PHONE_APP.exchange, http, code, PHONE_CALLBACK) for code in codes]
     exchanges = [asyncio.ensure_future(until_available(ask)) for ask in asked]
     refreshes = refresh_all(http, sessions)
     await asyncio.gather(*exchanges[:place])
-    await worker.session_scan.end_sessions(["phone-app"], lambda _: "console", after_batch=go_on)
+    await worker.session_scan.end_sessions(["phone-app"], lambda _: "console")
 
     exchanged = await asyncio.gather(*exchanges)
     refused = [answer for answer in exchanged if answer.status_code != 200]

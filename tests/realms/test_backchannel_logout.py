@@ -107,8 +107,9 @@ async def test_logout_without_a_sid_ends_all_of_the_user(
 async def test_logout_with_a_sid_spares_other_logins_of_the_user(
     cep: None, http: httpx2.AsyncClient, provider: FakeProvider, json_logs: io.StringIO
 ) -> None:
+    """Without a text as the name of the login at the provider, every end of a login counts."""
     sessions = []
-    for sid in ("this login", "another login", None):
+    for sid in ("this login", "another login", None, 7):
         provider.id_token_claims = {"sid": sid}
         sessions.append(await log_in(http))
     events_of(json_logs)
@@ -116,7 +117,7 @@ async def test_logout_with_a_sid_spares_other_logins_of_the_user(
     assert_done(await log_out(http, provider.make_logout_token(sid="this login")))
 
     assert [(event, fields["reason"]) for event, fields in events_of(json_logs)] == [("provider_logout", "login")]
-    assert [await is_live(http, session) for session in sessions] == [False, True, False]
+    assert [await is_live(http, session) for session in sessions] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("sid", [None, "a login"])
@@ -136,17 +137,20 @@ async def test_logout_ends_an_open_consent_page_and_a_code(
     assert (await browser.open(ASK_CEP)).status_code == 303
 
 
+@pytest.mark.clause("decided-login-under-way-at-revocation", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("sid", [None, "a login"])
 async def test_login_under_way_does_not_survive_the_logout(
     cep: None, http: httpx2.AsyncClient, browser: Browser, provider: FakeProvider, sid: str | None
 ) -> None:
+    """The browser is sent to the provider again, and then has a login."""
     provider.id_token_claims = {"sid": "a login"}
     back = await log_in_at_provider(await start_login(browser))
 
     assert_done(await log_out(http, provider.make_logout_token(sid=sid)))
 
-    assert location_of(await browser.open(back)).startswith(provider.url)
+    anew = location_of(await browser.open(back))
     assert SESSION_COOKIE not in browser.cookie_values
+    assert is_consent_page(await browser.open(await log_in_at_provider(anew)))
 
 
 async def test_logout_of_a_user_without_sessions_is_done(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-import redis
 
-from service.protocol.user import digest_sid, identify_user
 from service.worker import Worker
 from tests.realms.login_steps import (
     ASK_CEP,
@@ -239,34 +237,3 @@ async def test_external_user_sees_browsers_and_no_password_form(
     await browser.submit(page, "/sessions/end-browser", {})
     assert page_text("sessions.heading") not in Page(await other.open(SESSIONS)).text
     assert page_text("sessions.heading") in Page(await browser.open(SESSIONS)).text
-
-
-@pytest.mark.clause("decided-login-under-way-at-revocation", "decided-i7-revocation-is-final")
-async def test_browser_login_at_the_provider_starts_anew_after_a_revocation(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
-) -> None:
-    zoe = identify_user("cep", SUB)
-    back = await log_in_at_provider(await start_login(browser))
-    await worker.revocations.revoke_all(zoe.shard, zoe.subject)
-    anew = location_of(await browser.open(back))
-
-    assert not list(store.scan_iter("browser:*"))
-    page = await browser.open(await log_in_at_provider(anew))
-    assert (await describe(http, page, browser))["username"] == SUB
-
-
-@pytest.mark.clause("decided-provider-logout", "decided-i7-revocation-is-final")
-@pytest.mark.parametrize("sid", ["one", "other", None, 7])
-async def test_end_of_a_login_at_the_provider_ends_its_tokens(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider, worker: Worker, sid: object
-) -> None:
-    """Only the ID token names the session there. Without a text as its name, every end of a login counts."""
-    zoe = identify_user("cep", SUB)
-    provider.id_token_claims, provider.userinfo = {"sid": sid}, {"sid": "other"}
-    page = await log_in_through_cep(browser)
-    code = authorization_response(await browser.allow(page))["code"]
-    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
-    await worker.revocations.end_provider_login(zoe.shard, zoe.subject, digest_sid("cep", "one"))
-
-    status = 200 if sid == "other" else 401
-    assert (await verify(http, tokens["access_token"])).status_code == status

@@ -58,3 +58,13 @@ async def test_a_lock_that_expired_is_neither_renewed_nor_released(worker: Worke
             await lock.renew()
 
     assert store.get(KEY) == "another"
+
+
+async def test_work_ends_when_its_lock_is_lost(settled_time: SettledTime, worker: Worker, store: redis.Redis) -> None:
+    work = asyncio.ensure_future(asyncio.Event().wait())
+    async with make_lock(worker, []) as lock:
+        store.set(KEY, "another")
+        with pytest.raises(StoreUnavailable, match="another process may hold it"):
+            await settled_time.run(lock.renew_during(work), LIFETIME_MS / 1000)
+
+    assert work.cancelled()

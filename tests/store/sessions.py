@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,17 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import Login, User, UserIdentity, identify_user
+from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Script
 from service.store.codes import Codes
 from service.store.consents import Consents
 from service.store.families import Families, RefreshRefused, Spent
 from service.store.keys import code_key, ended_key, family_key, index_key, mark_key
 from service.store.records import FamilyRecord, parse_family
+from service.store.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
+from tests.store.interruptions import BreakingConnection
 from tests.support.clients_and_users import ALICE, PHONE_CALLBACK, UserCredentials
 from tests.support.codes import allow_code, make_code_to_allow
 from tests.support.logins import login_of
@@ -221,6 +225,24 @@ class Sessions:
 
     def pttl(self, key: str) -> int:
         return int(self.store.pttl(key))
+
+    async def is_interrupted(
+        self, calls: int, revoke: Callable[[Revocations], Awaitable[object]], *, max_keys: int = 2
+    ) -> bool:
+        """Revoke over a connection that fails after so many calls. Returns True if it failed.
+
+        An endless loop fails the test.
+        """
+        connection = BreakingConnection(self.worker.settings, calls=calls)
+        connection.clock_offset_ms = self.worker.redis.clock_offset_ms
+        try:
+            async with asyncio.timeout(20):
+                await revoke(Revocations(connection, max_keys=max_keys))
+        except StoreUnavailable:
+            return True
+        finally:
+            await connection.close()
+        return False
 
     def now_ms(self) -> int:
         """Return the time of Redis with the offset that the scripts get."""

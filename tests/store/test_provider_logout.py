@@ -15,13 +15,11 @@ from service.crypto.keyring import make_browser_session
 from service.gateway.access_record import access_key
 from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, digest_sid, identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.store.attempts import Counter
 from service.store.keys import index_key, login_key, mark_key, revoked_key
 from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.web.pages.pending_logins import LIFETIMES_MS, PROVIDER
-from tests.conftest import Clock, MakeSettings
-from tests.store.interruptions import BreakingConnection
+from tests.conftest import Clock
 from tests.store.pages import Page, Pages
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, UserCredentials
@@ -39,10 +37,9 @@ ENDED, OTHER, NONE = digest_sid("cep", "one"), digest_sid("cep", "other"), diges
 class Logins:
     """What the user has of each login: a session, a code, and a consent of a browser session."""
 
-    def __init__(self, sessions: Sessions, pages: Pages, make_settings: MakeSettings) -> None:
+    def __init__(self, sessions: Sessions, pages: Pages) -> None:
         self.sessions = sessions
         self.pages = pages
-        self._make_settings = make_settings
 
     async def begin(self) -> None:
         self.sessions.store.delete(INDEX, REVOKED, *self.sessions.store.scan_iter("mark:*"))
@@ -71,19 +68,14 @@ class Logins:
 
     async def end(self, calls: int = 100, sid: str = ENDED) -> bool:
         """End a login over a connection that fails after so many calls. Returns True if it failed."""
-        connection = BreakingConnection(self._make_settings(), calls=calls)
-        try:
-            await Revocations(connection, max_keys=2).end_provider_login(IDENTITY.shard, IDENTITY.subject, sid)
-        except StoreUnavailable:
-            return True
-        finally:
-            await connection.close()
-        return False
+        return await self.sessions.is_interrupted(
+            calls, lambda revocations: revocations.end_provider_login(IDENTITY.shard, IDENTITY.subject, sid)
+        )
 
 
 @pytest.fixture
-def logins(sessions: Sessions, pages: Pages, make_settings: MakeSettings) -> Logins:
-    return Logins(sessions, pages, make_settings)
+def logins(sessions: Sessions, pages: Pages) -> Logins:
+    return Logins(sessions, pages)
 
 
 def test_a_mark_outlives_a_login_at_a_provider() -> None:

@@ -2,23 +2,26 @@
 
 import asyncio
 import itertools
+from functools import partial
+from typing import Any
 
 import pytest
 
-from service.gateway.access_record import access_key
 from service.protocol.user import identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.store.families import UserEnding
 from service.store.keys import index_key, make_key, mark_key, revoked_key
 from service.store.revocations import MAX_KEYS, Revocations
-from tests.conftest import Clock, MakeSettings
-from tests.store.interruptions import BreakingConnection
+from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
 
 IDENTITY = identify_user("main", ALICE.username)
 OF_ALICE = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]
+
+
+async def revoke_all(revocations: Revocations, **options: Any) -> None:
+    await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, **options)
 
 
 @pytest.mark.clause("spec-4.4-all-tokens", "decided-revoke-all-covers")
@@ -43,36 +46,19 @@ async def test_expired_session_is_not_recorded_as_revoked(sessions: Sessions, cl
     assert sessions.tombstone(session) == {}
 
 
-@pytest.mark.clause("decided-revoke-all-many-sessions")
-async def test_revoke_all_takes_as_many_steps_as_needed(sessions: Sessions) -> None:
-    started = [await sessions.start() for _ in range(MAX_KEYS + 20)]
-    await sessions.worker.revocations.revoke_all(
-        IDENTITY.shard, IDENTITY.subject, kept_family=started[7].first.family_digest
-    )
-    live = [access_key(IDENTITY.shard, session.access_tokens[0].digest) for session in started]
-
-    assert sessions.store.exists(*live) == 0
-    keys = (index_key(IDENTITY.shard, IDENTITY.subject), revoked_key(IDENTITY.shard, IDENTITY.subject))
-    assert sessions.store.exists(*keys) == 0
-
-
 @pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-covers-logins")
 @pytest.mark.parametrize("calls", range(5))
-async def test_interrupted_revoke_all_can_be_repeated(
-    sessions: Sessions, pages: Pages, make_settings: MakeSettings, calls: int
-) -> None:
+async def test_interrupted_revoke_all_can_be_repeated(sessions: Sessions, pages: Pages, calls: int) -> None:
     """The browser session is there after each interruption, or everything is deleted."""
     started = [await sessions.start() for _ in range(600)]
     browser = await pages.sign_in()
-    connection = BreakingConnection(make_settings(), calls=calls)
-    with pytest.raises(StoreUnavailable):
-        await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, kept_browser=browser.digest)
-    await connection.close()
+    revoke = partial(revoke_all, kept_browser=browser.digest)
+    assert await sessions.is_interrupted(calls, revoke, max_keys=MAX_KEYS)
     live = [session for session in started if sessions.live(session)[0]]
 
     assert not live or await pages.browser_sessions.find(browser) is not None
     assert await pages.hold(await pages.make(browser=browser)) == (calls == 0)
-    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_browser=browser.digest)
+    await revoke(sessions.worker.revocations)
     assert not [session for session in started if sessions.live(session)[0]]
     assert await pages.browser_sessions.find(browser) is None
     assert not sessions.store.exists(*OF_ALICE[:2])
@@ -84,9 +70,8 @@ KEYS_PER_STEP = 2
 class Retries:
     """Repeated revokeAll requests with one token, with steps so small that there are many."""
 
-    def __init__(self, sessions: Sessions, make_settings: MakeSettings) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._make_settings = make_settings
 
     async def begin(self) -> None:
         self._sessions.store.delete(*OF_ALICE)
@@ -97,21 +82,9 @@ class Retries:
         self.started.append(await self._sessions.start())
 
     async def ask(self, calls: int) -> bool:
-        """Run revokeAll over a connection that fails after so many calls.
-
-        Returns True if it failed. An endless loop fails the test.
-        """
-        connection = BreakingConnection(self._make_settings(), calls=calls)
-        try:
-            async with asyncio.timeout(20):
-                digest = self.kept.first.family_digest
-                revocations = Revocations(connection, max_keys=KEYS_PER_STEP)
-                await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=digest)
-        except StoreUnavailable:
-            return True
-        finally:
-            await connection.close()
-        return False
+        """Run revokeAll over a connection that fails after so many calls. Returns True if it failed."""
+        kept_family = self.kept.first.family_digest
+        return await self._sessions.is_interrupted(calls, partial(revoke_all, kept_family=kept_family))
 
     @property
     def live(self) -> list[Session]:
@@ -130,8 +103,8 @@ class Retries:
 
 
 @pytest.fixture
-def retries(sessions: Sessions, make_settings: MakeSettings) -> Retries:
-    return Retries(sessions, make_settings)
+def retries(sessions: Sessions) -> Retries:
+    return Retries(sessions)
 
 
 @pytest.mark.clause(
@@ -167,24 +140,6 @@ async def test_interrupted_retry_can_be_repeated(sessions: Sessions, retries: Re
     assert {second for _, second in tried} >= {0, 1, 2, 3, 4}
 
 
-@pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-many-sessions")
-@pytest.mark.parametrize("calls", range(1, 5))
-async def test_revoke_all_completes_despite_new_logins(sessions: Sessions, retries: Retries, calls: int) -> None:
-    await retries.begin()
-    for _ in range(10):
-        if not await retries.ask(calls):
-            break
-        assert retries.kept_stays
-        assert not retries.without_an_end
-        await retries.log_in_again()
-    last = retries.started[-1]
-    await retries.ask(100)
-
-    assert retries.live == []
-    assert (await sessions.spend(last, 1)).verdict == "unknown"
-    assert not sessions.store.exists(*OF_ALICE[:2])
-
-
 async def test_another_token_can_finish_a_revoke_all(sessions: Sessions, retries: Retries) -> None:
     """The family of the presented token stays to the end.
 
@@ -209,10 +164,9 @@ class SessionsOfThreeAges:
     A step deletes two keys.
     """
 
-    def __init__(self, sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> None:
+    def __init__(self, sessions: Sessions, clock: Clock) -> None:
         self._sessions = sessions
         self._clock = clock
-        self._make_settings = make_settings
 
     async def begin(self) -> None:
         self._sessions.store.delete(*OF_ALICE)
@@ -226,16 +180,7 @@ class SessionsOfThreeAges:
 
     async def ask(self, calls: int, until_ms: int) -> bool:
         """Run revokeAll over a connection that fails after so many calls. Returns True if it failed."""
-        connection = BreakingConnection(self._make_settings(), calls=calls)
-        connection.clock_offset_ms = self._sessions.worker.redis.clock_offset_ms
-        try:
-            revocations = Revocations(connection, max_keys=KEYS_PER_STEP)
-            await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
-        except StoreUnavailable:
-            return True
-        finally:
-            await connection.close()
-        return False
+        return await self._sessions.is_interrupted(calls, partial(revoke_all, until_ms=until_ms))
 
     def are_live(self, sessions: list[Session]) -> bool:
         """Return True if all are live, and False if none is."""
@@ -249,8 +194,8 @@ class SessionsOfThreeAges:
 
 
 @pytest.fixture
-def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> SessionsOfThreeAges:
-    return SessionsOfThreeAges(sessions, clock, make_settings)
+def ages(sessions: Sessions, clock: Clock) -> SessionsOfThreeAges:
+    return SessionsOfThreeAges(sessions, clock)
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
@@ -362,9 +307,7 @@ class Neighbours:
 
 @pytest.mark.clause("decided-revoke-all-many-sessions", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("has_time", [False, True])
-async def test_step_of_several_users_can_be_interrupted(
-    sessions: Sessions, make_settings: MakeSettings, clock: Clock, has_time: bool
-) -> None:
+async def test_step_of_several_users_can_be_interrupted(sessions: Sessions, clock: Clock, has_time: bool) -> None:
     """Whatever call fails, repeating the revocation ends what is left, and younger sessions of these users stay."""
     neighbours = Neighbours(sessions)
     for calls in range(100):
@@ -372,15 +315,9 @@ async def test_step_of_several_users_can_be_interrupted(
         until_ms = sessions.now_ms() if has_time else 0
         clock.advance(1)
         younger = await sessions.start(neighbours.people[1]) if has_time else None
-        connection = BreakingConnection(make_settings(), calls=calls)
-        connection.clock_offset_ms = lambda: clock.offset_ms
-        broke = False
-        try:
-            await Revocations(connection, max_keys=KEYS_PER_STEP).revoke_all_of(neighbours.endings, until_ms=until_ms)
-        except StoreUnavailable:
-            broke = True
-        await connection.close()
-        await sessions.worker.revocations.revoke_all_of(neighbours.endings, until_ms=until_ms)
+        revoke = partial(Revocations.revoke_all_of, users=neighbours.endings, until_ms=until_ms)
+        broke = await sessions.is_interrupted(calls, revoke)
+        await revoke(sessions.worker.revocations)
 
         assert neighbours.live == [], calls
         assert younger is None or sessions.live(younger) == [True]
@@ -411,11 +348,8 @@ async def test_logins_and_revocations_of_one_shard_contend(sessions: Sessions) -
         assert sessions.live(session) == [sessions.created_ms(session) > marked_ms]
 
 
-async def test_an_outage_ends_the_whole_of_it(sessions: Sessions, make_settings: MakeSettings) -> None:
-    connection = BreakingConnection(make_settings(), calls=3)
-    tasks = asyncio.all_tasks()
-    with pytest.raises(StoreUnavailable):
-        await Revocations(connection).revoke_all_of([UserEnding.of(IDENTITY, "console")] * 100)
-    await connection.close()
+async def test_an_outage_ends_the_whole_of_it(sessions: Sessions) -> None:
+    tasks, users = asyncio.all_tasks(), [UserEnding.of(IDENTITY, "console")] * 100
 
+    assert await sessions.is_interrupted(3, partial(Revocations.revoke_all_of, users=users))
     assert tasks == asyncio.all_tasks()

@@ -4,7 +4,6 @@ import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.store.families import EndReason
 from service.store.keys import index_key, revoked_key
 from service.store.reports.session_scan import Session as Judged
@@ -12,10 +11,6 @@ from service.store.reports.session_scan import SessionScan
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
 from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
-
-
-async def go_on() -> None:
-    """Do nothing between batches."""
 
 
 @pytest.fixture
@@ -30,7 +25,7 @@ async def test_sessions_and_codes_of_the_client_end_for_every_user(
     alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
     code = await sessions.issue_code(BOB)
     shop = await sessions.start(client_id="web-shop")
-    ended = await session_scan.end_sessions({"phone-app"}, lambda _: "console", after_batch=go_on)
+    ended = await session_scan.end_sessions({"phone-app"}, lambda _: "console")
 
     assert ended == 3
     assert (sessions.live(alice), sessions.live(bob), sessions.live(shop)) == ([False], [False], [True])
@@ -46,7 +41,7 @@ async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, 
     def keep(session: Judged) -> None:
         judged.append(session)
 
-    assert await session_scan.end_sessions({"phone-app", "web-shop"}, keep, after_batch=go_on) == 0
+    assert await session_scan.end_sessions({"phone-app", "web-shop"}, keep) == 0
     assert {
         Judged("phone-app", PASSWORD, ALICE.username, "realm:main role:enduser role:organisation"),
         Judged("web-shop", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
@@ -57,30 +52,16 @@ async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, 
 async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_scan: SessionScan) -> None:
     started = [await sessions.start(person) for person in (ALICE, BOB) for _ in range(150)]
 
-    assert await session_scan.end_sessions({"phone-app"}, lambda _: "console", after_batch=go_on) == 300
+    assert await session_scan.end_sessions({"phone-app"}, lambda _: "console") == 300
     assert not [session for session in started if sessions.record(session) or sessions.live(session)[0]]
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
-
-
-@pytest.mark.single_server("which of several masters is swept first is chance, and this stops at the first")
-async def test_sweep_stops_when_its_lock_is_lost(sessions: Sessions, session_scan: SessionScan) -> None:
-    session, code = await sessions.start(), await sessions.issue_code()
-
-    async def lose() -> None:
-        raise StoreUnavailable("another holds the lock")
-
-    with pytest.raises(StoreUnavailable):
-        await session_scan.end_sessions({"phone-app"}, lambda _: "console", after_batch=lose)
-
-    assert not sessions.code_is_there(code)
-    assert sessions.live(session) == [True]
 
 
 @pytest.mark.clause("decided-ended-families")
 @pytest.mark.parametrize("reason", ["client_changed", "console"])
 async def test_swept_family_has_its_reason(sessions: Sessions, session_scan: SessionScan, reason: EndReason) -> None:
     session = await sessions.start()
-    await session_scan.end_sessions({"phone-app"}, lambda _: reason, after_batch=go_on)
+    await session_scan.end_sessions({"phone-app"}, lambda _: reason)
 
     assert sessions.tombstone(session)["reason"] == reason
 

@@ -80,9 +80,7 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
         raise CommandRefused(f"there is no client {client_id}")
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Scanning all sessions"):
-        ended = await context.session_scan.end_sessions(
-            [client_id], lambda _: "console", after_batch=lambda: asyncio.sleep(0)
-        )
+        ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
     output.done(f"Ended all sessions and codes of {client_id}: {ended}.", client_id=client_id, ended=ended)
 

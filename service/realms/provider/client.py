@@ -9,7 +9,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
@@ -44,24 +44,25 @@ class _TimedCache(Generic[Thing]):
         self._fetching = asyncio.Lock()
         self._known: tuple[float, Thing] | None = None
 
-    def get_fresh(self, most_seconds: float) -> Thing | None:
-        is_fresh = self._known is not None and time.monotonic() - self._known[0] <= most_seconds
-        return self._known[1] if self._known is not None and is_fresh else None
-
-    async def find(self, most_seconds: float) -> Thing:
+    async def find(self, most_seconds: float, calling: Calling = nullcontext) -> Thing:
         """Return the value, fetched again if it is older than `most_seconds`. Only one caller fetches at a time.
 
-        A caller that accepts the known value does not wait for the fetch of another.
+        A caller that accepts the known value does not wait for the fetch of another. The wait and the fetch are made
+        within a block of `calling`.
         """
-        if (thing := self.get_fresh(most_seconds)) is not None:
+        if (thing := self._get_fresh(most_seconds)) is not None:
             return thing
-        async with self._fetching:
-            thing = self.get_fresh(most_seconds)
+        async with calling(), self._fetching:
+            thing = self._get_fresh(most_seconds)
             if thing is None:
                 asked_at = time.monotonic()
                 thing = await self._fetch()
                 self._known = (asked_at, thing)
         return thing
+
+    def _get_fresh(self, most_seconds: float) -> Thing | None:
+        is_fresh = self._known is not None and time.monotonic() - self._known[0] <= most_seconds
+        return self._known[1] if self._known is not None and is_fresh else None
 
 
 @dataclass
@@ -83,15 +84,11 @@ class ProviderClient:
         self._server = _TimedCache(self._fetch_server)
         self._keys = _TimedCache(self._fetch_keys)
 
-    @property
-    def known_endpoints(self) -> ProviderEndpoints | None:
-        """The endpoints if they are known without a request to the identity provider, or None."""
+    async def get_endpoints(self, calling: Calling = nullcontext) -> ProviderEndpoints:
+        """Return the endpoints. If they must be fetched, that is done within a block of `calling`."""
         if not self._provider.needs_metadata:
             return provider_responses.get_endpoints(self._provider, None)
-        return self._server.get_fresh(METADATA_SECONDS)
-
-    async def get_endpoints(self) -> ProviderEndpoints:
-        return self.known_endpoints or await self._server.find(METADATA_SECONDS)
+        return await self._server.find(METADATA_SECONDS, calling)
 
     async def request_tokens(self, grant_type: str, **form: str) -> ProviderTokens:
         """Request tokens. A parameter without a value is left out.
@@ -156,18 +153,12 @@ class ProviderClient:
 
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6
         """
-        server = self.known_endpoints
-        if server is None and self._provider.names_users_by_sub:
-            async with calling():
-                server = await self.get_endpoints()
+        server = await self.get_endpoints(calling) if self._provider.names_users_by_sub else None
         if server is None or not self._provider.accepts_logouts(server):
             raise InvalidRequest("realm_without_logout", status=404)
         signed, token = parse_logout_token(text, await self._expect(server, None))
         for max_age_seconds in (KEYS_SECONDS, NEW_KEYS_SECONDS):
-            keys = self._keys.get_fresh(max_age_seconds)
-            if keys is None:
-                async with calling():
-                    keys = await self._keys.find(max_age_seconds)
+            keys = await self._keys.find(max_age_seconds, calling)
             with suppress(UnknownKey):
                 check_signature(signed, keys)
                 return token

@@ -7,7 +7,7 @@ refresh. A scan of sessions reads every family and code once, in batches, on eve
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Final, NamedTuple
 
 from service.protocol.client import AUTHORIZATION_CODE
@@ -41,11 +41,7 @@ class SessionScan:
         self._families = families
 
     async def end_sessions(
-        self,
-        client_ids: Collection[str],
-        find_reason: Callable[[Session], EndReason | None],
-        *,
-        after_batch: Callable[[], Awaitable[None]],
+        self, client_ids: Collection[str], find_reason: Callable[[Session], EndReason | None]
     ) -> int:
         """End the sessions of these clients that have a reason to end. Returns the number of ended families and codes.
 
@@ -56,7 +52,7 @@ class SessionScan:
         ended = 0
         left: list[tuple[str, str, EndReason]] = []
         moving: set[str] = set()
-        async for batch in self._read_batches(after_batch):
+        async for batch in self.scan_sessions():
             for key, session in batch:
                 reason = find_reason(session) if session.client_id in client_ids else None
                 if reason is None:
@@ -73,11 +69,6 @@ class SessionScan:
             ended += await self._end(key, client_id, reason)
         return ended
 
-    async def scan_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
-        """Yield all sessions in batches."""
-        async for batch in self._read_batches(after_batch):
-            yield [session for _, session in batch]
-
     async def list_subjects(self, *, with_records: bool) -> Collection[tuple[str, str]]:
         """Return all users, each a shard and a subject, who have anything that revokeAll would end.
 
@@ -90,15 +81,13 @@ class SessionScan:
                 found.update((subject, shard) for _, shard, subject in map(_split_key, keys))
         return [(shard, subject) for subject, shard in found.items()]
 
-    async def _read_batches(
-        self, after_batch: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[list[tuple[str, Session]]]:
+    async def scan_sessions(self) -> AsyncIterator[list[tuple[str, Session]]]:
+        """Yield all sessions with their keys, in batches."""
         for kind, read, parse in (("code", "GET", _parse_code), ("family", "HGETALL", _parse_family)):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
                 commands: list[Command] = [(read, key) for key in keys]
                 records = zip(keys, await self._redis.read_many(commands), strict=True)
                 yield [(key, parse(record)) for key, record in records if record]
-                await after_batch()
 
     async def _end(self, key: str, client_id: str, reason: EndReason) -> bool:
         """Return True if this call ended it. The key of a family that is over lives a little longer."""

@@ -18,7 +18,7 @@ from service.realms.login import Logins
 from service.store.logout_tokens import LogoutTokens
 from service.store.revocations import Revocations
 from service.web.request.reading import read_form
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_user_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,6 @@ class BackchannelLogoutEndpoint:
             await self.revocations.end_provider_login(user.shard, user.subject, digest_sid(realm.name, token.sid))
         else:
             await self.revocations.revoke_all(user.shard, user.subject, reason="provider_logout")
-        reason = "login" if token.sid else "user"
-        record_request_event(request, "provider_logout", username=user.username, realm=user.realm, reason=reason)
+        record_user_event(request, "provider_logout", user, reason="login" if token.sid else "user")
         await self.logout_tokens.note_use(user, token.jti)
         return Response(headers=NO_STORE_HEADERS)

@@ -21,7 +21,7 @@ from service.registry.cache import UserCache
 from service.store.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import read_json
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_user_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class GlobalTokenRevocationEndpoint:
         identity = await self._identify(issuer, name)
         if identity is not None:
             await self.revocations.revoke_all(identity.shard, identity.subject)
-            known = await self.users.find(identity) or identity
-            of_user = {"username": known.username, "realm": known.realm, "sub": identity.subject}
-            record_request_event(request, "revoke_all", client_id=client.client_id, reason="client", **of_user)
+            user = await self.users.find(identity)
+            known = identity if user is None else user.identity
+            record_user_event(request, "revoke_all", known, client_id=client.client_id, reason="client")
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _identify(self, issuer: str, name: str) -> UserIdentity | None:
