@@ -2,11 +2,12 @@
 --
 -- The first step of a user sets the mark to now or to an earlier time. From then on every script treats records created
 -- at or before the mark as revoked. The index is renamed to the key `revoked`, so that the deletion never meets members
--- that are added later. A step that can end everything without it does not rename the index. If an interrupted revokeAll left members in that key, the index stays, and once they are deleted
--- the user must be marked again. The kept member, which is deleted last of all, does not count as left; it is moved back
--- to the index before the index is renamed. A mark that does not cover everything copies the index instead, with a
--- member that tells the limit: `until` for an earlier time, or `sid:` and the sid of one login at an identity provider.
--- Such a login's mark also covers records whose login has no sid.
+-- that are added later. A step that can end everything without it does not rename the index. If an interrupted
+-- revokeAll left members in that key, the index stays, and once they are deleted the user must be marked again. The
+-- kept member, which is deleted last of all, does not count as left; it is moved back to the index before the index is
+-- renamed. A mark that does not cover everything copies the index instead, with a member that tells the limit: `until`
+-- for an earlier time, or `sid:` and the sid of one login at an identity provider. Such a login's mark also covers
+-- records whose login has no sid.
 --
 -- Each step deletes the records whose members are in the key `revoked`: families with their access tokens, codes,
 -- consents and browser sessions. If the key has a member that tells a limit, only records that a mark covers are
