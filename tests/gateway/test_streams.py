@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import httpx2
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.responses import EventSourceResponse, StreamingResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -74,6 +74,18 @@ async def send_file(fake: FakeLookup) -> AsyncIterator[bytes]:
     yield b"y"
 
 
+class OwnResponse(Response):
+    """A response that sends its events itself, with a content type that is allowed and unusual."""
+
+    media_type = " Text/Event-Stream"
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers[1:]})
+        for _ in range(3_000):
+            await send({"type": "http.response.body", "body": b"data: x\n\n", "more_body": True})
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
 def stream(content: Any, media_type: str = "text/event-stream") -> StreamingResponse:
     return StreamingResponse(content, media_type=media_type)
 
@@ -119,6 +131,9 @@ def make_starlette(fake: FakeLookup, ended: list[str]) -> Starlette:
     async def blocking(_: Request) -> StreamingResponse:
         return stream(send_blocking_events())
 
+    async def sends(_: Request) -> OwnResponse:
+        return OwnResponse()
+
     async def file(_: Request) -> StreamingResponse:
         return stream(send_file(fake), "application/octet-stream")
 
@@ -126,6 +141,7 @@ def make_starlette(fake: FakeLookup, ended: list[str]) -> Starlette:
         routes=[
             Route("/events", events),
             Route("/blocking", blocking),
+            Route("/sends", sends),
             Route("/file", file),
             *(WebSocketRoute(path, handle_websocket(handler)) for path, handler in WEBSOCKETS.items()),
         ]
@@ -150,6 +166,10 @@ def make_fastapi(fake: FakeLookup, ended: list[str]) -> FastAPI:
     @api.get("/blocking")
     def blocking(grant: Grant) -> StreamingResponse:
         return stream(send_blocking_events())
+
+    @api.get("/sends")
+    async def sends(grant: Grant) -> OwnResponse:
+        return OwnResponse()
 
     @api.get("/file")
     async def file(grant: Grant) -> StreamingResponse:
@@ -224,13 +244,31 @@ async def test_event_stream_ends_cleanly_with_its_token(
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
-async def test_stream_of_a_blocking_generator_ends_cleanly(
-    app: ASGIApp, fake: FakeLookup, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("path", ["/blocking", "/sends"])
+async def test_stream_without_an_asynchronous_generator_ends_cleanly(
+    app: ASGIApp, fake: FakeLookup, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     async with serving(app) as client:
-        assert_events(await read_to_the_end(client, "/blocking", fake))
+        assert_events(await read_to_the_end(client, path, fake))
 
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_stream_ends_while_its_generator_waits_in_a_thread(fake: FakeLookup) -> None:
+    released = threading.Event()
+
+    def wait() -> Iterator[str]:
+        yield "data: x\n\n"
+        released.wait()
+
+    async def events(_: Request) -> StreamingResponse:
+        return stream(wait())
+
+    async with serving(BearerMiddleware(Starlette(routes=[Route("/", events)]), fake)) as client:
+        try:
+            assert_events(await read_to_the_end(client, "/", fake))
+        finally:
+            released.set()
 
 
 async def test_stream_of_fastapis_own_response_ends_cleanly(
