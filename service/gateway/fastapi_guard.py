@@ -22,8 +22,9 @@ from ..protocol.metadata import make_metadata
 from ..protocol.scope import REALMS
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
+from .middleware import ASGIScope
 from .resource_metadata import parse_address
-from .stream import Stream, TokenLimit, is_event_stream, limit_chunks
+from .stream import Receive, Send, Stream, TokenLimit, is_event_stream
 
 
 class TokenRefused(HTTPException):
@@ -100,8 +101,20 @@ def _end_with_token(lookup: BearerLookup, token: str) -> None:
     while frame is not None and frame.f_globals["__name__"] != "fastapi.routing":
         frame = frame.f_back
     for found in frame.f_locals.values() if frame is not None else ():
-        if isinstance(found, Response) and is_event_stream(found.raw_headers) and hasattr(found, "body_iterator"):
-            found.body_iterator = limit_chunks(found.body_iterator, TokenLimit(lookup, token))
+        if isinstance(found, Response) and is_event_stream(found.raw_headers):
+            _limit(found, TokenLimit(lookup, token))
+
+
+def _limit(response: Response, limit: TokenLimit) -> None:
+    """Let the response end with the limit. Its class gets another `__call__`, by which any response is sent."""
+    kind: type[Any] = type(response)
+
+    async def send_limited(self: Response, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        stream = Stream(limit, receive, send, is_websocket=False)
+        async with stream.running():
+            await kind.__call__(self, scope, receive, stream.send)
+
+    response.__class__ = type(kind.__name__, (kind,), {"__call__": send_limited})
 
 
 def _describe_scheme(base_url: str, web_url: str) -> OAuth2:

@@ -6,16 +6,15 @@ Clauses: RFC 6750 §3.1, SPEC §4.5
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from .lookup import BearerLookup
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Chunk = TypeVar("Chunk")
 
 POLICY_VIOLATION: Final = 1008
 GONE: Final = "the access token is no longer live"
@@ -23,7 +22,8 @@ GONE: Final = "the access token is no longer live"
 
 def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(
-        name.lower() == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers
+        name.lower() == b"content-type" and value.strip().lower().startswith(b"text/event-stream")
+        for name, value in headers
     )
 
 
@@ -39,9 +39,12 @@ class TokenLimit:
         self._lookup = lookup
         self._token = token
         self._ended: asyncio.Future[Any] | None = None
+        self._at_end: Callable[[], None] | None = None
         self._timeouts: list[asyncio.Timeout] = []
 
-    def start(self) -> None:
+    def start(self, at_end: Callable[[], None]) -> None:
+        """Begin the watch. `at_end` is called when the token ends."""
+        self._at_end = at_end
         self._ended = self._lookup.watch(self._token)
         self._ended.add_done_callback(self._reach)
 
@@ -75,29 +78,16 @@ class TokenLimit:
             self.is_reached = True
             if self._timeouts:
                 self._timeouts[-1].reschedule(0)
-
-
-async def limit_chunks(chunks: AsyncIterable[Chunk], limit: TokenLimit) -> AsyncIterator[Chunk]:
-    """Yield the chunks of a response until the token ends."""
-    iterator = aiter(chunks)
-    limit.start()
-    try:
-        with suppress(TokenEnded, StopAsyncIteration):
-            while True:
-                async with limit.applied():
-                    chunk = await anext(iterator)
-                yield chunk
-        if isinstance(iterator, AsyncGenerator):
-            await iterator.aclose()  # the token may have ended between two chunks
-    finally:
-        limit.stop()
+            if self._at_end is not None:
+                self._at_end()
 
 
 class Stream:
     """A websocket, or a response that becomes a stream with its content type. Other responses are never cut.
 
     `receive` and `send` replace those of the server. At the end of the token, an application that waits in `receive`
-    gets a disconnect, and any other is cancelled.
+    gets a disconnect, and any other is cancelled. The end of the stream is sent at once, since an application may be
+    waiting for a thread, which cannot be cancelled.
     """
 
     def __init__(self, limit: TokenLimit, receive: Receive, send: Send, *, is_websocket: bool) -> None:
@@ -105,12 +95,13 @@ class Stream:
         self._receive = receive
         self._send = send
         self._is_websocket = is_websocket
+        self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the application in the block. The block ends with the token, and the stream is closed."""
         if self._is_websocket:
-            self._limit.start()
+            self._limit.start(self._begin_to_close)
         try:
             with suppress(TokenEnded):
                 async with self._limit.applied():
@@ -145,13 +136,21 @@ class Stream:
                 raise OSError(GONE) if self._is_websocket else asyncio.CancelledError(GONE)
             return
         if kind == "http.response.start" and is_event_stream(message.get("headers", ())):
-            self._limit.start()
+            self._limit.start(self._begin_to_close)
         await self._send(message)
         is_last = kind == "http.response.body" and not message.get("more_body")
         if is_last or kind in ("websocket.close", "websocket.http.response.start"):
             self._limit.stop()
 
-    async def _close(self) -> None:
+    def _begin_to_close(self) -> None:
         if self._limit.stop():
-            close: Message = {"type": "websocket.close", "code": POLICY_VIOLATION}
+            self._closing = asyncio.get_running_loop().create_task(self._send_end())
+
+    async def _send_end(self) -> None:
+        close: Message = {"type": "websocket.close", "code": POLICY_VIOLATION}
+        with suppress(Exception):  # servers differ in what they raise if the client has gone
             await self._send(close if self._is_websocket else {"type": "http.response.body", "body": b""})
+
+    async def _close(self) -> None:
+        if self._closing is not None:
+            await asyncio.wait([self._closing])

@@ -71,6 +71,18 @@ async def send_file(fake: FakeLookup) -> AsyncIterator[bytes]:
     yield b"y"
 
 
+class OwnResponse(Response):
+    """A response that sends its events itself, with a content type that is allowed and unusual."""
+
+    media_type = " Text/Event-Stream"
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers[1:]})
+        for _ in range(100_000):
+            await send({"type": "http.response.body", "body": b"data: x\n\n", "more_body": True})
+            await asyncio.sleep(0)
+
+
 def stream(content: Any, media_type: str = "text/event-stream") -> StreamingResponse:
     return StreamingResponse(content, media_type=media_type)
 
@@ -123,6 +135,10 @@ def make_app(fake: FakeLookup, ended: list[str], *, is_guarded: bool) -> FastAPI
     @api.get("/blocking")
     def blocking() -> StreamingResponse:
         return stream(send_blocking_events())
+
+    @api.get("/sends")
+    async def sends() -> OwnResponse:
+        return OwnResponse()
 
     @api.get("/file")
     async def file() -> StreamingResponse:
@@ -199,7 +215,7 @@ async def test_event_stream_ends_cleanly_with_its_token(
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
-@pytest.mark.parametrize("path", ["/blocking", "/own"])
+@pytest.mark.parametrize("path", ["/blocking", "/sends", "/own"])
 async def test_stream_of_another_kind_ends_cleanly(
     app: ASGIApp, fake: FakeLookup, ended: list[str], caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
@@ -209,6 +225,26 @@ async def test_stream_of_another_kind_ends_cleanly(
 
     assert ended == (["own"] if path == "/own" else [])
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_stream_ends_while_its_generator_waits_in_a_thread(fake: FakeLookup) -> None:
+    released = threading.Event()
+
+    def wait() -> Iterator[str]:
+        yield "data: x\n\n"
+        released.wait()
+
+    api = FastAPI()
+
+    @api.get("/")
+    async def events() -> StreamingResponse:
+        return stream(wait())
+
+    async with serving(BearerMiddleware(api, fake)) as client:
+        try:
+            assert_events(await read_to_the_end(client, "/", fake))
+        finally:
+            released.set()
 
 
 async def test_download_is_not_cut_at_the_end_of_its_token(app: ASGIApp, fake: FakeLookup) -> None:
