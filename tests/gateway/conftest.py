@@ -15,17 +15,15 @@ from tests.support.servers import free_port
 
 @pytest.fixture
 async def lookup(redis_server: AnyRedis, clock: Clock) -> AsyncIterator[BearerLookup]:
-    lookup = BearerLookup(redis_server.url, clock_offset_ms=lambda: clock.offset_ms)
-    yield lookup
-    await lookup.close()
+    async with BearerLookup(redis_server.url, clock_offset_ms=lambda: clock.offset_ms) as lookup:
+        yield lookup
 
 
 @pytest.fixture
 async def lookup_without_redis() -> AsyncIterator[BearerLookup]:
     """A lookup whose Redis cannot be reached."""
-    lookup = BearerLookup(f"redis://127.0.0.1:{free_port()}/0")
-    yield lookup
-    await lookup.close()
+    async with BearerLookup(f"redis://127.0.0.1:{free_port()}/0") as lookup:
+        yield lookup
 
 
 async def log_in(http: httpx2.AsyncClient, scope: str = "realm:main role:enduser") -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -56,13 +55,6 @@ def counting_reads(store: redis.Redis) -> Iterator[list[int]]:
 def _count_reads(store: redis.Redis) -> int:
     statistics: dict[str, dict[str, int]] = store.info("commandstats")
     return statistics.get("cmdstat_get", {"calls": 0})["calls"]
-
-
-@asynccontextmanager
-async def lookup_with(url: str, **options: Any) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url, **options)
-    yield bearer
-    await bearer.close()
 
 
 async def is_live(bearer: BearerLookup, token: str) -> bool:
@@ -121,7 +113,7 @@ async def test_live_token_is_cached_after_two_reads(
 async def test_without_memory_every_lookup_is_one_read(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
-    async with lookup_with(redis_server.url, memory=False) as bearer:
+    async with BearerLookup(redis_server.url, memory=False) as bearer:
         assert await is_live(bearer, tokens[0])
 
         with counting_reads(store) as reads:
@@ -173,7 +165,7 @@ async def test_unknown_and_single_use_tokens_are_not_tracked(
 async def test_unknown_tokens_evict_no_live_token(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
-    async with lookup_with(redis_server.url, most_unknown=50) as bearer:
+    async with BearerLookup(redis_server.url, most_unknown=50) as bearer:
         await remember(bearer, tokens)
         flood = [make_access_token(f"{n:03x}").text for n in range(500)]
         await asyncio.gather(*(bearer.lookup(garbage) for garbage in flood))
@@ -192,7 +184,7 @@ async def test_unknown_tokens_evict_no_live_token(
 async def test_full_cache_evicts_the_least_recently_used_tokens(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
-    async with lookup_with(redis_server.url, most_live=3) as bearer:
+    async with BearerLookup(redis_server.url, most_live=3) as bearer:
         one, two, three, four = tokens[:4]
         await remember(bearer, [one, two, three])
         await remember(bearer, [one, four])
@@ -230,7 +222,7 @@ async def test_new_token_is_live_after_the_negative_cache_expires(
 ) -> None:
     """It cannot happen by chance; it can when a backup is put back."""
     token = make_access_token("0a3").text
-    async with scripted_redis() as scripted, lookup_with(f"redis://127.0.0.1:{scripted.port}") as bearer:
+    async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
         scripted.clock = held_time.read
         assert not await is_live(bearer, token)
 
@@ -344,9 +336,9 @@ async def test_redis_url_sets_password_database_and_socket(tmp_path: Path) -> No
             client.config_set("requirepass", "p@ss word")
         for url in (f"redis://:p%40ss%20word@127.0.0.1:{server.port}/3", f"unix://:p%40ss%20word@{socket}?db=3"):
             assert parse_redis_url(url).db == 3
-            async with lookup_with(url) as bearer:
+            async with BearerLookup(url) as bearer:
                 assert await is_live(bearer, token.text)
-        async with lookup_with(f"redis://:wrong@127.0.0.1:{server.port}/3") as bearer:
+        async with BearerLookup(f"redis://:wrong@127.0.0.1:{server.port}/3") as bearer:
             with pytest.raises(StoreUnavailable, match="WRONGPASS"):
                 await bearer.lookup(token.text)
     finally:
@@ -356,7 +348,7 @@ async def test_redis_url_sets_password_database_and_socket(tmp_path: Path) -> No
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_old_owner_of_a_slot_cannot_revive_tokens(held_time: LoopTime) -> None:
     """Only the new owner sends invalidations. The late answer of the old one must not be remembered."""
-    async with scripted_cluster(3) as cluster, lookup_with(cluster.url) as bearer:
+    async with scripted_cluster(3) as cluster, BearerLookup(cluster.url) as bearer:
         first, second, third = cluster.nodes
         token, other = cluster.make_token(first), cluster.make_token(second)
         record = cluster.records[key_of(token)]

@@ -62,17 +62,15 @@ async def tokens(worker: Worker) -> list[str]:
 
 @pytest.fixture
 async def direct_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(deployment.redis.url)
-    yield bearer
-    await bearer.close()
+    async with BearerLookup(deployment.redis.url) as bearer:
+        yield bearer
 
 
 @pytest.fixture
 async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
     """A lookup through the proxy, which can cut its network."""
-    bearer = BearerLookup(deployment.proxy.url)
-    yield bearer
-    await bearer.close()
+    async with BearerLookup(deployment.proxy.url) as bearer:
+        yield bearer
 
 
 def find_trust(bearer: BearerLookup) -> Trust:
