@@ -8,9 +8,20 @@ import httpx2
 import pytest
 
 from service.gateway import BearerLookup
+from service.protocol.user import identify_user
+from service.worker import Worker
 from tests.conftest import AnyRedis, Clock
+from tests.faults.deployment import start_sessions
 from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.servers import free_port
+
+CAROL = identify_user("main", "carol@example.com")
+
+
+@pytest.fixture
+async def tokens(worker: Worker) -> list[str]:
+    """Live access tokens of one user, each of a session of its own."""
+    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 20)]
 
 
 @pytest.fixture

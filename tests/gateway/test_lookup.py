@@ -15,13 +15,13 @@ from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.gateway.access_record import access_key
 from service.gateway.lookup import UNKNOWN_SECONDS
-from service.protocol.user import identify_user
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.url import parse_redis_url
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
-from tests.conftest import AnyRedis, Clock
+from tests.conftest import AnyRedis, Clock, read_server_ms
 from tests.faults.deployment import start_sessions
+from tests.gateway.conftest import CAROL
 from tests.redis_client.scripted_cluster import key_of, record, scripted_cluster
 from tests.redis_client.scripted_redis import scripted_redis
 from tests.support.clients_and_users import access_key_of, access_name_of
@@ -30,17 +30,10 @@ from tests.support.servers import start_redis, stop
 from tests.support.waiting import until
 
 MOMENT_SECONDS = 0.01
-CAROL = identify_user("main", "carol@example.com")
 # Memory, and with it how often Redis is asked, depends on the time.
 pytestmark = pytest.mark.usefixtures("held_time")
 
 COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a beat is a read as well")
-
-
-@pytest.fixture
-async def tokens(worker: Worker) -> list[str]:
-    """Live access tokens of one user, each of a session of its own."""
-    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 20)]
 
 
 @contextmanager
@@ -266,15 +259,10 @@ async def test_the_lookup_tells_the_time_of_redis(
     lookup: BearerLookup, store: redis.Redis, clock: Clock, held_time: LoopTime
 ) -> None:
     """The lookup reads Redis time while it connects, and computes it from then on."""
-
-    def read_clock_ms() -> int:
-        seconds, microseconds = store.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
-    before_ms = read_clock_ms()
+    before_ms = read_server_ms(store)
     await lookup.lookup(make_access_token("0a3").text)
     told_ms = lookup.now_ms()
-    assert before_ms - 1 <= told_ms <= read_clock_ms()  # a rounded millisecond
+    assert before_ms - 1 <= told_ms <= read_server_ms(store)  # a rounded millisecond
 
     clock.offset_ms = 7_000_000
     held_time.advance(TRUSTED_SECONDS)
