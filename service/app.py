@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from service.config.settings import load_settings
@@ -23,7 +24,7 @@ from service.web import responses
 from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
 from service.web.middleware.request_context import HeadLimit, RequestContext
-from service.web.middleware.static_routes import ErrorHandlers, StaticRoutes
+from service.web.middleware.static_routes import ErrorHandler, ErrorHandlers, StaticRoutes
 from service.web.pages.page import Pages
 from service.web.request.client_address import TrustedProxies
 from service.worker import Worker
@@ -56,11 +57,21 @@ def build_app(worker: Worker) -> ASGIApp:
 
     routes = make_routes(worker)
     handlers: ErrorHandlers = {**ERROR_HANDLERS, HTTPException: Pages(worker.settings).answer_unknown_path}
-    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    coroutines = {kind: _make_coroutine(handler) for kind, handler in handlers.items()}
+    app = Starlette(routes=routes, exception_handlers=coroutines, lifespan=lifespan)
     # A redirect would turn a POST into another method, or make the client send its body twice.
     app.router.redirect_slashes = False
     static = [route for route in routes if route.name in STATIC_ROUTES]
     return _wrap(StaticRoutes(app, static, ERROR_HANDLERS), worker)
+
+
+def _make_coroutine(handler: ErrorHandler) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Return the handler as a coroutine function. Starlette runs any other in a thread, for which a response waits."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return handler(request, error)
+
+    return answer
 
 
 def _wrap(app: StaticRoutes, worker: Worker) -> ASGIApp:

@@ -30,7 +30,7 @@ from service.web.pages.start import StartEndpoint
 from service.web.pages.steps import PageSteps
 from service.worker import Worker
 
-STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll", "global-token-revocation"})
+STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll"})
 """The names of the routes that StaticRoutes finds without the router."""
 
 

@@ -86,7 +86,7 @@ COSTS = {
     "introspect": ({"GET": 1}, 0),
     "revoke a session": ({"EVALSHA": 1}, 7),
     "revoke an access token": ({"EVALSHA": 1}, 2),
-    "revokeAll": ({"GET": 1, "EVALSHA": 3}, 34),
+    "revokeAll": ({"GET": 1, "EVALSHA": 2}, 28),
     "password": ({"HMGET": 1, "EVALSHA": 5}, 22),
 }
 """The commands that each operation sends, and how many commands its scripts run."""

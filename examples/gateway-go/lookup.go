@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"strconv"
 	"sync"
@@ -104,7 +105,8 @@ func (l *Lookup) send(handle func(any), words ...string) {
 
 // check ends the connection if Redis refused a command without which nothing may be cached.
 func (l *Lookup) check(answer any) {
-	if _, isRefused := answer.(error); isRefused && l.conn != nil {
+	if refusal, isRefused := answer.(error); isRefused && l.conn != nil {
+		log.Print(refusal)
 		l.conn.Close()
 	}
 }

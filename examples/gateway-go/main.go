@@ -2,7 +2,8 @@
 //
 //	REDIS_URL=redis://gateway:password@127.0.0.1:6379 LISTEN=127.0.0.1:8080 go run .
 //
-// It answers 200 with the subject, 401, or 503 if Redis is away. It knows one Redis server, no Sentinel or Cluster.
+// It answers 200 with the subject, 401, or 503 if Redis is away. It knows one Redis server over TCP, without TLS,
+// Sentinel or Cluster.
 package main
 
 import (
@@ -36,7 +37,7 @@ func (l *Lookup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func main() {
 	address, err := url.Parse(os.Getenv("REDIS_URL"))
-	if err != nil || address.Host == "" {
+	if err != nil || address.Scheme != "redis" || address.Host == "" {
 		log.Fatal("REDIS_URL: expected redis://user:password@host:port")
 	}
 	lookup := &Lookup{address: address.Host, user: address.User.Username()}

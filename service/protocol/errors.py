@@ -52,7 +52,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "method_not_allowed": "This method is not allowed here; use {name}.",
     # The client
     "client_authenticated_twice": "Use one client_id and one authentication method: HTTP Basic or the request body.",
-    "client_missing": "Client authentication is missing: send HTTP Basic or client_id (and client_secret) in the body.",
+    "client_missing": "Client authentication is missing: send HTTP Basic or, in a form, client_id (and client_secret).",
     "client_unknown": _WRONG_CLIENT,
     "client_secret_wrong": _WRONG_CLIENT,
     "client_secret_missing": _WRONG_CLIENT,
@@ -62,7 +62,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "introspection_not_registered": "This client is not registered for introspection.",
     "user_revocation_not_registered": "This client is not registered to revoke the tokens of users.",
-    "sub_id_malformed": "The JSON object must have a sub_id of the format opaque, iss_sub or email, with its members.",
+    "sub_id_malformed": "The JSON object must have a sub_id, an object of the format opaque with id, iss_sub with iss "
+    "and sub, or email with email; all of these are texts that are not empty.",
     "issuer_unknown": "The iss is neither the base URL nor the issuer of a realm with username_claim sub.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request

@@ -24,7 +24,7 @@ _EXPECTED: Final = {
     "typ": "logout+jwt or JWT, or be missing",
     "alg": "an RS, PS, ES or EdDSA algorithm",
     "iss": "the issuer of this realm",
-    "aud": "the client_id of this service, and so must azp if there is one",
+    "aud": "the client_id of this service, and so must azp, which is required with further audiences",
     "exp": "a time in the future",
     "nbf": "a time in the past",
     "iat": "a time within the last ten minutes",

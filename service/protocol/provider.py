@@ -70,7 +70,11 @@ class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     def accepts_logouts(self, server: ProviderEndpoints) -> bool:
         """Return True if a logout token of the identity provider can be verified, and its `sub` names the user."""
-        return self.username_claim == "sub" and server.can_check_id_tokens
+        return self.names_users_by_sub and server.can_check_id_tokens
+
+    @property
+    def names_users_by_sub(self) -> bool:
+        return self.username_claim == "sub"
 
     @property
     def names_a_source(self) -> bool:

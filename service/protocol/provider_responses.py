@@ -17,7 +17,7 @@ from .errors import AccessDenied, TemporarilyUnavailable
 from .grammar import B64TOKEN, is_showable, is_vschar
 from .provider import IdentityProvider, ProviderEndpoints
 from .uri import find_server_mistake
-from .user import MAX_USERNAME_CHARACTERS, is_username
+from .user import MAX_USERNAME_CHARACTERS, is_username, normalize_claim
 
 CALLBACK_PARAMETERS: Final = frozenset({"state", "code", "error", "iss"})
 RETRY_SECONDS: Final = 1
@@ -220,7 +220,7 @@ def parse_json(body: bytes, form: type[Record], what: str) -> Record:
 
 
 def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> ExternalIdentity:
-    """Return the identity in the claims.
+    """Return the identity in the claims. An e-mail address is normalized, so that records and events have one name.
 
     A numeric user name is converted to its digits, because some servers use numbers as identifiers. Raises
     InvalidLoginResponse if the claim is missing, or does not fit in a record and on a page.
@@ -233,7 +233,8 @@ def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bo
         raise InvalidLoginResponse(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and is_username(name) and is_showable(name) else ""
-    return ExternalIdentity(username, shown, email_unverified=needs_verified_email and not _is_email_verified(claims))
+    email_unverified = needs_verified_email and not _is_email_verified(claims)
+    return ExternalIdentity(normalize_claim(username, username_claim), shown, email_unverified=email_unverified)
 
 
 def _is_email_verified(claims: Claims) -> bool:

@@ -28,7 +28,7 @@ from service.protocol.logout_token import LogoutToken
 from service.protocol.provider import IdentityProvider
 from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
-from service.protocol.user import Login, User, digest_sid, identify_user, normalize_claim
+from service.protocol.user import Login, User, digest_sid, identify_user
 from service.realms.provider.circuit_breaker import CircuitBreaker
 from service.registry.cache import RealmCache, UserCache
 
@@ -141,9 +141,8 @@ class ExternalRealm:
 
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they are disabled. A user that the registry does not list has default roles."""
-        name = normalize_claim(username, self.provider.username_claim)
-        listed = await self._realms.find_user(self.name, name)
-        user = listed or self.provider.make_unlisted_user(self.name, name)
+        listed = await self._realms.find_user(self.name, username)
+        user = listed or self.provider.make_unlisted_user(self.name, username)
         return None if user.disabled else user
 
     async def _identify(

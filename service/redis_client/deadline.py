@@ -183,3 +183,5 @@ async def end_task(task: asyncio.Future[Any]) -> None:
     """Cancel the task and wait for its end. Its own exception is ignored; a cancellation of the caller propagates."""
     task.cancel()
     await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # asyncio logs an exception that nobody retrieved, also the one of a cancelled `gather`

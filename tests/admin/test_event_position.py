@@ -77,3 +77,10 @@ async def test_position_of_another_kind_is_refused(admin: Admin, tmp_path: Path,
 
     assert (answer.status, "expected 3 ids" in answer.aside) == (2, True)
     assert position.read_text() == text
+
+
+async def test_position_that_cannot_be_kept_is_refused(admin: Admin, worker: Worker, tmp_path: Path) -> None:
+    await worker.event_stream.append([b'{"event":"1"}'])
+    answer = await admin("events", "--follow", "--position", str(tmp_path / "missing" / "position"))
+
+    assert (answer.status, "position cannot be written: No such file" in answer.aside) == (2, True)

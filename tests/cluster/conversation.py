@@ -13,6 +13,8 @@ import json
 import os
 from collections.abc import Awaitable
 
+import httpx2
+
 from service.app import build_app
 from service.config.settings import Settings, load_settings
 from service.crypto.keyring import make_access_token
@@ -24,6 +26,7 @@ from service.worker import Worker
 from tests.admin.conftest import type_in
 from tests.conftest import http_client_for, running_lifespan
 from tests.support.clients_and_users import ALICE, PHONE_APP
+from tests.support.waiting import until_true
 
 
 async def converse(settings: Settings) -> dict[str, object]:
@@ -31,6 +34,7 @@ async def converse(settings: Settings) -> dict[str, object]:
     bearer = BearerLookup(os.environ.get("GATEWAY_REDIS_URL", url))
     app = build_app(Worker(settings, lambda: 0))
     async with running_lifespan(app), http_client_for(app) as http:
+        await until_true(lambda: _is_seed_applied(http), "the end of the seed")
         said: dict[str, object] = {"ready": (await http.get("/readyz")).status_code}
         login = await PHONE_APP.log_in(http, ALICE)
         said["login"] = login.status_code
@@ -45,6 +49,10 @@ async def converse(settings: Settings) -> dict[str, object]:
     await bearer.close()
     await store.close()
     return said
+
+
+async def _is_seed_applied(http: httpx2.AsyncClient) -> bool:
+    return "of" not in (await http.get("/readyz")).json()
 
 
 async def _try(work: Awaitable[object]) -> object:

@@ -16,16 +16,16 @@ from tests.support.waiting import run_loop_once
 async def advance_until_done(
     loop_time: LoopTime, shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]
 ) -> httpx2.Response:
-    """Ask until the answer is 200 and a replica was promoted, at the pace of the machine. Until then it is 503."""
+    """Ask until the request succeeds and a replica was promoted, at the pace of the machine. Until then it is 503."""
     promotion = asyncio.create_task(asyncio.to_thread(wait_for_promotion, shard))
     with loop_time.running_at(1):
         while True:
             is_promoted = promotion.done()
             answer = await ask()
-            if answer.status_code == 200 and is_promoted:
+            if answer.is_success and is_promoted:
                 await promotion
                 return answer
-            if answer.status_code != 200:
+            if not answer.is_success:
                 assert_error(answer, 503, "temporarily_unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
             await run_loop_once()

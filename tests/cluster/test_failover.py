@@ -10,14 +10,24 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from service.gateway import BearerLookup
 from service.protocol.user import identify_user
-from tests.cluster.failovers import advance_until_done
+from tests.cluster.failovers import advance_until_done, order_switch
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.cluster.workers import service_at, shard_of
 from tests.conftest import make_code
-from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
+from tests.gateway.watching import watch
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    revoke_user,
+    tokens_of,
+    verify,
+)
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS, result_of
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +52,24 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
         assert await asyncio.to_thread(master.wait, 1, round(MAX_WAIT_SECONDS * 1000)) == 1
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability")
+@pytest.mark.clause(
+    "decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability", "decided-streams-end"
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 async def test_cluster_failover_keeps_confirmed_writes(
     cluster: Cluster, loop_time: LoopTime, number: signal.Signals
 ) -> None:
     """A frozen master keeps its connections open and is silent. Only the map tells that it was replaced."""
     shard = shard_of(cluster, ALICE.username)
-    async with service_at(cluster.url, "replica") as (worker, http):
+    async with (
+        service_at(cluster.url, "replica") as (worker, http),
+        BearerLookup(cluster.url, silence_seconds=MAX_WAIT_SECONDS) as bearer,
+    ):
         kept, revoked = [
             tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)) for _ in range(2)
         ]
         assert (await PHONE_APP.revoke(http, revoked["refresh_token"])).status_code == 200
+        ended = await watch(bearer, kept["access_token"])
 
         shard.master.process.send_signal(number)
         answer = await advance_until_done(loop_time, shard, lambda: PHONE_APP.refresh(http, kept["refresh_token"]))
@@ -67,6 +83,10 @@ async def test_cluster_failover_keeps_confirmed_writes(
         await put_back(cluster, shard)
         assert tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
         assert (await verify(http, revoked["access_token"])).status_code == 401
+        assert not ended.done()
+        assert (await PHONE_APP.revoke(http, kept["access_token"])).status_code == 200
+        with loop_time.running_at(1):
+            assert await result_of(ended) == "revoked"
 
 
 @pytest.mark.clause("6819-5.2.2.3-rotation-in-a-cluster", "decided-redis-sentinel", "decided-i10-outage-is-not-theft")
@@ -88,6 +108,21 @@ async def test_refreshes_lost_in_a_failover_are_not_theft(tmp_path: Path, loop_t
                 retried = tokens_of(await PHONE_APP.refresh(http, older))
                 assert retried["refresh_token"] == newest
             assert tokens_of(await PHONE_APP.refresh(http, newest))["refresh_token"] not in [*tokens, newest]
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-i7-revocation-is-final", "decided-durability")
+async def test_logout_by_a_client_survives_a_planned_failover(tmp_path: Path, loop_time: LoopTime) -> None:
+    with running_sentinel(tmp_path) as watched:
+        async with service_at(watched.url, "replica") as (_, http):
+            tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+            order_switch(watched)
+
+            await advance_until_done(
+                loop_time, watched, lambda: revoke_user(http, {"format": "email", "email": ALICE.username})
+            )
+
+            assert (await verify(http, tokens["access_token"])).status_code == 401
+            assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
 
 
 async def go_on(loop_time: LoopTime, watched: Watched, http: httpx2.AsyncClient, refresh_token: str) -> str:

@@ -16,6 +16,7 @@ from service.admin.context import AdminContext, open_context
 from service.app import build_app
 from service.config.settings import Settings, load_settings
 from service.crypto.keyring import Keyring
+from service.gateway import BearerLookup
 from service.observability import metrics
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.user import User, identify_user
@@ -31,6 +32,7 @@ from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import Cluster, running_cluster
 from tests.conftest import SECRET_KEY, SEED, http_client_for, make_code, running_lifespan
 from tests.faults.deployment import start_sessions
+from tests.gateway.watching import settle, watch
 from tests.store.interruptions import BreakingConnection
 from tests.support.clients_and_users import (
     ALICE,
@@ -47,7 +49,7 @@ from tests.support.clients_and_users import (
 from tests.support.loop_time import LoopTime
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import REDIS_6, get_other_server, other_servers, server_binary
-from tests.support.waiting import until
+from tests.support.waiting import result_of, until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 SID = "a-login"
@@ -329,3 +331,27 @@ async def test_a_refresh_waits_for_its_slot_and_is_served(deployment: ClusterDep
     await held_time.advance_in_steps(2 * RETRY_DELAY_SECONDS)
     await until(refresh.done, "the refresh to be sent again")
     assert (await refresh).status_code == 200
+
+
+@pytest.mark.clause("decided-streams-end", "decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+@pytest.mark.parametrize("is_moving", [True, False], ids=["during the move", "after the move"])
+async def test_watch_ends_in_a_slot_that_moves(
+    deployment: ClusterDeployment, held_time: LoopTime, is_moving: bool
+) -> None:
+    """The token is revoked where it then is. The other one lives on, and its watch goes on."""
+    held = await deployment.start()
+    kept, revoked = held.access_tokens
+    async with BearerLookup(deployment.cluster.url) as bearer:
+        going_on, ended = await watch(bearer, kept), await watch(bearer, revoked)
+        with held_time.running_at(1):
+            with moving_slot(deployment.cluster, held.key) as moving:
+                moving.move_keys()
+                if is_moving:
+                    assert (await PHONE_APP.revoke(deployment.http, revoked)).status_code == 200
+                    assert await result_of(ended) == "revoked"
+            if not is_moving:
+                assert (await PHONE_APP.revoke(deployment.http, revoked)).status_code == 200
+            assert await result_of(ended) == "revoked"
+            await settle(bearer)
+        assert not going_on.done()

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from service.crypto.keyring import make_access_token
+from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.deployment import KEYRING, Deployment, http_client_for
@@ -191,25 +192,34 @@ def look_at_pages(deployment: Deployment) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
-@pytest.mark.parametrize("by_client", [False, True], ids=["bearer", "client"])
+@pytest.mark.parametrize("caller", ["bearer", "client", "provider"])
 async def test_full_redis_accepts_a_revoke_all(
-    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, by_client: bool
+    deployment: Deployment, direct_http: httpx2.AsyncClient, worker: Worker, caller: str
 ) -> None:
+    """A provider ends one login there, from which the sessions came, but not the code."""
     sessions = [tokens_of(await client.log_in(direct_http, ALICE)) for client in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
     code = await make_code(worker)
+    alice = identify_user(ALICE.realm, ALICE.username)
+    if caller == "provider":
+        for key in deployment.store.scan_iter(f"family:{{{alice.shard}}}:*"):
+            deployment.store.hset(key, "s", "a-login")
 
     with deployment.full():
-        if by_client:
-            answer = await revoke_user(direct_http, {"format": "email", "email": ALICE.username})
+        if caller == "bearer":
+            assert (await revoke_all(direct_http, sessions[0]["access_token"])).status_code == 200
+        elif caller == "client":
+            sub_id = {"format": "email", "email": ALICE.username}
+            assert (await revoke_user(direct_http, sub_id)).status_code == 204
         else:
-            answer = await revoke_all(direct_http, sessions[0]["access_token"])
-        assert answer.status_code == (204 if by_client else 200)
+            await worker.revocations.end_provider_login(alice.shard, alice.subject, "a-login")
         for tokens in sessions:
             assert not deployment.knows_access_token(tokens["access_token"])
             assert deployment.find_family(tokens["refresh_token"]) is None
-            assert deployment.find_ending(tokens["refresh_token"]) == "revoke_all"
+            reason = "provider_logout" if caller == "provider" else "revoke_all"
+            assert deployment.find_ending(tokens["refresh_token"]) == reason
 
-    assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
+    exchanged = await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK)
+    assert exchanged.status_code == (200 if caller == "provider" else 400)
     assert (await PHONE_APP.log_in(direct_http, ALICE)).status_code == 200
 
 

@@ -57,8 +57,8 @@ def test_every_example_runs_unchanged(redis_server: AnyRedis, gateway_library: P
         ),
         (
             3,
-            {"/": 200, "/me": 401, "/prices": 401, "/rebates": 401},
-            {"/": 200, "/me": 200, "/prices": 403, "/rebates": 403},
+            {"/": 200, "/me": 401, "/prices": 401, "/rebates": 401, "/prices/stream": 401},
+            {"/": 200, "/me": 200, "/prices": 403, "/rebates": 403, "/prices/stream": 403},
         ),
         (
             4,

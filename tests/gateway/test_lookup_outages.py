@@ -18,11 +18,10 @@ from service.redis_client.managed_connection import (
     STABLE_SECONDS,
     TRUSTED_SECONDS,
 )
-from service.redis_client.tracked_cache import Trust
 from service.worker import Worker
 from tests.faults.deployment import Deployment, proxied_redis, worker_on
 from tests.gateway.conftest import CAROL
-from tests.gateway.watching import is_settled, settle, watch
+from tests.gateway.watching import find_trust, is_settled, settle, watch
 from tests.redis_client.lookups import remember
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import scripted_redis
@@ -65,12 +64,6 @@ async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
     """A lookup through the proxy, which can cut its network."""
     async with BearerLookup(deployment.proxy.url) as bearer:
         yield bearer
-
-
-def find_trust(bearer: BearerLookup) -> Trust:
-    """Return the trust in its only connection."""
-    (master,) = bearer._router.topology.list_known()
-    return master.reads.trust
 
 
 async def let_connection_last(bearer: BearerLookup, held_time: LoopTime) -> None:

@@ -13,7 +13,11 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import EventSourceResponse, StreamingResponse
+from sse_starlette import EventSourceResponse as ClassicEventSourceResponse
+from starlette.responses import Response
 from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError
 
 from service.gateway.fastapi_guard import BearerGuard
 from service.gateway.middleware import ASGIApp, BearerMiddleware
@@ -112,6 +116,10 @@ def make_app(fake: FakeLookup, ended: list[str], *, is_guarded: bool) -> FastAPI
         async for event in send_events(ended, "own"):
             yield event
 
+    @api.get("/classic")
+    async def classic() -> Response:
+        return ClassicEventSourceResponse(send_events(ended, "classic"))
+
     @api.get("/blocking")
     def blocking() -> StreamingResponse:
         return stream(send_blocking_events())
@@ -170,22 +178,24 @@ def assert_events(body: str) -> None:
 
 
 @ENDINGS
+@pytest.mark.parametrize("name", ["events", "classic"])
 async def test_event_stream_ends_cleanly_with_its_token(
     app: ASGIApp,
     fake: FakeLookup,
     ended: list[str],
     caplog: pytest.LogCaptureFixture,
+    name: str,
     end: Callable[[FakeLookup], None],
 ) -> None:
     """The client reads a complete body, the last block of the handler has run, and the server logs no error."""
-    async with serving(app) as client, client.stream("GET", "/events") as response:
+    async with serving(app) as client, client.stream("GET", f"/{name}") as response:
         parts = response.aiter_text()
         await anext(parts)
 
         end(fake)
-        assert_events("".join([part async for part in parts]))
+        assert "".join([part async for part in parts]) == ""
 
-    assert ended == ["events"]
+    assert ended == [name]
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
@@ -239,6 +249,20 @@ async def test_websocket_is_closed_with_its_token(
     assert {message["type"] for message in websocket.sent[1:-1]} <= {"websocket.send"}
     assert websocket.sent[-1] == CLOSED
     assert ended == [name]
+
+
+@pytest.mark.parametrize("name", ["receiving", "sending"])
+async def test_websocket_of_a_server_has_the_close_code(
+    app: ASGIApp, fake: FakeLookup, ended: list[str], name: str
+) -> None:
+    async with serving(app) as client:
+        address = f"ws://127.0.0.1:{client.base_url.port}/{name}"
+        async with connect(address, additional_headers=HEADERS) as websocket:
+            revoke(fake)
+            with pytest.raises(ConnectionClosedError):
+                _ = [message async for message in websocket]
+
+    assert (websocket.close_code, ended) == (CLOSED["code"], [name])
 
 
 async def test_websocket_that_is_not_accepted_yet_is_refused(app: ASGIApp, fake: FakeLookup, ended: list[str]) -> None:

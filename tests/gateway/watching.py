@@ -1,4 +1,4 @@
-"""Watches that a test has made."""
+"""Watches that a test has made, and the connection that tracks their keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 from service.gateway import BearerLookup
 from service.gateway.watch import Reason
+from service.redis_client.tracked_cache import Trust
 from tests.support.waiting import until
 
 
@@ -16,6 +17,12 @@ async def watch(bearer: BearerLookup, token: str, *, is_checked: bool = True) ->
     ended = bearer.watch(token)
     await until(lambda: ended.done() or is_settled(bearer), "the watch")
     return ended
+
+
+def find_trust(bearer: BearerLookup) -> Trust:
+    """Return the trust in its only connection."""
+    (master,) = bearer._router.topology.list_known()
+    return master.reads.trust
 
 
 def is_settled(bearer: BearerLookup) -> bool:

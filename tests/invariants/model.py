@@ -18,6 +18,8 @@ CONSENT_SECONDS = 18_050
 REMEMBERED_END_SECONDS = 86_400
 SESSIONS_PER_USER = 2
 BROWSER_SECONDS = (12_050, 36_050, 900_050)
+NO_SID = "-"
+"""In records of a login at an identity provider that gave no session id. Those of realm `main` have an empty text."""
 
 
 @dataclass
@@ -29,6 +31,7 @@ class AccessToken:
 class Family:
     user: str
     client_id: str
+    sid: str
     created: float
     expires: float
     head: int = 1
@@ -40,6 +43,7 @@ class Family:
 class Code:
     user: str
     client_id: str
+    sid: str
     expires: float
     created: float
     redeemed_for: int | None = None
@@ -49,6 +53,7 @@ class Code:
 @dataclass
 class BrowserSession:
     user: str
+    sid: str
     expires: float
     created: float
 
@@ -59,6 +64,7 @@ class Consent:
 
     user: str
     client_id: str
+    sid: str
     browser: int
     expires: float
     created: float
@@ -79,7 +85,8 @@ class Ended:
 class Model:
     """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead.
 
-    `ended` is what is remembered of families for a day.
+    `ended` is what is remembered of families for a day. `marks` has the time of the latest revokeAll of a user, and of
+    the latest end of each login at a provider.
     """
 
     now: float = 0
@@ -88,6 +95,7 @@ class Model:
     browsers: dict[int, BrowserSession] = field(default_factory=dict)
     consents: dict[int, Consent] = field(default_factory=dict)
     ended: dict[int, Ended] = field(default_factory=dict)
+    marks: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -103,8 +111,8 @@ class Model:
         self.consents = {number: each for number, each in self.consents.items() if each.expires > self.now}
         self.ended = {number: each for number, each in self.ended.items() if each.forgotten >= self.now}
 
-    def sign_in(self, number: int, user: str, seconds: float) -> None:
-        self.browsers[number] = BrowserSession(user, self.now + seconds, self.now)
+    def sign_in(self, number: int, user: str, sid: str, seconds: float) -> None:
+        self.browsers[number] = BrowserSession(user, sid, self.now + seconds, self.now)
 
     def sign_out(self, number: int) -> None:
         self.browsers.pop(number, None)
@@ -114,7 +122,7 @@ class Model:
         if session is None:
             return False
         expires = min(self.now + CONSENT_SECONDS, session.expires)
-        self.consents[number] = Consent(session.user, client_id, browser, expires, self.now)
+        self.consents[number] = Consent(session.user, client_id, session.sid, browser, expires, self.now)
         return True
 
     def allow(self, number: int, browser: int) -> str:
@@ -129,7 +137,7 @@ class Model:
         if consent.answer:
             return "answered"
         consent.answer = "allowed"
-        self.issue_code(number, consent.user, consent.client_id)
+        self.issue_code(number, consent.user, consent.client_id, consent.sid)
         return "issued"
 
     def deny(self, number: int, browser: int) -> str:
@@ -143,16 +151,20 @@ class Model:
         consent.answer = "denied"
         return "denied"
 
-    def start(self, number: int, access: int, user: str, client_id: str) -> None:
+    def survives(self, user: str, sid: str, begun: float) -> bool:
+        """Return True if no mark was set since the login began."""
+        return all(begun > self.marks.get((user, each), begun - 1) for each in ("", sid))
+
+    def start(self, number: int, access: int, user: str, client_id: str, sid: str) -> None:
         ends = self.now + min(REFRESH_SECONDS, MAX_AGE_SECONDS)
-        self.families[number] = Family(user, client_id, self.now, ends)
+        self.families[number] = Family(user, client_id, sid, self.now, ends)
         self._add_access(self.families[number], access)
         others = [each for each, family in self.families.items() if family.user == user and each != number]
         if len(others) == SESSIONS_PER_USER:
             self._end(min(others, key=lambda each: self.families[each].created), "session_displaced")
 
-    def issue_code(self, number: int, user: str, client_id: str) -> None:
-        self.codes[number] = Code(user, client_id, self.now + CODE_SECONDS, self.now)
+    def issue_code(self, number: int, user: str, client_id: str, sid: str) -> None:
+        self.codes[number] = Code(user, client_id, sid, self.now + CODE_SECONDS, self.now)
 
     def redeem(self, number: int, family: int, access: int) -> str:
         code = self.codes.get(number)
@@ -161,7 +173,7 @@ class Model:
         if code.redeemed_for is not None:
             return "repeated"
         code.redeemed_for, code.remembered_until = family, self.now + REMEMBERED_SECONDS
-        self.start(family, access, code.user, code.client_id)
+        self.start(family, access, code.user, code.client_id, code.sid)
         return "redeemed"
 
     def spend(self, number: int, access: int, generation: int, client_id: str) -> str:
@@ -197,15 +209,18 @@ class Model:
                 return True
         return False
 
-    def revoke_all(self, user: str, until: float | None = None) -> None:
-        """Revoke what the user has, or what was issued up to a time."""
+    def revoke_all(self, user: str, until: float | None = None, sid: str = "") -> None:
+        """Revoke what the user has, what was issued up to a time, or what came from one login at a provider."""
         last = self.now if until is None else until
+        for each in (sid, NO_SID) if sid else ("",):
+            marked = last if until is None else last + BESIDE_SECONDS
+            self.marks[user, each] = max(marked, self.marks.get((user, each), marked))
 
         def is_covered(each: Family | Code | BrowserSession | Consent) -> bool:
-            return each.user == user and each.created <= last
+            return each.user == user and each.created <= last and (not sid or each.sid in (sid, NO_SID))
 
         for number in [number for number, family in self.families.items() if is_covered(family)]:
-            self._end(number, "revoke_all")
+            self._end(number, "provider_logout" if sid else "revoke_all")
         self.codes = {
             number: code for number, code in self.codes.items() if not is_covered(code) or code.redeemed_for is not None
         }

@@ -105,12 +105,13 @@ class ServiceUnderTest:
                 pipeline.pexpire(key, max(0, left_ms - step_ms))
         pipeline.execute()
 
-    def start(self, number: int, access: int, user: str, client_id: str) -> None:
+    def start(self, number: int, access: int, user: str, client_id: str, sid: str, begun: float) -> bool:
+        """Finish a login that began at that time. Returns False if a revocation overtook it."""
         found = self._user(user)
         family, token = make_first_refresh_token(found.identity.shard), make_access_token(found.identity.shard)
         lives_ms = self._run(
             self._families.start(
-                login_of(found),
+                login_of(found, sid, begun_ms=self._began_ms + round(1000 * begun)),
                 client_id=client_id,
                 scope=SCOPE,
                 secret_used=False,
@@ -118,20 +119,21 @@ class ServiceUnderTest:
                 access_token=token,
             )
         )
-        assert lives_ms is not None
-        self.family_names[number], self.access_names[access] = family, token
+        if lives_ms is not None:
+            self.family_names[number], self.access_names[access] = family, token
+        return lives_ms is not None
 
-    def issue_code(self, number: int, user: str, client_id: str) -> None:
+    def issue_code(self, number: int, user: str, client_id: str, sid: str) -> None:
         """All that it takes, in a browser of its own."""
         code = make_code(user, client_id)
         self.code_names[number] = self._run(
-            allow_code(self._browser_sessions, self._consents, self._keyring, self._user(user), code)
+            allow_code(self._browser_sessions, self._consents, self._keyring, self._user(user), code, sid)
         )
 
-    def sign_in(self, number: int, user: str, seconds: float) -> None:
+    def sign_in(self, number: int, user: str, sid: str, seconds: float) -> None:
         found = self._user(user)
         name = make_browser_session(found.identity.shard)
-        assert self._run(self._browser_sessions.start(name, login_of(found), lifetime_ms=round(1000 * seconds)))
+        assert self._run(self._browser_sessions.start(name, login_of(found, sid), lifetime_ms=round(1000 * seconds)))
         self.browser_names[number] = name
 
     def sign_out(self, number: int) -> None:
@@ -195,6 +197,10 @@ class ServiceUnderTest:
         self._run(
             self._revocations.revoke_all(identity.shard, identity.subject, kept_family=family, kept_browser=browser)
         )
+
+    def end_provider_login(self, user: str, sid: str) -> None:
+        identity = USERS[user].identity
+        self._run(self._revocations.end_provider_login(identity.shard, identity.subject, sid))
 
     def revoke_until(self, user: str, seconds: float) -> None:
         """Revoke what was made up to that time after the beginning. The time that the test itself takes counts."""

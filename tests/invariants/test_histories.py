@@ -27,6 +27,7 @@ STEPS = 40
 
 users = st.sampled_from(["alice", "bob"])
 client_ids = st.sampled_from(["phone-app", "phone-app", "phone-app", "web-shop"])
+sids = st.sampled_from(["", model.NO_SID, "one", "two"])
 choices = st.integers(0, 1_000_000)
 short_pauses = st.sampled_from([0, 0, 100, 600, 1_400, 1_500, 2_900, 3_000, 3_100])
 long_pauses = st.sampled_from([6_000, 6_100, 6_200, 36_000, 86_400, 861_000, 864_000, 864_100, 2_592_100])
@@ -46,33 +47,37 @@ class Histories(RuleBasedStateMachine):
         self.generations: dict[int, int] = {}
         self.users: dict[int, str] = {}
         self.browsers: dict[int, int] = {}
-        self.log_in("alice", "phone-app")
+        self.log_in("alice", "phone-app", "", 0)
 
     def teardown(self) -> None:
         if hasattr(self, "service"):
             self.service.close()
 
-    @rule(user=users, client_id=client_ids)
-    def log_in(self, user: str, client_id: str) -> None:
+    @rule(user=users, client_id=client_ids, sid=sids, seconds=st.sampled_from([0, 0, 0, 100, 600]))
+    def log_in(self, user: str, client_id: str, sid: str, seconds: float) -> None:
+        """Finish a login that began that many seconds ago."""
         family, access = self.name(), self.name()
-        self.generations[family] = 1
         self.wait(1)  # the order of two logins decides which session ends
-        self.service.start(family, access, user, client_id)
-        self.model.start(family, access, user, client_id)
+        begun = self.model.now - seconds
+        survives = self.model.survives(user, sid, begun)
+        assert self.service.start(family, access, user, client_id, sid, begun) == survives
+        if survives:
+            self.generations[family] = 1
+            self.model.start(family, access, user, client_id, sid)
 
-    @rule(user=users, client_id=client_ids)
-    def get_code(self, user: str, client_id: str) -> None:
+    @rule(user=users, client_id=client_ids, sid=sids)
+    def get_code(self, user: str, client_id: str, sid: str) -> None:
         """Get a code through pages that are used for nothing else."""
         code = self.name()
-        self.service.issue_code(code, user, client_id)
-        self.model.issue_code(code, user, client_id)
+        self.service.issue_code(code, user, client_id, sid)
+        self.model.issue_code(code, user, client_id, sid)
 
-    @rule(user=users, seconds=st.sampled_from(model.BROWSER_SECONDS))
-    def sign_in(self, user: str, seconds: float) -> None:
+    @rule(user=users, sid=sids, seconds=st.sampled_from(model.BROWSER_SECONDS))
+    def sign_in(self, user: str, sid: str, seconds: float) -> None:
         browser = self.name()
         self.users[browser] = user
-        self.service.sign_in(browser, user, seconds)
-        self.model.sign_in(browser, user, seconds)
+        self.service.sign_in(browser, user, sid, seconds)
+        self.model.sign_in(browser, user, sid, seconds)
 
     @precondition(lambda self: self.service.browser_names)
     @rule(choice=choices)
@@ -189,6 +194,11 @@ class Histories(RuleBasedStateMachine):
         user = self.model.families[family].user
         self.service.revoke_all(user, kept_family=family if keeps else None)
         self.model.revoke_all(user)
+
+    @rule(user=users, sid=st.sampled_from(["one", "two"]))
+    def end_provider_login(self, user: str, sid: str) -> None:
+        self.service.end_provider_login(user, sid)
+        self.model.revoke_all(user, sid=sid)
 
     @rule(user=users, seconds=st.sampled_from([100, 600, 3_000, 36_000]))
     def revoke_until(self, user: str, seconds: float) -> None:

@@ -194,6 +194,15 @@ async def test_realm_without_logout_is_not_found(
         assert_refused(await log_out(http, provider.make_logout_token(), path), "no back-channel logout", 404)
 
 
+async def test_realm_with_another_claim_asks_no_provider(
+    register_realm: RegisterRealm, http: httpx2.AsyncClient, provider: FakeProvider
+) -> None:
+    await register_realm(username_claim="email")
+
+    assert_refused(await log_out(http, provider.make_logout_token()), "no back-channel logout", 404)
+    assert provider.requests == []
+
+
 # One use
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
 from tests.realms.login_steps import CEP_SCOPE, EMAIL, SUB, RegisterRealm, log_in_with_password
 from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, access_name_of, assert_error, tokens_of, verify
+from tests.support.events import events_of
 from tests.support.fake_provider import (
     CLIENT_ID,
     CLIENT_SECRET,
@@ -381,6 +383,20 @@ async def test_disabled_external_user_gets_wrong_password_answer(
 
     assert (400, wrong.content) == (disabled.status_code, disabled.content)
     assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("spec-6-events")
+async def test_event_of_a_disabled_user_has_the_name_of_the_record(
+    http: httpx2.AsyncClient, register_realm: RegisterRealm, provider: FakeProvider, json_logs: io.StringIO
+) -> None:
+    """The provider spells the e-mail address in another way, and `sub` is that of the record."""
+    await register_realm({"username": EMAIL, "realm": "cep", "roles": [], "disabled": True}, username_claim="email")
+    provider.claims["email"] = EMAIL.upper()
+    events_of(json_logs)
+
+    assert_error(await log_in(http), 400, "invalid_grant")
+
+    assert [(event, fields.get("username")) for event, fields in events_of(json_logs)] == [("login_failed", EMAIL)]
 
 
 @pytest.mark.clause("decided-client-scope", "decided-order-client-scope-before-throttle")

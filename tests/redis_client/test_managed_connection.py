@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -142,6 +143,19 @@ async def test_call_does_not_wait_for_heartbeats(
         assert call.done()
         with pytest.raises(ConnectionLost, match="no answer within 1 s"):
             await call
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_silent_server_leaves_no_error_of_asyncio(
+    settled_time: SettledTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_redis() as scripted, link_to(scripted) as master:
+        never = asyncio.Event()
+        scripted.waits_for = lambda _: never
+        await settled_time.let_pass_until(lambda: not master.is_up, 2 * MAX_SILENCE_SECONDS)
+    gc.collect()
+
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.mark.clause("decided-redis-away")

@@ -123,6 +123,19 @@ async def test_interrupted_end_of_a_login_is_finished(logins: Logins, finish: st
     assert calls >= 4
 
 
+async def test_code_ends_with_the_login_that_allowed_it(logins: Logins) -> None:
+    """The user logs in again in the same browser, and then answers a consent that was already open."""
+    former = await logins.pages.sign_in(ZOE, sid=OTHER)
+    page = await logins.pages.open(ZOE, former)
+    login, browser = login_of(page.user, ENDED), make_browser_session(IDENTITY.shard)
+    await logins.pages.browser_sessions.start(browser, login, lifetime_ms=SESSION_MS, former=former)
+    assert await logins.pages.allow(page, browser=browser) == "issued"
+
+    assert not await logins.end()
+
+    assert not isinstance((await logins.sessions.redeem(page.code_name, ZOE))[0], int)
+
+
 CONTENDERS = 8
 
 

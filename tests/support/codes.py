@@ -42,11 +42,16 @@ def consent_request_for(code: AuthorizationCode) -> ConsentRequest:
 
 
 async def allow_code(
-    browser_sessions: BrowserSessions, consents: Consents, keyring: Keyring, user: User, code: AuthorizationCode
+    browser_sessions: BrowserSessions,
+    consents: Consents,
+    keyring: Keyring,
+    user: User,
+    code: AuthorizationCode,
+    sid: str = "",
 ) -> RandomToken:
     """Return the name of a code that the user allowed, in a browser session that ended after that."""
     session, consent = make_browser_session(user.identity.shard), make_consent(user.identity.shard)
-    assert await browser_sessions.start(session, login_of(user), lifetime_ms=SESSION_MS)
+    assert await browser_sessions.start(session, login_of(user, sid), lifetime_ms=SESSION_MS)
     assert await consents.hold(consent, session, consent_request_for(code))
     name = keyring.derive_code(consent)
     assert await consents.allow(consent, session, user, name, consent_request_for(code)) == "issued"

@@ -61,7 +61,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("--quick"):
         _report_quick(terminalreporter)
     if needs := _count_left_out(config):
-        _report_left_out(terminalreporter, needs, "--all-programs" if config.getoption("--all") else "--programs")
+        _report_left_out(
+            terminalreporter, needs, "--all-programs" if config.getoption("--all", default=False) else "--programs"
+        )
 
 
 def _report_quick(reporter: pytest.TerminalReporter) -> None:

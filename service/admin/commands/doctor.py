@@ -239,8 +239,8 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     else:
         yield Finding("good", subject, f"browsers are sent to {server.authorization_endpoint}")
         logout_uri = f"{context.settings.base_url}{LOGOUT_PATH}{name}"
-        works = f"back-channel logout works once this URI is registered there: {logout_uri}"
-        lacks = "no back-channel logout: it takes username_claim sub, an issuer and a jwks_uri"
+        works = f"the URI to register there for back-channel logout: {logout_uri} (by this console's settings)"
+        lacks = "no back-channel logout: it requires username_claim sub, an issuer and a jwks_uri"
         yield Finding("note", subject, works if provider.accepts_logouts(server) else lacks)
     finally:
         await http_client.close()

@@ -92,7 +92,7 @@ async def _follow(stream: EventStream, output: Output, after: Position, wanted: 
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
         if file is not None and printed != written:
-            write_private(file, " ".join(printed).encode())
+            _write_position(file, printed)
             written = printed
         try:
             news = await stream.read(after=printed)
@@ -109,6 +109,13 @@ def _read_position(file: Path) -> Position:
     if re.fullmatch(r"(\d+(-\d+)?\b ?){3}", text, re.ASCII) is None:
         raise WrongInput(f"{file} has no position in the streams of events: expected 3 ids")
     return tuple(text.split())
+
+
+def _write_position(file: Path, position: Position) -> None:
+    try:
+        write_private(file, " ".join(position).encode())
+    except OSError as error:
+        raise WrongInput(f"{file} cannot be written: {error.strerror}") from None
 
 
 def _select(entries: Sequence[StoredEvent], wanted: Wanted) -> list[Event]:

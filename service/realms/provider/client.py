@@ -153,8 +153,8 @@ class ProviderClient:
 
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6
         """
-        server = await self.get_endpoints(calling)
-        if not self._provider.accepts_logouts(server):
+        server = await self.get_endpoints(calling) if self._provider.names_users_by_sub else None
+        if server is None or not self._provider.accepts_logouts(server):
             raise InvalidRequest("realm_without_logout", status=404)
         signed, token = parse_logout_token(text, await self._expect(server, None))
         for max_age_seconds in (KEYS_SECONDS, NEW_KEYS_SECONDS):

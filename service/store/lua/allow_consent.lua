@@ -1,6 +1,7 @@
 -- Records that the user allows an authorization request: consumes the request and issues the code, once.
 -- The code is derived from the consent, so a second call (a double click) has the same code. It issues no other code,
--- and returns `repeated` as long as the code waits for its exchange.
+-- and returns `repeated` as long as the code waits for its exchange. If the user has logged in again since the request,
+-- the code comes from the later login.
 -- KEYS     consent_key browser_key user_key code_key
 -- DERIVED  mark, index
 -- ARGV     revision code_digest client_id redirect_uri code_challenge username scope code_ttl_ms
@@ -22,9 +23,10 @@ if consent.answer ~= '' then return { 'answered' } end
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local expires_ms = now_ms + code_ttl_ms
-local record = string.format('2\n%d\n%d\n', math.max(now_ms, consent.created_ms), expires_ms)
+local created_ms = math.max(now_ms, consent.created_ms, read_mark(consent.subject, session.sid) + 1)
+local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
   .. table.concat({
-    consent.subject, client_id, redirect_uri, code_challenge, username, scope, consent.sid,
+    consent.subject, client_id, redirect_uri, code_challenge, username, scope, session.sid,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
 add_member(consent.subject, 'code:' .. code_digest, expires_ms, now_ms)

@@ -15,7 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 Answer = Callable[[Request], Awaitable[Response]]
-ErrorHandlers = Mapping[type[Exception], Callable[[Request, Exception], Response]]
+ErrorHandler = Callable[[Request, Exception], Response]
+ErrorHandlers = Mapping[type[Exception], ErrorHandler]
 
 
 class StaticRoutes:
