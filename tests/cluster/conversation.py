@@ -34,7 +34,7 @@ async def converse(settings: Settings) -> dict[str, object]:
     bearer = BearerLookup(os.environ.get("GATEWAY_REDIS_URL", url))
     app = build_app(Worker(settings, lambda: 0))
     async with running_lifespan(app), http_client_for(app) as http:
-        await until_true(lambda: _is_seed_applied(http), "the end of the seed")
+        await until_true(lambda: _is_seeded(http), "the seed is in force, or Redis is away")
         said: dict[str, object] = {"ready": (await http.get("/readyz")).status_code}
         login = await PHONE_APP.log_in(http, ALICE)
         said["login"] = login.status_code
@@ -51,7 +51,7 @@ async def converse(settings: Settings) -> dict[str, object]:
     return said
 
 
-async def _is_seed_applied(http: httpx2.AsyncClient) -> bool:
+async def _is_seeded(http: httpx2.AsyncClient) -> bool:
     return "of" not in (await http.get("/readyz")).json()
 
 
