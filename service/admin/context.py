@@ -20,6 +20,7 @@ from service.config.settings import (
 from service.crypto.keyring import Keyring
 from service.observability.audit import record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream
+from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
@@ -76,6 +77,13 @@ class AdminContext:
         use_audit_stream(self._audit_stream)
         self._audit_stream.start()
         return self
+
+    async def get_client(self, client_id: str) -> Client:
+        """Return the client. Raises CommandRefused if there is none."""
+        client = await self.registry.find_client(client_id)
+        if client is None:
+            raise CommandRefused(f"there is no client {client_id}")
+        return client
 
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:

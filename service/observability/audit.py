@@ -33,7 +33,6 @@ GROUPS: Final = ("users", "operators", "strangers")
 REFUSED_LOGINS: Final = frozenset({"login_failed", "login_throttled"})
 """Events that may name a user, and that anybody can cause who knows the name."""
 
-
 _LOG_ONLY: Final = frozenset(
     {
         "code_issued",

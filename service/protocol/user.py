@@ -168,8 +168,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 class Login(NamedTuple):
     """A login that was checked. It starts nothing if what the user has was revoked at `begun_ms` (Redis time) or later.
 
-    `sid` is the result of `digest_sid`. `shown_name` is
-    the user's display name at the identity provider. These two are empty in realm main.
+    `sid` is the result of `digest_sid`. `shown_name` is the user's display name at the identity provider. These two are
+    empty in realm main.
     """
 
     user: User

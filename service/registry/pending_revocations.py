@@ -85,12 +85,13 @@ class PendingRevocations:
             realms = await self._registry.list_pending_scans("pending_realm_scans")
             if not (clients or realms):
                 return
-            await lock.renew_during(self._scan(clients, realms))
+            await lock.renew_during(self._end_sessions(clients, realms))
             async with self._registry.make_lock():
                 await self._registry.clear_pending_scans("pending_scans", clients)
                 await self._registry.clear_pending_scans("pending_realm_scans", realms)
 
-    async def _scan(self, clients: Mapping[str, str], realms: Collection[str]) -> None:
+    async def _end_sessions(self, clients: Mapping[str, str], realms: Collection[str]) -> None:
+        """Scan twice for the sessions of the clients, and once for those of the realms. The caller holds the lock."""
         ended = await self._end_client_sessions(clients)
         await asyncio.sleep(self.scan_delay_seconds)
         ended += await self._end_client_sessions(clients)

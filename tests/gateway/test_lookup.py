@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -16,13 +15,13 @@ from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.gateway.access_record import access_key
 from service.gateway.lookup import UNKNOWN_SECONDS
-from service.protocol.user import identify_user
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.url import parse_redis_url
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
-from tests.conftest import AnyRedis, Clock
+from tests.conftest import AnyRedis, Clock, read_server_ms
 from tests.faults.deployment import start_sessions
+from tests.gateway.conftest import CAROL
 from tests.redis_client.scripted_cluster import key_of, record, scripted_cluster
 from tests.redis_client.scripted_redis import scripted_redis
 from tests.support.clients_and_users import access_key_of, access_name_of
@@ -31,17 +30,10 @@ from tests.support.servers import start_redis, stop
 from tests.support.waiting import until
 
 MOMENT_SECONDS = 0.01
-CAROL = identify_user("main", "carol@example.com")
 # Memory, and with it how often Redis is asked, depends on the time.
 pytestmark = pytest.mark.usefixtures("held_time")
 
 COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a beat is a read as well")
-
-
-@pytest.fixture
-async def tokens(worker: Worker) -> list[str]:
-    """Live access tokens of one user, each of a session of its own."""
-    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 20)]
 
 
 @contextmanager
@@ -56,13 +48,6 @@ def counting_reads(store: redis.Redis) -> Iterator[list[int]]:
 def _count_reads(store: redis.Redis) -> int:
     statistics: dict[str, dict[str, int]] = store.info("commandstats")
     return statistics.get("cmdstat_get", {"calls": 0})["calls"]
-
-
-@asynccontextmanager
-async def lookup_with(url: str, **options: Any) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url, **options)
-    yield bearer
-    await bearer.close()
 
 
 async def is_live(bearer: BearerLookup, token: str) -> bool:
@@ -121,7 +106,7 @@ async def test_live_token_is_cached_after_two_reads(
 async def test_without_memory_every_lookup_is_one_read(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
-    async with lookup_with(redis_server.url, memory=False) as bearer:
+    async with BearerLookup(redis_server.url, memory=False) as bearer:
         assert await is_live(bearer, tokens[0])
 
         with counting_reads(store) as reads:
@@ -173,7 +158,7 @@ async def test_unknown_and_single_use_tokens_are_not_tracked(
 async def test_unknown_tokens_evict_no_live_token(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
-    async with lookup_with(redis_server.url, most_unknown=50) as bearer:
+    async with BearerLookup(redis_server.url, most_unknown=50) as bearer:
         await remember(bearer, tokens)
         flood = [make_access_token(f"{n:03x}").text for n in range(500)]
         await asyncio.gather(*(bearer.lookup(garbage) for garbage in flood))
@@ -192,7 +177,7 @@ async def test_unknown_tokens_evict_no_live_token(
 async def test_full_cache_evicts_the_least_recently_used_tokens(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
-    async with lookup_with(redis_server.url, most_live=3) as bearer:
+    async with BearerLookup(redis_server.url, most_live=3) as bearer:
         one, two, three, four = tokens[:4]
         await remember(bearer, [one, two, three])
         await remember(bearer, [one, four])
@@ -230,7 +215,7 @@ async def test_new_token_is_live_after_the_negative_cache_expires(
 ) -> None:
     """It cannot happen by chance; it can when a backup is put back."""
     token = make_access_token("0a3").text
-    async with scripted_redis() as scripted, lookup_with(f"redis://127.0.0.1:{scripted.port}") as bearer:
+    async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
         scripted.clock = held_time.read
         assert not await is_live(bearer, token)
 
@@ -274,15 +259,10 @@ async def test_the_lookup_tells_the_time_of_redis(
     lookup: BearerLookup, store: redis.Redis, clock: Clock, held_time: LoopTime
 ) -> None:
     """The lookup reads Redis time while it connects, and computes it from then on."""
-
-    def read_clock_ms() -> int:
-        seconds, microseconds = store.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
-    before_ms = read_clock_ms()
+    before_ms = read_server_ms(store)
     await lookup.lookup(make_access_token("0a3").text)
     told_ms = lookup.now_ms()
-    assert before_ms - 1 <= told_ms <= read_clock_ms()  # a rounded millisecond
+    assert before_ms - 1 <= told_ms <= read_server_ms(store)  # a rounded millisecond
 
     clock.offset_ms = 7_000_000
     held_time.advance(TRUSTED_SECONDS)
@@ -344,9 +324,9 @@ async def test_redis_url_sets_password_database_and_socket(tmp_path: Path) -> No
             client.config_set("requirepass", "p@ss word")
         for url in (f"redis://:p%40ss%20word@127.0.0.1:{server.port}/3", f"unix://:p%40ss%20word@{socket}?db=3"):
             assert parse_redis_url(url).db == 3
-            async with lookup_with(url) as bearer:
+            async with BearerLookup(url) as bearer:
                 assert await is_live(bearer, token.text)
-        async with lookup_with(f"redis://:wrong@127.0.0.1:{server.port}/3") as bearer:
+        async with BearerLookup(f"redis://:wrong@127.0.0.1:{server.port}/3") as bearer:
             with pytest.raises(StoreUnavailable, match="WRONGPASS"):
                 await bearer.lookup(token.text)
     finally:
@@ -356,7 +336,7 @@ async def test_redis_url_sets_password_database_and_socket(tmp_path: Path) -> No
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_old_owner_of_a_slot_cannot_revive_tokens(held_time: LoopTime) -> None:
     """Only the new owner sends invalidations. The late answer of the old one must not be remembered."""
-    async with scripted_cluster(3) as cluster, lookup_with(cluster.url) as bearer:
+    async with scripted_cluster(3) as cluster, BearerLookup(cluster.url) as bearer:
         first, second, third = cluster.nodes
         token, other = cluster.make_token(first), cluster.make_token(second)
         record = cluster.records[key_of(token)]

@@ -11,7 +11,6 @@ import pytest
 from service.crypto.keyring import make_access_token
 from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.gateway.watch import SILENCE_SECONDS
-from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
 from service.redis_client.managed_connection import (
     HEARTBEAT_SECONDS,
@@ -20,7 +19,8 @@ from service.redis_client.managed_connection import (
     TRUSTED_SECONDS,
 )
 from service.worker import Worker
-from tests.faults.deployment import Deployment, proxied_redis, start_sessions, worker_on
+from tests.faults.deployment import Deployment, proxied_redis, worker_on
+from tests.gateway.conftest import CAROL
 from tests.gateway.watching import find_trust, is_settled, settle, watch
 from tests.redis_client.lookups import remember
 from tests.redis_client.scripted_cluster import record
@@ -29,7 +29,6 @@ from tests.support.clients_and_users import access_key_of
 from tests.support.loop_time import SAME_SECONDS, LoopTime
 from tests.support.waiting import result_of, until
 
-CAROL = identify_user("main", "carol@example.com")
 MOMENT_SECONDS = 0.01
 
 pytestmark = pytest.mark.usefixtures("held_time")
@@ -55,23 +54,16 @@ async def worker(deployment: Deployment) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def tokens(worker: Worker) -> list[str]:
-    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 5)]
-
-
-@pytest.fixture
 async def direct_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(deployment.redis.url)
-    yield bearer
-    await bearer.close()
+    async with BearerLookup(deployment.redis.url) as bearer:
+        yield bearer
 
 
 @pytest.fixture
 async def proxied_lookup(deployment: Deployment) -> AsyncIterator[BearerLookup]:
     """A lookup through the proxy, which can cut its network."""
-    bearer = BearerLookup(deployment.proxy.url)
-    yield bearer
-    await bearer.close()
+    async with BearerLookup(deployment.proxy.url) as bearer:
+        yield bearer
 
 
 async def let_connection_last(bearer: BearerLookup, held_time: LoopTime) -> None:

@@ -12,11 +12,11 @@ import redis
 from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
 from service.gateway.watch import Reason
-from service.protocol.user import identify_user
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
 from service.worker import Worker
 from tests.conftest import AnyRedis, Clock
 from tests.faults.deployment import start_sessions
+from tests.gateway.conftest import CAROL
 from tests.gateway.watching import find_trust, is_settled, settle, watch
 from tests.redis_client.lookups import lookup_at
 from tests.redis_client.scripted_cluster import key_of, scripted_cluster
@@ -25,17 +25,10 @@ from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer
 from tests.support.waiting import result_of, until
 
-CAROL = identify_user("main", "carol@example.com")
 BYTES_EACH = 1024
 WATCHES = 10_000
 """So many that what the lookup itself allocates hardly counts."""
 pytestmark = pytest.mark.usefixtures("held_time")
-
-
-@pytest.fixture
-async def tokens(worker: Worker) -> list[str]:
-    """Live access tokens of one user, each of a session of its own."""
-    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 20)]
 
 
 def count_commands(store: redis.Redis) -> dict[str, int]:

@@ -11,10 +11,9 @@ from service.gateway import BearerLookup
 @asynccontextmanager
 async def lookup_at(url: str, **limits: float) -> AsyncIterator[BearerLookup]:
     """`limits` are those of ConnectionOptions."""
-    bearer = BearerLookup(url)
-    bearer._router.options = bearer._router.options._replace(**limits)  # type: ignore[arg-type]
-    yield bearer
-    await bearer.close()
+    async with BearerLookup(url) as bearer:
+        bearer._router.options = bearer._router.options._replace(**limits)  # type: ignore[arg-type]
+        yield bearer
 
 
 async def remember(bearer: BearerLookup, *tokens: str) -> None:

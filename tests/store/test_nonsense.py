@@ -21,15 +21,11 @@ from tests.redis_client.scripted_redis import bulk, scripted_redis
     ids=["slots that are no numbers", "no port", "a port that is no number"],
 )
 async def test_slot_map_with_wrong_types_is_ignored(garbage: bytes) -> None:
-    async with scripted_cluster(3) as cluster:
-        bearer = BearerLookup(cluster.url)
+    async with scripted_cluster(3) as cluster, BearerLookup(cluster.url) as bearer:
         wrong_nodes = cluster.nodes[:2]
         token = cluster.make_token(cluster.nodes[2])
         cluster.say_map = lambda node: garbage if node in wrong_nodes else render_map(cluster.ranges)
-        try:
-            assert await bearer.lookup(token)
-        finally:
-            await bearer.close()
+        assert await bearer.lookup(token)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
@@ -44,24 +40,16 @@ async def test_slot_map_with_wrong_types_is_ignored(garbage: bytes) -> None:
     ],
 )
 async def test_malformed_redirection_is_an_outage(redirection: bytes) -> None:
-    async with scripted_cluster(1) as cluster:
-        bearer = BearerLookup(cluster.url)
+    async with scripted_cluster(1) as cluster, BearerLookup(cluster.url) as bearer:
         cluster.say_record = lambda _, key: NONE if is_probe(key) else b"-%b\r\n" % redirection
-        try:
-            with pytest.raises(StoreUnavailable):
-                await bearer.lookup(make_access_token("0a3").text)
-        finally:
-            await bearer.close()
+        with pytest.raises(StoreUnavailable):
+            await bearer.lookup(make_access_token("0a3").text)
 
 
 @pytest.mark.clause("decided-i8-fail-closed")
 @pytest.mark.parametrize("answer", [number(5), array(number(1)), b"#t\r\n"])
 async def test_get_answer_outside_text_is_an_outage(answer: bytes) -> None:
-    async with scripted_redis() as scripted:
+    async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
         scripted.answer = lambda _: answer
-        bearer = BearerLookup(f"redis://127.0.0.1:{scripted.port}")
-        try:
-            with pytest.raises(StoreUnavailable):
-                await bearer.lookup(make_access_token("0a3").text)
-        finally:
-            await bearer.close()
+        with pytest.raises(StoreUnavailable):
+            await bearer.lookup(make_access_token("0a3").text)

@@ -46,7 +46,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @click.argument("client_id", metavar="ID")
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client except its hashes."""
-    output.facts(_describe(await _get_client(context, client_id)))
+    output.facts(_describe(await context.get_client(client_id)))
 
 
 _FIELDS: Final = (
@@ -118,7 +118,7 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
 
     Sessions that depended on a removed grant type or scope end.
     """
-    old = await _get_client(context, client_id)
+    old = await context.get_client(client_id)
     new = _change(old, options)
     if new == old:
         raise CommandRefused("nothing was changed: no option has a new value (see --help)")
@@ -140,7 +140,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
 
     It is refused like an unknown client, until `client enable`. The sessions stay ended.
     """
-    await _get_client(context, client_id)
+    await context.get_client(client_id)
     output.ask(f"Disable the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=True))
@@ -167,7 +167,7 @@ async def enable_client(context: AdminContext, output: Output, client_id: str) -
 )
 async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int | None) -> None:
     """Give a client a new secret, which is shown once."""
-    old = await _get_client(context, client_id)
+    old = await context.get_client(client_id)
     if old.is_public:
         raise CommandRefused(f"the client {client_id} is public: it has no secret")
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
@@ -198,18 +198,11 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
 @click.argument("client_id", metavar="ID")
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
-    await _get_client(context, client_id)
+    await context.get_client(client_id)
     output.ask(f"Delete the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
-
-
-async def _get_client(context: AdminContext, client_id: str) -> Client:
-    client = await context.registry.find_client(client_id)
-    if client is None:
-        raise CommandRefused(f"there is no client {client_id}")
-    return client
 
 
 def _change(old: Client, options: Mapping[str, Any]) -> Client:

@@ -10,7 +10,7 @@ import click
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.formatting import format_time, parse_time_ms
-from service.admin.output import CommandRefused, Output, WrongInput
+from service.admin.output import Output, WrongInput
 from service.protocol.scope import MAIN_REALM
 from service.redis_client.deadline import StoreUnavailable
 from service.store.families import UserEnding
@@ -76,8 +76,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
     """End all sessions with a client. A deleted client is refused; its sessions ended when it was deleted."""
-    if await context.registry.find_client(client_id) is None:
-        raise CommandRefused(f"there is no client {client_id}")
+    await context.get_client(client_id)
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Scanning all sessions"):
         ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
