@@ -15,7 +15,7 @@ import msgspec
 
 from service.observability.audit import record_event
 from service.protocol.errors import TemporarilyUnavailable
-from service.protocol.user import Login, User
+from service.protocol.user import Login
 from service.redis_client.lock import LockHeld
 from service.registry.pending_revocations import PendingRevocations
 from service.store.families import UserEnding
@@ -32,15 +32,15 @@ class PasswordChange:
     _pending_revocations: PendingRevocations
     lock_wait_seconds: float = LOCK_WAIT_SECONDS
 
-    async def make(self, checked: User, password_hash: str, *, address: str) -> Login | None:
+    async def make(self, login: Login, password_hash: str, *, address: str) -> Login | None:
         """Store the new password and end all sessions of the user, on every worker.
 
-        `checked` is the record against which the old password was checked. `address` is the caller's, for the security
-        event. Returns a login with the new record, which began after all sessions had ended, or None if the record has
-        changed since that check. Raises TemporarilyUnavailable if the lock is not free in time, for example because a
-        seed is being applied.
+        `login` checked the old password. `address` is the caller's, for the security event. Returns a login with the
+        new record, which began after all sessions had ended. Returns None if since the given login began the record has
+        changed, or everything of the user was revoked. Raises TemporarilyUnavailable if the lock is not free in time,
+        for example because a seed is being applied.
         """
-        identity = checked.identity
+        checked, identity = login.user, login.user.identity
         try:
             async with self._registry.make_lock(wait_seconds=self.lock_wait_seconds):
                 # This read comes before the pending revocation, so that a change which loses the race ends no sessions.
@@ -50,7 +50,7 @@ class PasswordChange:
                 ending = UserEnding.of(identity, "password_set")
                 await self._registry.add_pending_users([ending])
                 new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
-                changed = await self._registry.put_password(new)
+                changed = await self._registry.put_password(new, login.begun_ms)
                 if changed is None:
                     return None
                 # Recorded now, so that an interruption of the revocation cannot hide the change.

@@ -6,6 +6,7 @@ Clauses: RFC 6749 §2, SPEC §2.3
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from service.redis_client.connection import Command
 from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
 from service.store.families import UserEnding
-from service.store.keys import registry_key, user_key, user_seed_key
+from service.store.keys import mark_key, registry_key, user_key, user_seed_key
 from service.store.records import read_json, reading
 from service.store.scripts import load_script
 
@@ -214,20 +215,23 @@ class RegistryStore:
 
     async def replace_password_hash(self, user: User) -> None:
         """Store a stronger hash of the same password, unless the user's record changed since it was read."""
-        await self._replace_password_hash(user, user.revision)
+        await self._replace_password_hash(user, user.revision, sys.maxsize)
 
-    async def put_password(self, user: User) -> User | None:
+    async def put_password(self, user: User, begun_ms: int) -> User | None:
         """Store the user's new password under a new revision, unless the record changed since it was read.
 
-        Returns the user with the new revision, or None if the record had changed.
+        `begun_ms` is when the login began that checked the former password. Returns the user with the new revision, or
+        None if the record had changed, or if what the user has was revoked since then.
         """
         revision = _make_revision()
-        verdict = await self._replace_password_hash(user, revision)
+        verdict = await self._replace_password_hash(user, revision, begun_ms)
         return msgspec.structs.replace(user, revision=revision) if verdict == "replaced" else None
 
-    async def _replace_password_hash(self, user: User, revision: str) -> str:
-        arguments = [user.revision, revision, msgspec.json.encode(user).decode()]
-        return str((await self._redis.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], arguments))[0])
+    async def _replace_password_hash(self, user: User, revision: str, begun_ms: int) -> str:
+        identity = user.identity
+        keys = [user_key(identity), mark_key(identity.shard, identity.subject)]
+        arguments: list[str | int] = [user.revision, revision, msgspec.json.encode(user).decode(), begun_ms]
+        return str((await self._redis.run(_REPLACE_PASSWORD_HASH, keys, arguments))[0])
 
     async def list_pending_scans(self, kind: PendingScan) -> dict[str, str]:
         """Return a mark for each client or realm whose sessions must be scanned. Each change makes another mark.

@@ -19,6 +19,7 @@ from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
+from tests.support.logins import login_of
 
 ADDRESS = "203.0.113.7"
 NEW = "a new password of Alice's"
@@ -55,20 +56,32 @@ async def has_password(worker: Worker, password: str) -> bool:
 async def test_a_change_that_comes_too_late_ends_no_sessions(sessions: Sessions) -> None:
     worker = sessions.worker
     checked = await get_alice(worker)
-    await worker.password_change.make(checked, hash_password(NEW), address=ADDRESS)
+    await worker.password_change.make(login_of(checked), hash_password(NEW), address=ADDRESS)
     family = await sessions.start(ALICE)
 
-    assert await worker.password_change.make(checked, hash_password("another one"), address=ADDRESS) is None
+    assert await worker.password_change.make(login_of(checked), hash_password("another one"), address=ADDRESS) is None
     assert sessions.live(family) == [True]
     assert not await worker.registry.has_pending()
     assert await has_password(worker, NEW)
+
+
+async def test_a_change_that_a_revocation_overtakes_is_not_made(sessions: Sessions) -> None:
+    worker, alice = sessions.worker, await get_alice(sessions.worker)
+    marked_ms = await worker.revocations.revoke_all(alice.identity.shard, alice.identity.subject)
+    under_way, later = login_of(alice, begun_ms=marked_ms), login_of(alice, begun_ms=marked_ms + 1)
+
+    assert await worker.password_change.make(under_way, hash_password(NEW), address=ADDRESS) is None
+    assert await has_password(worker, ALICE.password)
+    assert await worker.password_change.make(later, hash_password(NEW), address=ADDRESS) is not None
 
 
 async def break_off(worker: Worker, make_settings: MakeSettings, calls: int) -> bool:
     """Change the password over a connection that fails after so many calls. Returns True if it failed."""
     connection = BreakingConnection(make_settings(), calls=calls)
     try:
-        await make_change(connection, worker).make(await get_alice(worker), hash_password(NEW), address=ADDRESS)
+        await make_change(connection, worker).make(
+            login_of(await get_alice(worker)), hash_password(NEW), address=ADDRESS
+        )
     except StoreUnavailable:
         return True
     finally:

@@ -220,7 +220,7 @@ class SessionsPages(PageSteps):
             device = await self.authorization.get_device(request, session.username)
             login = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
-        changed = await self.password_change.make(login.user, password_hash, address=get_peer(request.scope))
+        changed = await self.password_change.make(login, password_hash, address=get_peer(request.scope))
         if changed is None:
             raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         return changed
