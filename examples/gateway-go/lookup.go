@@ -127,6 +127,9 @@ func (l *Lookup) serve(conn net.Conn) error {
 	l.mu.Lock()
 	l.conn, l.cache = conn, map[string]cached{}
 	hello := []string{"HELLO", "3"}
+	if l.password != "" && l.user == "" {
+		l.user = "default" // an address may have a password only
+	}
 	if l.password != "" {
 		hello = append(hello, "AUTH", l.user, l.password)
 	}
