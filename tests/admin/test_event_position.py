@@ -16,7 +16,7 @@ import pytest
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import AnyRedis, environment_of
-from tests.support.waiting import MAX_WAIT_SECONDS, until
+from tests.support.waiting import result_of, until
 
 pytestmark = pytest.mark.clause("decided-event-position")
 
@@ -38,10 +38,10 @@ async def running_reader(redis_server: AnyRedis, position: Path) -> AsyncIterato
 
 async def read_lines(reader: Process, count: int) -> list[str]:
     assert reader.stdout is not None
-    async with asyncio.timeout(MAX_WAIT_SECONDS):
-        return [json.loads(await reader.stdout.readline())["event"] for _ in range(count)]
+    return [json.loads(await result_of(reader.stdout.readline()))["event"] for _ in range(count)]
 
 
+@pytest.mark.long
 async def test_reader_goes_on_after_its_position(redis_server: AnyRedis, worker: Worker, tmp_path: Path) -> None:
     position = tmp_path / "position"
     await worker.event_stream.append([b'{"event":"1"}'], [], [b'{"event":"2"}'] * 30)
@@ -56,6 +56,7 @@ async def test_reader_goes_on_after_its_position(redis_server: AnyRedis, worker:
         assert await read_lines(reader, 2) == ["4", "5"]
 
 
+@pytest.mark.long
 async def test_events_that_nobody_took_are_read_again(redis_server: AnyRedis, worker: Worker, tmp_path: Path) -> None:
     position = tmp_path / "position"
     await worker.event_stream.append([b'{"event":"1"}'])
@@ -64,7 +65,7 @@ async def test_events_that_nobody_took_are_read_again(redis_server: AnyRedis, wo
         await until(position.exists)
         reader._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
         await worker.event_stream.append([b'{"event":"2"}'])
-        await asyncio.wait_for(reader.wait(), MAX_WAIT_SECONDS)
+        await result_of(reader.wait())
     async with running_reader(redis_server, position) as reader:
         assert await read_lines(reader, 1) == ["2"]
 
