@@ -27,7 +27,7 @@ from tests.support.clients_and_users import (
     verify,
 )
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import MAX_WAIT_SECONDS, result_of
+from tests.support.waiting import MAX_WAIT_SECONDS, result_of, until_status
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,7 @@ async def test_logout_by_a_client_survives_a_planned_failover(tmp_path: Path, lo
     with running_sentinel(tmp_path) as watched:
         async with service_at(watched.url, "replica") as (_, http):
             tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+            await until_status(lambda: http.get("/readyz"), 200)  # the seed file has all clients in force
             order_switch(watched)
 
             await advance_until_done(
