@@ -110,6 +110,7 @@ async def test_refreshes_lost_in_a_failover_are_not_theft(tmp_path: Path, loop_t
             assert tokens_of(await PHONE_APP.refresh(http, newest))["refresh_token"] not in [*tokens, newest]
 
 
+@pytest.mark.long
 @pytest.mark.clause("decided-redis-sentinel", "decided-i7-revocation-is-final", "decided-durability")
 async def test_logout_by_a_client_survives_a_planned_failover(tmp_path: Path, loop_time: LoopTime) -> None:
     with running_sentinel(tmp_path) as watched:
