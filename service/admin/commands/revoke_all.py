@@ -106,15 +106,16 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
         await context.revocations.revoke_all_left(left, until_ms=until_ms)
         count(len(left))
 
-    try:
-        # Without the lock, two such commands at once could each skip users that the other one is processing.
-        async with context.registry.make_lock(context.on_wait) as lock:
+    # Without the lock, two such commands at once could each skip users that the other one is processing.
+    async with context.registry.make_lock(context.on_wait) as lock:
+        try:
             with output.progress("Users whose sessions end") as advance:
                 await lock.renew_during(end_sessions())
-    except (asyncio.CancelledError, StoreUnavailable):
-        output.note(f"The sessions of {users} users have ended. Repeat the command to end the others.")
-        raise
-    finally:
-        reason, issued_before = ("everything", "") if before_ms is None else ("issued_before", format_time(before_ms))
-        context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
+        except (asyncio.CancelledError, StoreUnavailable):
+            output.note(f"The sessions of {users} users have ended. Repeat the command to end the others.")
+            raise
+        finally:
+            issued_before = "" if before_ms is None else format_time(before_ms)
+            reason = "issued_before" if issued_before else "everything"
+            context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
     output.done(f"All sessions{before} of all users have ended. Affected users: {users}.", users=users)
