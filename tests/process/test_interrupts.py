@@ -34,7 +34,11 @@ def interrupt_after(imports: int, command: Sequence[str], data_dir: Path) -> tup
         while imports and (line := process.stderr.readline()):
             imports -= line.startswith(IMPORT)
         os.killpg(process.pid, signal.SIGINT)
-        _, rest = process.communicate(timeout=MAX_WAIT_SECONDS)
+        try:
+            _, rest = process.communicate(timeout=MAX_WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         return process.returncode, [line for line in rest.splitlines() if line and not line.startswith((IMPORT, "{"))]
 
 
