@@ -40,6 +40,13 @@ def test_help_and_version_need_no_installation(tmp_path: Path, arguments: list[s
     assert sorted(file.name for file in tmp_path.iterdir()) == ["scripts", "service"]
 
 
+@pytest.mark.parametrize("script", ["serve", "example-client", "stack"])
+def test_a_script_starts_from_its_own_folder(script: str) -> None:
+    ended = subprocess.run(["bash", script, "--help"], cwd=CHECKOUT / "scripts", capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_every_file_is_read_as_utf_8() -> None:
     """The application reads its scripts, templates and texts. A locale of one byte a character must not matter."""
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
