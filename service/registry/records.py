@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TypeVar
+
 import msgspec
 
 from service.crypto.keyring import Keyring
@@ -9,7 +12,10 @@ from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.client import Client, is_short_secret
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
+from service.registry.record_changes import SECRET_FIELDS, Record
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
+
+Same = TypeVar("Same", bound=Record)
 
 
 def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None = None) -> Client:
@@ -59,3 +65,9 @@ def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, ke
         sealed = keyring.seal(f"realm:{name}", client_secret.encode()) if client_secret else ""
     provider = msgspec.convert(msgspec.to_builtins(entry), IdentityProvider)
     return msgspec.structs.replace(provider, sealed_secret=sealed)
+
+
+def merge_record(old: Same, made: Same, fields: Collection[str]) -> Same:
+    """Return the old record with the fields that these fields of an entry decide over taken from the other record."""
+    names = [name for name in old.__struct_fields__ if SECRET_FIELDS.get(name, name) in fields]
+    return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})

@@ -10,7 +10,6 @@ Clauses: SPEC §2.3
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
@@ -20,8 +19,8 @@ from service.protocol.client import Client, find_narrowing
 from service.protocol.provider import IdentityProvider
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, find_user_narrowing
-from service.registry.record_changes import SECRET_FIELDS, EntryKind, Record, list_changed_fields
-from service.registry.records import make_client, make_provider, make_user
+from service.registry.record_changes import EntryKind, Record, list_changed_fields
+from service.registry.records import make_client, make_provider, make_user, merge_record
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 from service.store.families import EndReason
 
@@ -163,7 +162,7 @@ class Candidate(NamedTuple):
             return Planned(item, None, None, None, applied)
         new = self._make_record(keyring, secret_hash)
         if old is not None and not self._is_whole:
-            new = _merge(old, new, edit.fields)
+            new = merge_record(old, new, edit.fields)
         if self._is_realm and old != new:  # one script writes both
             applied = edit.applied
         return Planned(item, self._find_act(new), old, new, applied, _find_ending(old or unlisted, new))
@@ -196,12 +195,6 @@ def plan_removal(item: Item, old: Record | None) -> Planned:
     is_removed = old is not None and not is_block
     reason = cast("EndReason", f"{item.kind}_deleted")
     return Planned(item, "remove" if is_removed else None, old, None, "", reason if is_removed else None)
-
-
-def _merge(old: Record, made: Record, fields: Collection[str]) -> Record:
-    """Return the old record with the fields that these fields of an entry decide over taken from the other record."""
-    names = [name for name in old.__struct_fields__ if SECRET_FIELDS.get(name, name) in fields]
-    return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})
 
 
 def _find_ending(old: Record | None, new: Record) -> EndReason | None:

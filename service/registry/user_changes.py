@@ -1,0 +1,63 @@
+"""Changes of a user of realm main that name some fields and leave the others as they are: one line of an import, or one
+request of a client.
+
+Clauses: SPEC §2.3
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.protocol.scope import MAIN_REALM
+from service.protocol.user import User, UserIdentity, identify_user, normalize_username
+from service.registry.records import make_user, merge_record
+from service.registry.seed_file.check import Mistakes, check_user
+from service.registry.seed_file.entries import UserEntry
+from service.registry.seed_file.read import read_entry
+
+
+class UserChange(NamedTuple):
+    """The fields that a change names. `password` stands for a password and for its hash."""
+
+    entry: UserEntry
+    fields: frozenset[str]
+
+    @property
+    def identity(self) -> UserIdentity:
+        return identify_user(MAIN_REALM, self.entry.username)
+
+    @property
+    def names_password(self) -> bool:
+        """True if the change has a password or a hash, as one that creates a user must."""
+        return "password" in self.fields
+
+    def apply(self, old: User | None, password_hash: str | None) -> User:
+        """Return the record after the change. `old` is the record until now, or None if the change creates the user.
+
+        `password_hash` is the hash of the plain password, if the change has one.
+        """
+        made = make_user(self.entry, old, password_hash)
+        return made if old is None else merge_record(old, made, self.fields)
+
+
+def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_characters: int) -> UserChange | None:
+    """Read the fields of a user, and note each mistake under `at` and the name of the field.
+
+    Returns None if the tree is no mapping. A field whose value is null counts as one that is not named.
+    """
+    entry = read_entry(tree, UserEntry, at, mistakes)
+    if entry is None:
+        return None
+    if entry.realm != MAIN_REALM:
+        mistakes.setdefault(f"{at}realm", f"expected {MAIN_REALM}, or no realm at all")
+    entry = msgspec.structs.replace(entry, username=normalize_username(entry.username), realm=MAIN_REALM)
+    found: Mistakes = {}
+    check_user(entry, at, found, min_password_characters)
+    fields = frozenset(name.removesuffix("_hash") for name, value in tree.items() if value is not None)
+    if "password" not in fields:
+        del found[f"{at}password"]  # only a change that creates the user needs one
+    for place, mistake in found.items():
+        mistakes.setdefault(place, mistake)
+    return UserChange(entry, fields)
