@@ -19,6 +19,7 @@ from service.web.api.metrics import MetricsEndpoint
 from service.web.api.openapi import OpenApiEndpoint
 from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
 from service.web.api.token import AuthorizationCodeGrant, PasswordGrant, RefreshTokenGrant, TokenEndpoint
+from service.web.api.users import UsersEndpoint
 from service.web.api.verify import VerifyEndpoint
 from service.web.pages.authorization import AuthorizationPages, CallbackPage
 from service.web.pages.consent import ConsentPages
@@ -66,10 +67,13 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
         ).post,
     }
     logout = BackchannelLogoutEndpoint(worker.logins, worker.logout_tokens, worker.revocations)
+    least = worker.settings.min_password_characters
+    users = UsersEndpoint(authenticator, worker.registry, worker.pending_revocations, worker.passwords, least)
     routes = [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer, worker.bearer_counts), name="verify"),
         *(Route(f"{prefix}/oauth2/v1/{name}", post, methods=["POST"], name=name) for name, post in posts.items()),
         Route(f"{prefix}{LOGOUT_PATH}{{realm}}", logout.post, methods=["POST"], name="backchannel-logout"),
+        Route(f"{prefix}/oauth2/v1/users/{{username:path}}", users.answer, methods=["PUT", "DELETE"], name="users"),
         Route(f"{prefix}/openapi.json", OpenApiEndpoint(issuer).get, methods=["GET"], name="openapi"),
         Route(f"{prefix}/healthz", worker.health.live, methods=["GET"], name="healthz"),
         Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),

@@ -66,7 +66,8 @@ class AdminContext:
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
         self.on_wait: Callable[[], object] = lambda: None
-        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, lambda: self.on_wait())
+        origin = {"actor": self.actor, "reason": "console"}
+        self.editor = RegistryEditor(self.registry, self.pending_revocations, origin, lambda: self.on_wait())
 
     @property
     def store_name(self) -> str:

@@ -5,6 +5,7 @@ Clauses: RFC 6749 §2, §2.1, §5.2 (unauthorized_client), SPEC §2.3
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -44,6 +45,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
     revoke_users: bool = False
+    manage_users: bool = False
     disabled: bool = False
     has_short_secret: bool = False
     previous_secret_hash: str | None = None
@@ -113,6 +115,18 @@ def check_user_revocation(client: Client) -> None:
     """Raise UnauthorizedClient unless the client may revoke everything of a user and has a secret."""
     if client.is_public or not client.revoke_users:
         raise UnauthorizedClient("user_revocation_not_registered", status=403)
+
+
+def check_user_management(client: Client) -> None:
+    """Raise UnauthorizedClient unless the client may create, change and delete users and has a secret."""
+    if client.is_public or not client.manage_users:
+        raise UnauthorizedClient("user_management_not_registered", status=403)
+
+
+def check_managed_roles(client: Client, roles: Iterable[str]) -> None:
+    """Raise UnauthorizedClient unless the client's own scope has each of these roles, which a user has or would get."""
+    if not set(roles) <= set(client.allowed_scope.roles):
+        raise UnauthorizedClient("role_beyond_client", status=403)
 
 
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:

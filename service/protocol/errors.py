@@ -62,6 +62,11 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "introspection_not_registered": "This client is not registered for introspection.",
     "user_revocation_not_registered": "This client is not registered to revoke the tokens of users.",
+    "user_management_not_registered": "This client is not registered to manage users.",
+    "role_beyond_client": "The user has, or would get, a role that this client's own scope lacks.",
+    "user_malformed": "Malformed user: {name}.",
+    "password_missing": "There is no such user, and a new user needs a password or a password_hash.",
+    "user_exists": "The user exists, and If-None-Match allows only a new one.",
     "sub_id_malformed": "The JSON object must have a sub_id, an object of the format opaque with id, iss_sub with iss "
     "and sub, or email with email; all of these are texts that are not empty.",
     "issuer_unknown": "The iss is neither the base URL nor the issuer of a realm with username_claim sub.",

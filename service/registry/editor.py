@@ -1,15 +1,15 @@
-"""Changes to single clients and users from the console, with the end of the sessions that each change requires.
+"""Changes to single clients and users, with the end of the sessions that each change requires.
 
-Changes are made under the registry's lock, so a seed that is being applied cannot overwrite one. A field of a seed
-file is not applied again until that field changes in the file. So the next start does not undo a change that was made
-here.
+The console makes them, and those to users also a client with the right to it. They are made under the registry's lock,
+so a seed that is being applied cannot overwrite one. A field of a seed file is not applied again until that field
+changes in the file. So the next start does not undo a change that was made here.
 
 Clauses: SPEC §2.3, §3, §6
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -44,15 +44,17 @@ def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
 class RegistryEditor:
     """The editor of clients and users. When a method returns, the sessions that it ends have ended on every worker.
 
-    `_actor` is recorded in the security events. `_on_wait` is called if another process has the registry's lock, for
-    example to apply a seed. `on_written` is called once a record is stored. The revocations that follow may be of other
+    `_origin` are fields of the security events: `actor`, `reason` and more. `on_wait` is called if another process has
+    the registry's lock, for example to apply a seed. After `wait_seconds` a change of a user raises LockHeld, unless
+    that is None. `on_written` is called once a record is stored. The revocations that follow may be of other
     changes, take seconds and be interrupted.
     """
 
     _registry: RegistryStore
     _pending_revocations: PendingRevocations
-    _actor: str
-    _on_wait: Callable[[], object]
+    _origin: Mapping[str, str]
+    on_wait: Callable[[], object] = lambda: None
+    wait_seconds: float | None = None
 
     async def create_client(self, client: Client, *, on_written: Callable[[], object]) -> None:
         async with self._changing(scans=True):
@@ -118,9 +120,24 @@ class RegistryEditor:
             await self._put_user(new, None if keep_sessions else reason)
             self._record(old, new)
 
-    async def delete_user(self, identity: UserIdentity) -> None:
+    async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> bool:
+        """Create a user of realm main, or replace the record as `change_user` does. Returns True if the user is new.
+
+        `change` gets None if there is no such user. If it returns the record that it got, nothing is written.
+        """
+        async with self._changing():
+            old = await self._registry.find_user(identity)
+            new = change(old)
+            if new != old:
+                await self._put_user(new, find_user_narrowing(old, new) if old else None)
+                self._record(old, new)
+        return old is None
+
+    async def delete_user(self, identity: UserIdentity, check: Callable[[User], object] = lambda _: None) -> None:
+        """Delete the user. `check` gets the record, and may refuse by an exception."""
         async with self._changing():
             user = await self._get_user(identity)
+            check(user)
             await self._registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
             await self._registry.delete_user(identity)
             self._record(user, None)
@@ -133,18 +150,18 @@ class RegistryEditor:
         sessions, without the lock, so a change of a user waits for no scan.
         """
         try:
-            async with self._registry.make_lock(self._on_wait) as lock:
+            async with self._registry.make_lock(self.on_wait, wait_seconds=self.wait_seconds) as lock:
                 try:
                     yield
                 finally:
                     await self._pending_revocations.run_user_revocations(lock)
         finally:
             if scans:
-                await self._pending_revocations.run_session_scans(self._on_wait)
+                await self._pending_revocations.run_session_scans(self.on_wait)
 
     def _record(self, old: Client | User | None, new: Client | User | None) -> None:
         """Record the change at once, so that it cannot be hidden by interrupting what follows."""
-        record_change(old, new, actor=self._actor, reason="console")
+        record_change(old, new, **self._origin)
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)

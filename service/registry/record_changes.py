@@ -33,10 +33,11 @@ def list_changed_fields(old: Record, new: Record) -> list[str]:
     return [name for name in old.__struct_fields__ if name != "revision" and getattr(old, name) != getattr(new, name)]
 
 
-def record_change(old: Record | None, new: Record | None, *, realm: str = "", actor: str, reason: str) -> None:
+def record_change(old: Record | None, new: Record | None, *, realm: str = "", **origin: str) -> None:
     """Record a security event for each thing that happened to a record.
 
     `old` is None for a new record, and `new` for a deleted one. `realm` is the name of the realm if that changed.
+    `origin` are the fields that tell where the change came from: `actor`, `reason` and more.
     """
     record = new or old
     if isinstance(record, Client):
@@ -46,7 +47,7 @@ def record_change(old: Record | None, new: Record | None, *, realm: str = "", ac
     else:
         kind, named = "realm", {"realm": realm}
     for event in _list_events(kind, old, new):
-        record_event(event, **named, actor=actor, reason=reason)
+        record_event(event, **named, **origin)
 
 
 def _list_events(kind: str, old: Record | None, new: Record | None) -> Iterator[str]:

@@ -29,8 +29,10 @@ def list_client_warnings(client: Client) -> Iterator[str]:
 
 def list_client_mistakes(client: Client) -> Iterator[str]:
     """Yield sentences about a client that cannot work, or whose codes are sent unencrypted."""
-    if not (client.grant_types or client.introspect or client.revoke_users):
-        yield "it has no grant type and may neither introspect nor revoke the tokens of users, so it can do nothing"
+    if not (client.grant_types or client.introspect or client.revoke_users or client.manage_users):
+        yield "it has no grant type and none of introspect, revoke_users and manage_users, so it can do nothing"
+    if client.manage_users and not client.scope:
+        yield "it has no scope, so it may manage only users without roles, who cannot log in"
     if {AUTHORIZATION_CODE, PASSWORD} & set(client.grant_types) and not client.scope:
         yield "it has no scope, so all of its requests are refused"
     for redirect_uri in client.redirect_uris:

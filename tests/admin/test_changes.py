@@ -91,7 +91,7 @@ async def test_an_update_keeps_the_overlap_of_a_rotated_secret(admin: Admin, htt
 
 async def test_concurrent_updates_are_never_lost_silently(worker: Worker, registry: None, held_time: LoopTime) -> None:
     """Each adds another redirect URI to the same record. One that came too late is refused, and says so."""
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, "somebody", lambda: None)
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "console"})
     old = await find_client(worker, "web-shop")
     uris = [f"https://shop.example/{number}" for number in range(50)]
 

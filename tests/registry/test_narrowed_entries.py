@@ -125,7 +125,7 @@ async def test_console_changes_wait_for_no_scan_of_sessions(
     alice = await sessions.start(scope=PROVIDER)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, "console", lambda: None)
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "console"})
     bob = identify_user("main", BOB.username)
     await result_of(editor.change_user(bob, lambda user: msgspec.structs.replace(user, disabled=True)))
 

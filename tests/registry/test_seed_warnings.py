@@ -53,7 +53,7 @@ users:
     assert risk.startswith("realm foo: trust_email: ")
     assert others == [
         "foo: no scope can name this realm; a scope can name main, cep",
-        "idle: it has no grant type and may neither introspect nor revoke the tokens of users, so it can do nothing",
+        "idle: it has no grant type and none of introspect, revoke_users and manage_users, so it can do nothing",
         "mute: it has no scope, so all of its requests are refused",
         "open: codes are sent unencrypted to http://shop.example/",
         "dave: the user name is not an e-mail address, as realm main expects",

@@ -18,6 +18,7 @@ REVOKE = "/oauth2/v1/revoke"
 REVOKE_ALL = "/oauth2/v1/revokeAll"
 INTROSPECT = "/oauth2/v1/introspect"
 GLOBAL_REVOCATION = "/oauth2/v1/global-token-revocation"
+USERS = "/oauth2/v1/users/"
 VERIFY = "/oauth2/v1/verify"
 
 

@@ -63,6 +63,9 @@ _FIELDS: Final = (
     click.Option(["--introspect/--no-introspect"], default=None, help="Let the client introspect access tokens."),
     click.Option(["--introspect-all"], is_flag=True, help="Let the client introspect access and refresh tokens."),
     click.Option(["--revoke-users/--no-revoke-users"], default=None, help="Let the client log out any user."),
+    click.Option(
+        ["--manage-users/--no-manage-users"], default=None, help="Let the client manage users with roles of its scope."
+    ),
 )
 """The options of `create` and `update`. One that is named like a field of the record sets that field."""
 
@@ -81,6 +84,7 @@ _PARTS: Final = (
     examples=(
         'client create shop --redirect-uri https://shop.example/cb --scope "realm:main role:enduser"',
         "client create api-gateway --introspect",
+        'client create sign-up --manage-users --scope "realm:main role:enduser"',
     ),
 )
 @click.argument("client_id", metavar="ID")

@@ -86,7 +86,8 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
         note(f"{at}client_secret", f"expected 1 to {MAX_PASSWORD_CHARACTERS} printable ASCII characters")
     if secret_hash is not None and not is_secret_hash(secret_hash):
         note(f"{at}client_secret_hash", "expected an argon2 hash in PHC form, or sha256: with its digest")
-    for name, what in (("introspect", "introspect"), ("revoke_users", "revoke the tokens of users")):
+    rights = {"introspect": "introspect", "revoke_users": "revoke the tokens of users", "manage_users": "manage users"}
+    for name, what in rights.items():
         if getattr(entry, name) and secret is None and secret_hash is None:
             note(f"{at}{name}", f"only a client with a secret may {what}")
     for name, find_mistake in (("redirect_uris", find_uri_mistake), ("cors_origins", find_origin_mistake)):

@@ -63,6 +63,7 @@ class ClientEntry(_Entry, frozen=True, kw_only=True):
     require_pkce: bool = False
     introspect: Introspect = False
     revoke_users: bool = False
+    manage_users: bool = False
     disabled: bool | None = None
 
 

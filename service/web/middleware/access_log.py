@@ -1,7 +1,8 @@
 """The access log: one line per request with method, path, status, duration, address and the reason of a refusal.
 
 If the request caused a security event, the line has the name, the level and the fields of the event. The query string
-is never logged, because it may carry secrets. The same middleware counts the request for the metrics.
+is never logged, because it may carry secrets. Of a path with a user name, the pattern of its route is logged. The same
+middleware counts the request for the metrics.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class AccessLog:
         log, level = (audit_log, get_level(event)) if event else (_log, _choose_level(scope, status))
         if not log.shows(level):
             return
+        path = scope["route"].path_format if "username" in scope.get("path_params", ()) else scope["path"]
         fields = {
             "method": scope["method"],
-            "path": shorten(scope["path"], MAX_PATH_LENGTH),
+            "path": shorten(path, MAX_PATH_LENGTH),
             "status": status,
             "ms": round(seconds * 1000, 2),
             "address": get_peer(scope),
