@@ -66,7 +66,8 @@ class AuditStream:
             self._end_minute()
         of_users, of_operators, of_strangers = self._buffers
         is_of_user = "sub" in fields and event not in REFUSED_LOGINS
-        buffer = of_operators if "actor" in fields else of_users if is_of_user else of_strangers
+        is_of_operator = "actor" in fields and fields.get("reason") != "client"
+        buffer = of_operators if is_of_operator else of_users if is_of_user else of_strangers
         if event not in VITAL:
             buffer.take(event, fields)
         elif buffer is of_operators or buffer.admits(event, fields):

@@ -11,7 +11,16 @@ import redis
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import Clock, make_code
-from tests.support.clients_and_users import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, OAuthClient, revoke_user
+from tests.support.clients_and_users import (
+    ALICE,
+    GATEWAY,
+    MADE_SECRET,
+    PHONE_APP,
+    WEB_SHOP,
+    OAuthClient,
+    put_user,
+    revoke_user,
+)
 from tests.support.origins import is_origin
 from tests.support.waiting import until_status
 
@@ -72,6 +81,16 @@ async def test_the_right_to_revoke_users_is_given_and_taken(admin: Admin, http: 
     assert (await revoke_user(http, of_alice, client)).status_code == 204
     assert (await admin("client", "update", "hr", "--no-revoke-users")).status == 0
     await until_status(lambda: revoke_user(http, of_alice, client), 403)
+
+
+async def test_the_right_to_manage_users_is_given_and_taken(admin: Admin, http: httpx2.AsyncClient) -> None:
+    words = ("--manage-users", "--scope", "realm:main role:enduser")
+    created = await admin("client", "create", "hr", *words, "--json")
+    client = OAuthClient("hr", created.json["client_secret"])
+
+    assert (await put_user(http, "eve", {"password": "a long password"}, client)).status_code == 201
+    assert (await admin("client", "update", "hr", "--no-manage-users")).status == 0
+    await until_status(lambda: put_user(http, "eve", {}, client), 403)
 
 
 async def test_the_list_shows_all_clients_and_no_hash(admin: Admin) -> None:

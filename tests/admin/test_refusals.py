@@ -17,6 +17,7 @@ REFUSED = [
     ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "--redirect-uri: expected an absolute"),
     ((*NEW_CLIENT, "--public", "--introspect"), 2, "--introspect: only a client with a secret may introspect"),
     ((*NEW_CLIENT, "--public", "--revoke-users"), 2, "--revoke-users: only a client with a secret may revoke"),
+    ((*NEW_CLIENT, "--public", "--manage-users"), 2, "--manage-users: only a client with a secret may manage"),
     ((*NEW_CLIENT, "--grant-type", "implicit"), 2, "'implicit' is not one of"),
     (("client", "create", "web-shop"), 1, "the client web-shop already exists"),
     (("client", "create"), 2, "Missing argument 'ID'"),

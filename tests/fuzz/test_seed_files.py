@@ -121,6 +121,7 @@ def test_an_exported_entry_makes_its_record_again(identifier: str, name: str, re
         scope="realm:main role:enduser",
         introspect="all" if is_set else False,
         revoke_users=is_set,
+        manage_users=is_set,
         require_pkce=is_set,
         disabled=is_set,
     )

@@ -165,6 +165,7 @@ def test_the_code_grant_needs_a_redirect_uri() -> None:
         ),
         ("clients: [{client_id: a, introspect: true}]", "clients[0].introspect"),
         ("clients: [{client_id: a, revoke_users: true}]", "clients[0].revoke_users"),
+        ("clients: [{client_id: a, manage_users: true}]", "clients[0].manage_users"),
     ],
 )
 def test_names_and_secrets_of_clients_have_their_form(text: str, place: str) -> None:

@@ -9,13 +9,13 @@ from schemathesis import Case, HookContext, Response
 from schemathesis.core.failures import Failure, MalformedJson
 from schemathesis.openapi.checks import MissingContentType
 
-from tests.support.clients_and_users import BACK_OFFICE, GLOBAL_REVOCATION
+from tests.support.clients_and_users import BACK_OFFICE, GLOBAL_REVOCATION, USERS
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Authenticate each request to this endpoint. `headers` of the configuration go to other endpoints, too."""
-    if case.path == GLOBAL_REVOCATION:
+    """Authenticate each request to these endpoints. `headers` of the configuration go to other endpoints, too."""
+    if case.path == GLOBAL_REVOCATION or case.path.startswith(USERS):
         case.headers["Authorization"] = BACK_OFFICE.basic["Authorization"]
 
 

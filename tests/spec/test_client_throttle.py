@@ -29,6 +29,8 @@ from tests.support.clients_and_users import (
     OAuthClient,
     assert_error,
     basic,
+    delete_user,
+    put_user,
     revoke_user,
     tokens_of,
 )
@@ -96,13 +98,16 @@ async def test_right_secret_is_accepted_after_the_window(
 @pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force", "7009-5-guessing-throttled")
 @pytest.mark.clause("7662-4-guessing-throttled")
 async def test_all_endpoints_count_together(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="4/minute"), clock) as http:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="5/minute"), clock) as http:
         assert_error(await WRONG_SHOP.log_in(http, ALICE), 401, "invalid_client")
+        assert_error(await revoke_user(http, {}, WRONG_SHOP), 401, "invalid_client")
         assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
         assert_error(await WRONG_SHOP.introspect(http, "x"), 401, "invalid_client")
-        assert_error(await revoke_user(http, {}, WRONG_SHOP), 401, "invalid_client")
+        assert_error(await put_user(http, "x", {}, WRONG_SHOP), 401, "invalid_client")
 
         assert_throttled(await revoke_user(http, {}, WEB_SHOP))
+        assert_throttled(await put_user(http, "x", {}, WEB_SHOP))
+        assert_throttled(await delete_user(http, "x", WEB_SHOP))
         assert_throttled(await WEB_SHOP.introspect(http, "x"))
         assert_throttled(await WEB_SHOP.refresh(http, "x"))
 

@@ -16,6 +16,7 @@ from tests.support.clients_and_users import (
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    USERS,
     VERIFY,
     OAuthClient,
     bearer,
@@ -163,7 +164,7 @@ async def test_a_registered_origin_may_end_all_sessions_of_a_user(http: httpx2.A
 
 
 @pytest.mark.clause("decided-lookups-without-cors")
-@pytest.mark.parametrize("address", [VERIFY, INTROSPECT, GLOBAL_REVOCATION])
+@pytest.mark.parametrize("address", [VERIFY, INTROSPECT, GLOBAL_REVOCATION, USERS + "x"])
 async def test_no_origin_may_read_a_lookup(http: httpx2.AsyncClient, address: str) -> None:
     called = await http.post(address, data=GATEWAY.credentials | {"token": "x"}, headers={"Origin": KNOWN})
     preflight_response = await http.options(address, headers=preflight(KNOWN))

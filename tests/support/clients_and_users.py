@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import httpx2
 import redis
@@ -112,6 +113,20 @@ async def revoke_user(
 ) -> httpx2.Response:
     """Send a global token revocation."""
     return await http.post(GLOBAL_REVOCATION, json={"sub_id": sub_id}, headers=client.basic)
+
+
+async def put_user(
+    http: httpx2.AsyncClient,
+    username: str,
+    body: object,
+    client: OAuthClient = BACK_OFFICE,
+    headers: dict[str, str] | None = None,
+) -> httpx2.Response:
+    return await http.put(USERS + quote(username, safe=""), json=body, headers=client.basic | (headers or {}))
+
+
+async def delete_user(http: httpx2.AsyncClient, username: str, client: OAuthClient = BACK_OFFICE) -> httpx2.Response:
+    return await http.delete(USERS + quote(username, safe=""), headers=client.basic)
 
 
 def name_subject(subject: str) -> dict[str, str]:

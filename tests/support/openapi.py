@@ -28,7 +28,8 @@ def find_operation(path: str, method: str) -> Mapping[str, Any] | None:
     HEAD has the operation of GET.
     """
     paths = CONTRACT["paths"]
-    methods = paths.get(path) or paths.get(f"{path.rpartition('/')[0]}/{{realm}}", {})
+    parent = path.rpartition("/")[0]
+    methods = paths.get(path) or paths.get(f"{parent}/{{realm}}") or paths.get(f"{parent}/{{username}}", {})
     name = method.lower()
     found: Mapping[str, Any] | None = methods.get(name) or (methods.get("get") if name == "head" else None)
     return found

@@ -1,0 +1,55 @@
+"""The block of docs/users.md, as it is in the page but for the address of the service."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+from urllib.error import HTTPError
+
+import httpx2
+import pytest
+import redis
+
+from tests.conftest import environment_of
+from tests.support.clients_and_users import GATEWAY, PHONE_APP, UserCredentials, tokens_of
+from tests.support.servers import CHECKOUT, RedisServer, running_service
+from tests.support.waiting import MAX_WAIT_SECONDS
+
+ERIN = UserCredentials("erin+1/2@example.com", "a password of Erin's")
+NEW = UserCredentials(ERIN.username, "another password of Erin's")
+
+
+@pytest.mark.clause("decided-managed-users", "decided-managed-users-changes")
+async def test_block_of_the_page_signs_up_resets_and_deletes(
+    redis_server: RedisServer, store: redis.Redis, tmp_path: Path
+) -> None:
+    environment = environment_of(redis_server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
+    (block,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "users.md").read_text(), re.DOTALL)
+    program = tmp_path / "block.py"
+    with running_service(tmp_path, environment) as service:
+        program.write_text(block.replace("http://127.0.0.1:8000", service.url))
+        back_end = runpy.run_path(str(program))
+        async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
+            with pytest.raises(HTTPError) as refusal:
+                back_end["sign_up"](ERIN.username, "password123", "Erin")
+            assert "most common passwords" in json.load(refusal.value)["error_description"]
+
+            back_end["sign_up"](ERIN.username, ERIN.password, "Erin")
+            with pytest.raises(HTTPError, match="412"):
+                back_end["sign_up"](ERIN.username, "a stranger's password", "Mallory")
+            tokens = tokens_of(await PHONE_APP.log_in(http, ERIN))
+            assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["username"] == ERIN.username
+
+            back_end["reset_password"](ERIN.username, NEW.password)
+            assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
+            assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 400
+            assert (await PHONE_APP.log_in(http, ERIN)).status_code == 400
+            tokens = tokens_of(await PHONE_APP.log_in(http, NEW))
+
+            back_end["close_account"](ERIN.username)
+            assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
+            assert (await PHONE_APP.log_in(http, NEW)).status_code == 400
+            odd = await http.put("/oauth2/v1/users/zo%EB", json={}, auth=("back-office", "back-office-secret"))
+            assert (odd.status_code, "expected percent-encoded UTF-8" in odd.text) == (400, True)

@@ -1,0 +1,65 @@
+"""A change of a user that a client makes again after it was interrupted: the second answer is true of all sessions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+from service.protocol.user import User
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.editor import ChangeRefused, RegistryEditor
+from service.registry.pending_revocations import PendingRevocations
+from service.store.client import StoreClient
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from tests.conftest import MakeSettings
+from tests.store.interruptions import BreakingConnection
+from tests.store.sessions import Sessions
+from tests.support.clients_and_users import BOB
+
+pytestmark = [pytest.mark.usefixtures("registry"), pytest.mark.clause("decided-managed-users-changes")]
+
+
+def make_editor(redis_client: StoreClient, sessions: Sessions) -> RegistryEditor:
+    registry = RegistryStore(redis_client)
+    pending = PendingRevocations(registry, Revocations(redis_client), sessions.worker.session_scan)
+    return RegistryEditor(registry, pending, {"actor": "back-office", "reason": "client"})
+
+
+def disable(user: User | None) -> User:
+    assert user is not None
+    return msgspec.structs.replace(user, disabled=True)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_repeated_change_ends_what_the_first_left(
+    sessions: Sessions, make_settings: MakeSettings, is_deleted: bool
+) -> None:
+    """It is broken off at every call. The second run finds the record changed, and answers after the sessions ended."""
+    worker, bob = sessions.worker, await sessions.find_user(BOB)
+
+    async def change(connection: StoreClient) -> None:
+        editor = make_editor(connection, sessions)
+        with suppress(ChangeRefused):
+            await (editor.delete_user(bob.identity) if is_deleted else editor.put_user(bob.identity, disable))
+
+    calls, is_broken = 0, True
+    while is_broken:
+        await worker.registry.put_user(bob)
+        family, connection = await sessions.start(BOB), BreakingConnection(make_settings(), calls=calls)
+        is_broken = False
+        try:
+            await change(connection)
+        except StoreUnavailable:
+            is_broken = True
+        await connection.close()
+
+        await change(worker.redis)
+        assert sessions.live(family) == [False], calls
+        assert not sessions.record(family), calls
+        assert not await worker.registry.has_pending(), calls
+        calls += 1
+
+    assert calls > 4
