@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from itertools import count
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpx2
 import pytest
@@ -43,6 +43,7 @@ from tests.support.clients_and_users import (
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    USERS,
     VERIFY,
     WEB_SHOP,
     login_form,
@@ -65,6 +66,10 @@ SUB_IDS = (
     b'{"sub_id": {"format": "opaque", "id": "IgxQA5Y1JuOXPj3Di524gg"}}',
     b'{"sub_id": {"format": "iss_sub", "iss": "http://127.0.0.1:8000", "sub": "IgxQA5Y1JuOXPj3Di524gg"}}',
     b'{"sub_id": {"format": "email", "email": "alice@example.com"}, "x": ["\\ud83d\\ude00", -1.5e3, null]}',
+)
+USER_CHANGES = (
+    b'{"password": "a long password", "roles": ["enduser", "partner"], "name": "Zo\\u00eb", "disabled": false}',
+    b'{"password_hash": "$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHQ$c2FsdHNhbHRzYWx0c2FsdA", "roles": []}',
 )
 BASIC = b"Basic " + b64encode(b"web-shop:web-shop-secret")
 BEARER = b"Bearer tsat1_0a3" + b"A" * 44
@@ -143,7 +148,7 @@ async def send(
         answers[0]["status"],
         headers=answers[0]["headers"],
         content=b"".join(message.get("body", b"") for message in answers[1:]),
-        request=httpx2.Request(method, f"http://127.0.0.1:8000{path}"),
+        request=httpx2.Request(method, f"http://127.0.0.1:8000{quote(path)}"),
     )
     check_answer(response)
     return response
@@ -162,6 +167,15 @@ async def test_global_token_revocation(app: ASGIApp, headers: dict[str, bytes], 
 
     assert (await send(app, "POST", GLOBAL_REVOCATION, own, body=body)).status_code in (204, 400)
     await send(app, "POST", GLOBAL_REVOCATION, own | headers, body=body)
+
+
+@on_one_redis
+@given(st.text(), headers, bent_bytes(*USER_CHANGES))
+async def test_users(app: ASGIApp, name: str, headers: dict[str, bytes], body: bytes) -> None:
+    own = {"content-type": b"application/json", "authorization": BACK_OFFICE.basic["Authorization"].encode()}
+
+    assert (await send(app, "PUT", USERS + name, own, body=body)).status_code in (200, 201, 400, 403, 404)
+    assert (await send(app, "DELETE", USERS + name, own | headers)).status_code < 500
 
 
 @on_one_redis

@@ -162,6 +162,19 @@ async def test_user_who_floods_displaces_no_vital_event(audit_stream: AuditStrea
     assert [entry["username"] for entry in of_strangers[MAX_NAMED:]] == ["alice"] * (1000 - MAX_A_MINUTE)
 
 
+@pytest.mark.clause("decided-managed-users-events")
+async def test_client_that_manages_users_displaces_no_operator(
+    audit_stream: AuditStream, stream: RecordingStream
+) -> None:
+    for actor, reason in (("root", "console"), ("back-office", "client")):
+        record_event("user_deleted", username="alice", realm="main", actor=actor, reason=reason)
+    await audit_stream.flush()
+    of_users, of_operators, _ = stream.groups
+
+    assert [entry["actor"] for entry in of_users] == ["back-office"]
+    assert [entry["actor"] for entry in of_operators] == ["root"]
+
+
 @pytest.mark.clause("decided-vital-events")
 @pytest.mark.parametrize("event", sorted(VITAL))
 async def test_each_vital_event_of_a_user_is_written(

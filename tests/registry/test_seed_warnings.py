@@ -41,6 +41,7 @@ async def test_records_that_cannot_work_are_warned_of_once_and_taken(seeding: Se
 realms: {foo: {client_id: us, issuer: 'https://a.example', username_claim: email, trust_email: true}}
 clients:
 - {client_id: idle}
+- {client_id: keeper, client_secret: a secret of twenty characters, manage_users: true}
 - {client_id: mute, grant_types: [password]}
 - {client_id: open, grant_types: [authorization_code], scope: 'realm:main', redirect_uris: ['http://shop.example/']}
 users:
@@ -54,6 +55,7 @@ users:
     assert others == [
         "foo: no scope can name this realm; a scope can name main, cep",
         "idle: it has no grant type and none of introspect, revoke_users and manage_users, so it can do nothing",
+        "keeper: it has no scope, so it may manage only users without roles, who cannot log in",
         "mute: it has no scope, so all of its requests are refused",
         "open: codes are sent unencrypted to http://shop.example/",
         "dave: the user name is not an e-mail address, as realm main expects",

@@ -14,12 +14,9 @@ import msgspec
 import pytest
 import redis
 
-from service.crypto.hashing_pool import HashingPool
-from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import User, identify_user
 from service.store.keys import user_key
 from service.worker import Worker
-from tests.conftest import serving_worker
 from tests.support.clients_and_users import (
     ALICE,
     BACK_OFFICE,
@@ -38,7 +35,6 @@ from tests.support.clients_and_users import (
 )
 from tests.support.events import events_of
 from tests.support.loop_time import LoopTime
-from tests.support.metrics_scrape import Scrape
 
 EVE = UserCredentials("eve@example.com", "a password of Eve's")
 SIGN_UP: dict[str, Any] = {"password": EVE.password, "roles": ["enduser"], "name": "Eve"}
@@ -324,23 +320,6 @@ async def test_while_the_registry_is_locked_no_user_changes(
     assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
 
 
-class FullPool(HashingPool):
-    async def run(self, *arguments: Any, **named: Any) -> Any:
-        raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
-
-
-@pytest.mark.clause("decided-managed-users-lock")
-async def test_a_full_hashing_queue_refuses_a_password(http_worker: Worker, worker: Worker) -> None:
-    async with serving_worker(http_worker) as http:
-        http_worker.passwords.__class__ = FullPool
-        response = await put_user(http, EVE.username, SIGN_UP)
-
-        assert_error(response, 503, "temporarily_unavailable")
-        assert int(response.headers["retry-after"]) > 0
-        assert await find_user(worker, EVE.username) is None
-        assert_done(await put_user(http, BOB.username, {"name": "Robert"}), 200)
-
-
 @pytest.mark.clause("decided-managed-users-events")
 async def test_each_change_is_an_event_of_the_client(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     requests = [
@@ -365,13 +344,3 @@ async def test_each_change_is_an_event_of_the_client(http: httpx2.AsyncClient, j
     assert "another password" not in written
     lines = [json.loads(line) for line in written.splitlines()]
     assert {line["path"] for line in lines if "path" in line} == {"/oauth2/v1/users/{username}"}
-
-
-@pytest.mark.clause("decided-managed-users-events")
-async def test_user_names_are_no_labels_of_metrics(http_worker: Worker) -> None:
-    async with serving_worker(http_worker, address="127.0.0.1") as http:
-        await put_user(http, EVE.username, SIGN_UP)
-        text = (await http.get("/metrics")).text
-
-    assert "users" in Scrape(text).label_values("token_service_requests_total", "endpoint")
-    assert EVE.username not in text
