@@ -50,7 +50,7 @@ from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_prefixes
 from service.web.request.reading import read_form
 from service.web.request.security_events import recording_login
-from service.web.request.state import REASON
+from service.web.request.state import CLIENT_ID, REASON
 
 LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password", "stay"})
 
@@ -97,6 +97,7 @@ class AuthorizationPages(PageSteps):
             client = authorization.require_registered(await self.clients.find(client_id))
         except InvalidRequest as refusal:
             raise await self.logins.make_refusal(refusal) from None
+        request.scope[CLIENT_ID] = client.client_id
         return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
             authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
