@@ -101,8 +101,8 @@ class AuthorizationPages(PageSteps):
         return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
             authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
-            max_login_age_ms = authorization.read_max_login_age_ms(query)
             realms = authorization.list_open_realms(authorization_request, client, await self.logins.list_realm_names())
+            max_login_age_ms = authorization.read_max_login_age_ms(query)
             return await self._continue(request, authorization_request, client, realms, max_login_age_ms)
 
     async def _continue(
