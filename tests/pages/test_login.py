@@ -55,9 +55,7 @@ async def test_wrong_password_and_unknown_user_read_the_same(page: Page) -> None
 
 
 @pytest.mark.clause("decided-log-in-again")
-async def test_person_logs_in_again_and_may_go_back(
-    page: Page, application: Application, http: httpx2.AsyncClient
-) -> None:
+async def test_person_logs_in_again_and_may_go_back(page: Page, application: Application) -> None:
     await sign_in(page)
     await page.goto(authorization_url(SHOP, application.callback, prompt="login"))
     await log_in(page)
@@ -70,8 +68,7 @@ async def test_person_logs_in_again_and_may_go_back(
     await expect_consent(page)
     await allow(page)
 
-    code = (await application.await_callback(page)).query["code"]
-    tokens_of(await SHOP.exchange(http, code, application.callback))
+    assert "code" in (await application.await_callback(page)).query
 
 
 async def test_empty_fields_are_named(page: Page) -> None:
