@@ -1,6 +1,6 @@
 """Every metric of the service. `render` merges those of several workers.
 
-Label values are words of our own code. No text from a caller becomes a label.
+Label values are words of our own code, and ids of registered clients. No text from a stranger becomes a label.
 
 Workers that are read as one keep their numbers in a shared private folder. PROMETHEUS_MULTIPROC_DIR must name it before
 prometheus_client is imported.
@@ -12,7 +12,8 @@ import functools
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import (
@@ -36,6 +37,8 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0)
 _REDIS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.5, 2.0)
 _WAIT_SECONDS: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 CACHES: Final = ("bearers", "clients", "origins", "realms", "users")
+MAX_CLIENT_LABELS: Final = 100
+OTHER_CLIENTS: Final = "other"
 _THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "provider_spared"})
 
 
@@ -64,6 +67,47 @@ class CounterBuffer:
         pending, self._pending = self._pending, {}
         for labels, times in pending.items():
             self._counter.labels(*labels).inc(times)
+
+
+class ClientLabels:
+    """The labels of clients: the first MAX_CLIENT_LABELS clients have their id as label, and all later ones share one.
+
+    Workers share the order of the clients in a file of `folder`. An append to it is atomic, and no line is ever moved.
+    So all workers agree on the first clients without a lock. Without a folder, the order is in memory.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = folder and folder / "clients"
+        self._labelled: Collection[str] = ()
+
+    def choose(self, client_id: str) -> str:
+        """Return the label of a registered client. Raises OSError if the file cannot be written."""
+        if client_id not in self._labelled and len(self._labelled) < MAX_CLIENT_LABELS:
+            self._labelled = frozenset(self._append(client_id)[:MAX_CLIENT_LABELS])
+        return client_id if client_id in self._labelled else OTHER_CLIENTS
+
+    def _append(self, client_id: str) -> Sequence[str]:
+        """Return all clients in their order, with this one appended if it is new."""
+        if self._file is None:
+            return [*self._labelled, client_id]
+        with self._file.open("ab+", buffering=0) as shared:
+            shared.write(f"{client_id}\n".encode())
+            shared.seek(0)
+            *lines, _ = shared.read().decode().split("\n")  # another worker may be writing the last line
+        return list(dict.fromkeys(lines))
+
+
+class ClientCounterBuffer(CounterBuffer):
+    """A counter buffer with two labels, of which the first is the id of a registered client."""
+
+    def __init__(self, counter: Counter, labels: ClientLabels) -> None:
+        super().__init__(counter)
+        self._labels = labels
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        for (client_id, label), times in pending.items():
+            self._counter.labels(self._labels.choose(client_id), label).inc(times)
 
 
 class HistogramBuffer:
@@ -115,6 +159,14 @@ class Metrics:
         self.request_tally = CounterBuffer(self.requests)
         self.request_spans = HistogramBuffer(self.durations, _REQUEST_SECONDS)
 
+        # Requests of registered clients.
+        folder = os.environ.get(FOLDER)
+        client_labels = ClientLabels(Path(folder) if folder else None)
+        self.client_tokens = counter("client_tokens_issued", "Token responses by client.", ("client_id", "grant"))
+        self.client_refusals = counter("client_refusals", "Refused requests by client.", ("client_id", "outcome"))
+        self.client_token_tally = ClientCounterBuffer(self.client_tokens, client_labels)
+        self.client_refusal_tally = ClientCounterBuffer(self.client_refusals, client_labels)
+
         # Calls of Redis.
         self.redis_durations = histogram(
             "redis_call_duration_seconds", "Duration of answered Redis calls.", ("call",), buckets=_REDIS_SECONDS
@@ -160,6 +212,8 @@ class Metrics:
         self.buffers = (
             self.request_tally,
             self.request_spans,
+            self.client_token_tally,
+            self.client_refusal_tally,
             self.redis_spans,
             self.refresh_tally,
             self.lookup_tally,
@@ -186,12 +240,19 @@ def flush_counts(buffers: Sequence[CounterBuffer | HistogramBuffer] = ()) -> Non
             log.exception("metric counts are lost: the worker's file in the shared metrics folder cannot be written")
 
 
-def count_request(endpoint: str, grant: str, status: int, reason: str | None, seconds: float) -> None:
-    metrics = get_metrics()
-    metrics.request_tally.count(endpoint, grant, judge_outcome(status, reason))
+def count_request(
+    endpoint: str, grant: str, status: int, reason: str | None, seconds: float, client_id: str = ""
+) -> None:
+    """Count a request. `client_id` is the registered client that it names, or empty."""
+    metrics, outcome = get_metrics(), judge_outcome(status, reason)
+    metrics.request_tally.count(endpoint, grant, outcome)
     metrics.request_spans.note(endpoint, seconds)
     if reason is not None:
         metrics.refusals.labels(endpoint, reason).inc()
+    if client_id and outcome != "ok":
+        metrics.client_refusal_tally.count(client_id, outcome)
+    elif client_id and endpoint == "token":
+        metrics.client_token_tally.count(client_id, grant)
 
 
 def judge_outcome(status: int, reason: str | None) -> str:

@@ -1,7 +1,7 @@
 """Rules for authorization requests: the checks before any redirect, and the errors that travel by redirect.
 
 Clauses: RFC 6749 §3.1, §3.1.1, §3.1.2, §4.1.1, §4.1.2, §4.1.2.1, RFC 7636 §4.3, §4.4.1, RFC 8252 §7.3, RFC 9207 §2,
-SPEC §4.1, §7.3, §7.4
+OpenID Connect Core 1.0 §3.1.2.1, SPEC §4.1, §7.3, §7.4
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from .client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS, Client, check_grant_type, check_scope
 from .errors import AccessDenied, InvalidRequest, InvalidScope, OAuthError, UnsupportedResponseType
-from .grammar import S256_CHALLENGE, is_vschar
+from .grammar import S256_CHALLENGE, SECONDS, is_vschar
 from .parameters import read_fields
 from .scope import Scope, parse_scope
 from .uri import free_loopback_port
@@ -30,6 +30,8 @@ AUTHORIZATION_PARAMETERS: Final = frozenset(
         "code_challenge",
         "code_challenge_method",
         "ui_locales",
+        "prompt",
+        "max_age",
     }
 )
 MAX_STATE_BYTES: Final = 8 * 1024
@@ -202,8 +204,29 @@ def parse_authorization_request(
     )
 
 
-def make_query(request: AuthorizationRequest) -> str:
+def read_max_login_age_ms(query: Query) -> int | None:
+    """Return the maximum age of the user's login in milliseconds. 0 demands a new login, and None allows any age.
+
+    Raises InvalidRequest if `max_age` is malformed. Raises AccessDenied if `prompt` contains `none`, with or without
+    other values: no request is granted without a page. Unknown values of `prompt` are ignored.
+
+    Clauses: OpenID Connect Core 1.0 §3.1.2.1
+    """
+    max_age = query.values.get("max_age")
+    if max_age is not None and not SECONDS.fullmatch(max_age):
+        raise InvalidRequest("max_age_malformed")
+    prompts = query.values.get("prompt", "").split(" ")
+    if "none" in prompts:
+        raise AccessDenied("prompt_none")
+    if "login" in prompts:
+        return 0
+    return None if max_age is None else int(max_age) * 1000
+
+
+def make_query(request: AuthorizationRequest, *, force_login: bool = False) -> str:
     """Return a query string that `parse_authorization_request` parses to this request.
+
+    With `force_login`, the query demands a new login.
 
     Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3
     """
@@ -216,6 +239,7 @@ def make_query(request: AuthorizationRequest) -> str:
         "code_challenge": request.code_challenge,
         "code_challenge_method": request.code_challenge and "S256",
         "ui_locales": request.language,
+        "prompt": "login" if force_login else None,
     }
     return urlencode({name: value for name, value in parameters.items() if value})
 

@@ -79,6 +79,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "code_challenge_missing": "This client must send a code_challenge with code_challenge_method=S256.",
     "code_challenge_malformed": "The code_challenge must be a SHA-256 in base64url: 43 characters without padding.",
     "code_challenge_method_unsupported": "The code_challenge_method must be S256.",
+    "max_age_malformed": "The parameter max_age must be a whole number of seconds, of at most 10 digits.",
+    "prompt_none": "The prompt none is not possible, because each request asks the user for consent on a page.",
     "user_denied": "The user denied the request.",
     "provider_denied": "The identity provider denied the login.",
     "user_not_admitted": _NOT_ADMITTED,

@@ -30,6 +30,9 @@ CODE_VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
 # The code-challenge of method S256 is base64url of 32 bytes.
 S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
+# A number of seconds, which fits into 64 bits also in milliseconds.
+SECONDS: Final = re.compile(r"[0-9]{1,10}")
+
 
 def is_vschar(text: str) -> bool:
     """Return True for one or more printable ASCII characters."""

@@ -23,7 +23,8 @@ class BrowserSession(NamedTuple):
     """A live browser session and the user who logged in.
 
     `login` stays the same when the user logs in again in the same browser. `shown_name` is the user's display name at
-    the identity provider; it is empty in realm main. `lifetime_ms` is the time from the login to the session's end.
+    the identity provider; it is empty in realm main. `created_ms` is the Redis time of the login, and `lifetime_ms` the
+    time from then to the session's end.
     """
 
     name: RandomToken
@@ -31,6 +32,7 @@ class BrowserSession(NamedTuple):
     username: str
     login: str
     shown_name: str
+    created_ms: int
     lifetime_ms: int
 
     @property
@@ -109,4 +111,4 @@ class BrowserSessions:
 def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:
     found = parse_browser_session(record)
     lifetime_ms = found.expires_ms - found.created_ms
-    return BrowserSession(name, found.realm, found.username, found.login, found.name, lifetime_ms)
+    return BrowserSession(name, found.realm, found.username, found.login, found.name, found.created_ms, lifetime_ms)

@@ -12,11 +12,13 @@ from playwright.async_api import Locator, Page, expect
 from tests.pages.application import Application
 from tests.pages.deployment import SHOP
 from tests.pages.steps import (
+    allow,
     button,
     expect_consent,
     expect_heading,
     log_in,
     password_field,
+    sign_in,
     stay_box,
     username_field,
 )
@@ -50,6 +52,23 @@ async def test_wrong_password_and_unknown_user_read_the_same(page: Page) -> None
         await expect(stay_box(page)).to_be_checked()
     await log_in(page)
     await expect_heading(page, "sessions.heading")
+
+
+@pytest.mark.clause("decided-log-in-again")
+async def test_person_logs_in_again_and_may_go_back(page: Page, application: Application) -> None:
+    await sign_in(page)
+    await page.goto(authorization_url(SHOP, application.callback, prompt="login"))
+    await log_in(page)
+    await expect_consent(page)
+    await page.go_back()
+    await log_in(page)
+    await expect_consent(page)
+    await button(page, "consent.switch").click()
+    await log_in(page)
+    await expect_consent(page)
+    await allow(page)
+
+    assert "code" in (await application.await_callback(page)).query
 
 
 async def test_empty_fields_are_named(page: Page) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,6 +108,26 @@ def test_call_is_observed_as_by_the_library(seconds: float) -> None:
     assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == expected
 
 
+@pytest.mark.clause("decided-metrics-by-client")
+@pytest.mark.parametrize("workers", [1, 16])
+def test_workers_agree_on_the_labelled_clients(tmp_path: Path, workers: int) -> None:
+    """One worker alone has no folder. Many meet all clients at once, each in another order."""
+    clients = [f"client {number}" for number in range(300)]
+    start = threading.Barrier(workers)
+
+    def meet_clients(seed: int) -> dict[str, str]:
+        labels = metrics.ClientLabels(tmp_path if workers > 1 else None)
+        start.wait(MAX_WAIT_SECONDS)
+        return {client_id: labels.choose(client_id) for client_id in random.Random(seed).sample(clients, 300)}
+
+    with ThreadPoolExecutor(workers) as pool:
+        chosen, *others = pool.map(meet_clients, range(workers))
+
+    assert all(other == chosen for other in others)
+    labelled = {client_id for client_id, label in chosen.items() if label == client_id}
+    assert (len(labelled), set(chosen.values()) - labelled) == (100, {"other"})
+
+
 @pytest.mark.clause("decided-metrics")
 def test_metrics_of_dead_workers_are_kept(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, metrics_parent_folder: Path
@@ -136,6 +159,7 @@ def test_metrics_of_dead_workers_are_kept(
             if sample.name.endswith(("_total", "_count", "_bucket", "_sum")):
                 assert after.sum(sample.name, **sample.labels) >= sample.value, sample
         assert after.sum("token_service_build_info") == 1
+        assert after.sum("token_service_client_refusals_total", client_id=PHONE_APP.client_id) == 2 * REQUESTS
         assert_only_metrics_are_served(own_port)
         assert ask("127.0.0.1", service.port)[0] == 404
         assert_refused_where_the_address_is_in_use(environment)

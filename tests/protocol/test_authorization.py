@@ -15,6 +15,7 @@ from service.protocol.authorization import (
     parse_authorization_request,
     parse_query,
     read_client_id,
+    read_max_login_age_ms,
     redirecting_oauth_errors_to,
     verify_return_address,
 )
@@ -46,6 +47,7 @@ def test_any_query_is_an_oauth_error_at_most(text: bytes) -> None:
         read_client_id(query)
         with redirecting_oauth_errors_to(verify_return_address(query, CLIENT)):
             parse_authorization_request(query, CLIENT, ReturnAddress(CALLBACK, None), "")
+            read_max_login_age_ms(query)
     except (AuthorizationRefused, OAuthError):
         pass
 

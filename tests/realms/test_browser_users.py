@@ -5,7 +5,9 @@ from __future__ import annotations
 import httpx2
 import pytest
 
+from service.protocol.user import identify_user
 from service.worker import Worker
+from tests.conftest import Clock
 from tests.realms.login_steps import (
     ASK_CEP,
     SUB,
@@ -155,6 +157,33 @@ async def test_not_you_makes_the_provider_ask_for_a_login(
     provider.claims["sub"] = "somebody else"
     page = await browser.open(await log_in_at_provider(again))
     assert (await describe(http, page, browser))["username"] == "somebody else"
+
+
+@pytest.mark.clause("decided-external-afresh", "decided-log-in-again")
+@pytest.mark.parametrize("demand", ["prompt=login", "max_age=600"])
+async def test_provider_is_asked_for_the_demanded_login(browser: Browser, cep: None, clock: Clock, demand: str) -> None:
+    """The login at the provider may be older than the limit, even if the browser has no login here."""
+    place = await start_login(browser, f"{ASK_CEP}&{demand}")
+    assert is_consent_page(await browser.open(await log_in_at_provider(place)))
+    clock.advance(610)
+    again = await start_login(browser, f"{ASK_CEP}&{demand}")
+    either = await browser.open(f"{authorization_url(scope='role:enduser')}&{demand}")
+
+    assert [query_of(it)["prompt"] for it in (place, again, await choose_cep(browser, either))] == ["login"] * 3
+    assert is_consent_page(await browser.open(await log_in_at_provider(again)))
+
+
+@pytest.mark.clause("decided-log-in-again")
+async def test_demand_outlives_a_failed_provider_login(browser: Browser, cep: None, worker: Worker) -> None:
+    """Zoe's sessions end during her login. Alice, whose login the browser still has, is not let in instead."""
+    await browser.sign_in()
+    page = await browser.open(authorization_url(scope="role:enduser", prompt="login"))
+    path = await log_in_at_provider(await choose_cep(browser, page))
+    zoe = identify_user("cep", SUB)
+    await worker.revocations.revoke_all(zoe.shard, zoe.subject)
+
+    assert is_login_page(await browser.open(path))
+    assert is_consent_page(await browser.open(authorization_url(scope="role:enduser")))
 
 
 @pytest.mark.clause("decided-realm-choice")

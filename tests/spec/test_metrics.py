@@ -14,15 +14,18 @@ from service.crypto.hashing_pool import HashingPool
 from service.protocol.errors import DESCRIPTIONS, TemporarilyUnavailable
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, http_client_for, make_code, running_lifespan, serving
+from tests.support.browser import authorization_url
 from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
     PHONE_APP,
     PHONE_CALLBACK,
     REVOKE,
+    SHOP_CALLBACK,
     TOKEN,
     VERIFY,
     WEB_SHOP,
+    OAuthClient,
     UserCredentials,
     basic,
     bearer,
@@ -147,6 +150,29 @@ async def test_requests_are_counted_by_endpoint_grant_and_outcome(local_http: ht
     assert increase.of("token_service_cache_lookups_total", cache="clients") >= 6
     assert 1 <= increase.of("token_service_cache_misses_total", cache="clients") < 6
     assert increase.of("token_service_hashing_wait_seconds_count", pool="password") == 2
+
+
+@pytest.mark.clause("decided-metrics-by-client")
+async def test_tokens_and_refusals_are_counted_by_client(local_http: httpx2.AsyncClient) -> None:
+    before = await scrape(local_http)
+    tokens = tokens_of(await WEB_SHOP.log_in(local_http, ALICE))
+    await WEB_SHOP.refresh(local_http, tokens["refresh_token"])
+    await WEB_SHOP.introspect(local_http, tokens["access_token"])
+    await WEB_SHOP.log_in(local_http, UserCredentials(ALICE.username, "wrong"))
+    await local_http.post(REVOKE, data={"token": "x"}, headers=basic(WEB_SHOP.client_id, "wrong"))
+    await local_http.post(REVOKE, data=WEB_SHOP.credentials | {"token": "x"})
+    await local_http.get(authorization_url(WEB_SHOP, SHOP_CALLBACK, scope="role:god"))
+    await local_http.get(authorization_url(WEB_SHOP, "https://elsewhere.example"))
+    await local_http.get(authorization_url(OAuthClient("nobody"), SHOP_CALLBACK))
+    after = await scrape(local_http)
+    increase = MetricsIncrease(before, after)
+
+    issued, refused = "token_service_client_tokens_issued_total", "token_service_client_refusals_total"
+    assert increase.of(issued) == 2
+    for grant in ("password", "refresh_token"):
+        assert increase.of(issued, client_id=WEB_SHOP.client_id, grant=grant) == 1
+    assert increase.of(refused) == increase.of(refused, client_id=WEB_SHOP.client_id, outcome="refused") == 5
+    assert not {"nobody", ""} & (after.label_values(issued, "client_id") | after.label_values(refused, "client_id"))
 
 
 async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, clock: Clock, registry: None) -> None:

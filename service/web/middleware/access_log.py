@@ -17,7 +17,7 @@ from service.observability.audit import audit_log, get_level
 from service.observability.logs import EventLog, shorten
 from service.observability.metrics import count_request
 from service.web.request.client_address import get_peer
-from service.web.request.state import EVENT, GRANT, REASON
+from service.web.request.state import CLIENT_ID, EVENT, GRANT, REASON
 
 _PROBES = ("/healthz", "/readyz")
 """Paths of health probes, which come every few seconds and are logged at DEBUG.
@@ -61,7 +61,8 @@ class AccessLog:
             # A request without a route, or answered before its route was known, is counted as the endpoint `other`.
             route = scope.get("route")
             endpoint = "other" if route is None else route.name
-            count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)
+            client_id = scope.get(CLIENT_ID, "")
+            count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds, client_id)
             self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:

@@ -37,7 +37,8 @@ from service.protocol.token_form import digest_token
 from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm, LoginBinding
 from service.redis_client.deadline import StoreUnavailable
-from service.web.pages.consent import SWITCHED, ConsentPages
+from service.store.browser_sessions import BrowserSession
+from service.web.pages.consent import ConsentPages
 from service.web.pages.page import (
     PageRefusal,
     add_retry_after,
@@ -49,7 +50,7 @@ from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_prefixes
 from service.web.request.reading import read_form
 from service.web.request.security_events import recording_login
-from service.web.request.state import REASON
+from service.web.request.state import CLIENT_ID, REASON
 
 LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password", "stay"})
 
@@ -96,14 +97,21 @@ class AuthorizationPages(PageSteps):
             client = authorization.require_registered(await self.clients.find(client_id))
         except InvalidRequest as refusal:
             raise await self.logins.make_refusal(refusal) from None
+        request.scope[CLIENT_ID] = client.client_id
         return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
             authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
             realms = authorization.list_open_realms(authorization_request, client, await self.logins.list_realm_names())
-            return await self._continue(request, authorization_request, client, realms)
+            max_login_age_ms = authorization.read_max_login_age_ms(query)
+            return await self._continue(request, authorization_request, client, realms, max_login_age_ms)
 
     async def _continue(
-        self, request: Request, authorization_request: AuthorizationRequest, client: Client, realms: Sequence[str]
+        self,
+        request: Request,
+        authorization_request: AuthorizationRequest,
+        client: Client,
+        realms: Sequence[str],
+        max_login_age_ms: int | None,
     ) -> Response:
         """Return the consent page if the browser session satisfies the request, or else the login page.
 
@@ -111,13 +119,14 @@ class AuthorizationPages(PageSteps):
         the person may have another account. An immediate redirect would also reveal to the client which users the
         person is not.
 
-        The login page then forces a login, because an identity provider would otherwise return the same user.
+        The login page then forces a login, because an identity provider would otherwise return the same user. It also
+        does so if the request limits the age of the login, because the login at the identity provider may be older.
         """
-        force_login = self.browsers.find_notice(request) == SWITCHED
+        force_login = max_login_age_ms is not None
         session = await self.find_session(request)
-        if session is not None and session.realm in realms:
+        if session is not None and session.realm in realms and await self._is_recent(session, max_login_age_ms):
             user = await self.logins.find_user(session.realm, session.username)
-            force_login = user is None
+            force_login |= user is None
             if user is not None:
                 try:
                     return await self.consent.ask(request, authorization_request, client, session, user)
@@ -126,6 +135,12 @@ class AuthorizationPages(PageSteps):
                 except PageRefusal:
                     pass  # the session has ended, or an interrupted revokeAll covers it and has not deleted it yet
         return await self.show_login(request, authorization_request, client, force_login=force_login)
+
+    async def _is_recent(self, session: BrowserSession, max_login_age_ms: int | None) -> bool:
+        """Return True if the session's login is at most this old. 0 counts as too old for every login."""
+        if not max_login_age_ms:
+            return max_login_age_ms is None
+        return await self.families.read_clock_ms() - session.created_ms <= max_login_age_ms
 
     async def get_login(self, request: Request) -> Response:
         """Raise PageRefusal, whose page asks the person to start again: this address takes submitted forms only."""
@@ -142,8 +157,8 @@ class AuthorizationPages(PageSteps):
     ) -> Response:
         """Return a login page, or a redirect to the identity provider if that is the only way to log in.
 
-        Without an authorization request, the login leads to /sessions/. `force_login` is True if another user than the
-        last one will log in.
+        Without an authorization request, the login leads to /sessions/. `force_login` is True if the user must log in
+        again, or another user than the last one will log in.
         """
         await self.count_page(request)
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
@@ -368,7 +383,9 @@ class CallbackPage(PageSteps):
             async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
                 checked = await realm.finish(answer, binding, self.callback_address, login.begun_ms)
             response = await self.start_session(request, login.request, checked, remember_me=False)
-        again = f"/authorization/?{make_query(login.request)}" if login.request else "/sessions/"
+        again = "/sessions/"
+        if login.request:
+            again = f"/authorization/?{make_query(login.request, force_login=login.force_login)}"
         return response or self.pages.redirect(again)
 
 

@@ -38,9 +38,6 @@ from service.web.request.security_events import record_request_event
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
 
-SWITCHED: Final = "switched"
-"""The notice to the authorization endpoint that another user than the last one will log in."""
-
 
 class OpenConsent(NamedTuple):
     """A consent that this browser may answer, and the user who is asked."""
@@ -94,8 +91,8 @@ class ConsentPages(PageSteps):
         consent = await self._find(request, fields.get("request", ""))
         self._check_form(consent, fields.get("csrf", ""))
         await self.browser_sessions.end(consent.session.name)
-        path = f"/authorization/?{make_query(consent.consent_request.request)}"
-        response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
+        query = make_query(consent.consent_request.request, force_login=True)
+        response = self.pages.redirect(f"/authorization/?{query}")
         self.browsers.remove_session_cookie(response)
         return response
 

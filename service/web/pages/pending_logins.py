@@ -27,8 +27,9 @@ LIFETIMES_MS: Final[dict[Place, int]] = {FORM: 1_800_000, PROVIDER: 600_000}
 class PendingLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The content of a sealed login. `browser_digest` names the browser that the login is bound to.
 
-    Without a request, the login leads to /sessions/. `force_login` is True if another user than the last one will log
-    in. A login at an identity provider names it by its realm and its fingerprint, and the Redis time when it began.
+    Without a request, the login leads to /sessions/. `force_login` is True if the user must log in again, or another
+    user than the last one will log in. A login at an identity provider names it by its realm and its fingerprint, and
+    the Redis time when it began.
     """
 
     expires_ms: int = 0

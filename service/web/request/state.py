@@ -18,7 +18,7 @@ GRANT: Final = "token_service.grant"
 """The grant type of a token request, if the service supports it, for the metrics."""
 
 CLIENT_ID: Final = "token_service.client_id"
-"""The registered client that a request names, for the security events. Empty if there is none."""
+"""The registered client that a request names, for the security events and the metrics. Empty if there is none."""
 
 PEER_IS_TRUSTED: Final = "token_service.peer_is_trusted"
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
