@@ -1,0 +1,36 @@
+"""The lifetimes of tokens, codes and sessions: those of the settings, and those of a client that has its own.
+
+Clauses: RFC 6749 §4.1.2, §5.1, §10.4
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .client import Client
+
+
+class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The lifetimes of tokens, codes and sessions, in milliseconds.
+
+    If `session_max_age_ms` is None, a session expires only when it is idle. A user who has `sessions_per_user` sessions
+    loses the one with the oldest login at the next login.
+    """
+
+    access_token_ms: int
+    refresh_token_ms: int
+    session_max_age_ms: int | None
+    code_ms: int
+    refresh_grace_ms: int
+    sessions_per_user: int
+
+    def of(self, client: Client) -> Lifetimes:
+        """Return the lifetimes for this client: its own, and these where it has none."""
+        own = {
+            "access_token_ms": client.access_token_ttl,
+            "refresh_token_ms": client.refresh_token_ttl,
+            "session_max_age_ms": client.session_max_age,
+            "refresh_grace_ms": client.refresh_grace,
+        }
+        given = {name: round(1000 * seconds) for name, seconds in own.items() if seconds is not None}
+        return msgspec.structs.replace(self, **given) if given else self
