@@ -33,7 +33,18 @@ async def exported(admin: Admin, tmp_path: Path) -> Path:
         ("user", "create", "1e3@example.com", "--role", "enduser", "--name", "yes: #é 😀"),
         ("user", "create", "null", "--realm", "cep", "--role", "enduser"),
         ("client", "rotate-secret", "web-shop", "--overlap", "24h"),
-        ("client", "create", "0x1F", "--name", "- no", "--introspect"),
+        (
+            "client",
+            "create",
+            "0x1F",
+            "--name",
+            "- no",
+            "--introspect",
+            "--session-max-age",
+            "0.5",
+            "--refresh-grace",
+            "0",
+        ),
         ("client", "disable", "reader"),
     ):
         is_secret_typed = words[:2] == ("user", "create") and "cep" not in words

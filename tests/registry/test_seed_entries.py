@@ -171,6 +171,32 @@ def test_names_and_secrets_of_clients_have_their_form(text: str, place: str) -> 
     assert [mistake.partition(": ")[0] for mistake in find_mistakes(text)] == [place]
 
 
+@pytest.mark.clause("decided-client-lifetimes")
+def test_lifetimes_are_numbers_or_text_with_a_unit() -> None:
+    lives = "access_token_ttl: 10m, refresh_token_ttl: 1.5, session_max_age: '90', refresh_grace: 0"
+    (client,) = parse_seed(f"clients: [{{client_id: app, {lives}}}]".encode()).clients
+
+    assert (client.access_token_ttl, client.refresh_token_ttl) == (600, 1.5)
+    assert (client.session_max_age, client.refresh_grace) == (90, 0)
+
+
+@pytest.mark.clause("decided-client-lifetimes")
+@pytest.mark.parametrize("name", ["access_token_ttl", "refresh_token_ttl", "session_max_age", "refresh_grace"])
+@pytest.mark.parametrize("value", ["10 m", "-1", "36501d", "true", "[10]", ".inf", "''"])
+def test_a_bad_lifetime_is_named_with_its_place(name: str, value: str) -> None:
+    assert find_mistakes(f"{CLIENT}{name}: {value}") == [
+        f"clients[0].{name}: expected seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d"
+    ]
+
+
+@pytest.mark.clause("decided-client-lifetimes")
+def test_only_the_grace_of_a_client_may_be_zero() -> None:
+    assert find_mistakes(f"{CLIENT}access_token_ttl: 0") == [
+        "clients[0].access_token_ttl: expected a time that is longer than 0"
+    ]
+    assert find_mistakes(f"{CLIENT}refresh_grace: 0") == []
+
+
 @pytest.mark.clause("decided-seed-needed-parts", "6749-3.3-grammar")
 @pytest.mark.parametrize(
     ("text", "place"),

@@ -76,7 +76,7 @@ class Session:
 
 
 class Sessions:
-    """Starts and refreshes sessions. The lifetimes may change between the calls."""
+    """Starts and refreshes sessions. The lifetimes may change between the calls. `own` are those of the client."""
 
     def __init__(self, worker: Worker, store: redis.Redis, **lifetimes: int | None) -> None:
         self.worker = worker
@@ -105,6 +105,7 @@ class Sessions:
         scope: str = ENDUSER,
         secret_used: bool = False,
         sid: str = "",
+        **own: Any,
     ) -> Session:
         user = await self.find_user(credentials)
         session = Session(
@@ -116,7 +117,7 @@ class Sessions:
         )
         lives_ms = await self.families.start(
             login_of(user, sid),
-            client=Client(client_id=client_id),
+            client=Client(client_id=client_id, **own),
             scope=scope,
             secret_used=secret_used,
             refresh_token=session.first,
@@ -145,11 +146,12 @@ class Sessions:
         secret_used: bool | None = None,
         wanted_scope: str = "",
         allowed_scope: str = ALL_SCOPES,
+        **own: Any,
     ) -> Spent | RefreshRefused:
         access_token = make_access_token(session.identity.shard)
         outcome = await self.families.spend(
             session.first._replace(generation=generation),
-            client=Client(client_id=client_id or session.client_id, scope=allowed_scope),
+            client=Client(client_id=client_id or session.client_id, scope=allowed_scope, **own),
             secret_used=session.secret_used if secret_used is None else secret_used,
             wanted_scope=wanted_scope,
             access_token=access_token,
