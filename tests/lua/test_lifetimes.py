@@ -6,7 +6,7 @@ The clock of a real server cannot be moved. Other tests move the offset of the s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import redis
@@ -124,15 +124,15 @@ async def test_nothing_is_left_of_any_operation(
     assert fake.dbsize() == 0
 
 
-BRIEF: Final = {"access_token_ttl": 60, "refresh_token_ttl": 3_600}
+BRIEF: Final[dict[str, Any]] = {"access_token_ttl": 60, "refresh_token_ttl": 3_600}
 YEAR: Final = 365 * DAY
 
 
-async def start_by_password(objects: StoreObjects, own: dict[str, float]) -> None:
+async def start_by_password(objects: StoreObjects, own: dict[str, Any]) -> None:
     await objects.must_start(**own)
 
 
-async def start_by_code(objects: StoreObjects, own: dict[str, float]) -> None:
+async def start_by_code(objects: StoreObjects, own: dict[str, Any]) -> None:
     assert await objects.redeem(await objects.issue_code(), **own) == min(600_000, 1000 * own["access_token_ttl"])
 
 
@@ -142,7 +142,7 @@ async def test_two_clients_live_two_lives(
     objects: StoreObjects,
     fake: redis.Redis,
     server_clock: ServerClock,
-    start: Callable[[StoreObjects, dict[str, float]], Awaitable[None]],
+    start: Callable[[StoreObjects, dict[str, Any]], Awaitable[None]],
 ) -> None:
     await start(objects, {"access_token_ttl": 600})
     long = list_keys(fake, "access") + list_keys(fake, "family")
