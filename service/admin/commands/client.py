@@ -130,6 +130,7 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
     examples=(
         "client update shop --add-redirect-uri https://shop.example/cb2",
         'client update shop --add-scope role:partner --name "Example Shop"',
+        "client update shop --session-max-age 90d --no-refresh-grace",
     ),
 )
 @click.argument("client_id", metavar="ID")
