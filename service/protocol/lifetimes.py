@@ -26,11 +26,9 @@ class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, client: Client) -> Lifetimes:
         """Return the lifetimes for this client: its own, and these where it has none."""
-        own = {
-            "access_token_ms": client.access_token_ttl,
-            "refresh_token_ms": client.refresh_token_ttl,
-            "session_max_age_ms": client.session_max_age,
-            "refresh_grace_ms": client.refresh_grace,
-        }
-        given = {name: round(1000 * seconds) for name, seconds in own.items() if seconds is not None}
-        return msgspec.structs.replace(self, **given) if given else self
+        own = (client.access_token_ttl, client.refresh_token_ttl, client.session_max_age, client.refresh_grace)
+        if own == (None, None, None, None):  # most clients, at every refresh: a fifth of the time
+            return self
+        names = ("access_token_ms", "refresh_token_ms", "session_max_age_ms", "refresh_grace_ms")
+        given = {name: round(1000 * seconds) for name, seconds in zip(names, own, strict=True) if seconds is not None}
+        return msgspec.structs.replace(self, **given)
