@@ -150,8 +150,8 @@ class StoreObjects:
         assert await self.allow(page) == "issued"
         return page.code_name
 
-    async def redeem(self, name: RandomToken, **own: Any) -> int | str:
-        grant, client = Grant(), Client(client_id=CLIENT_ID, **own)
+    async def redeem(self, name: RandomToken) -> int | str:
+        grant, client = Grant(), Client(client_id=CLIENT_ID)
         return await self.codes.redeem(
             name, client=client, secret_used=False, refresh_token=grant.first, access_token=grant.access_tokens[0]
         )

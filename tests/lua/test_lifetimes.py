@@ -6,7 +6,7 @@ The clock of a real server cannot be moved. Other tests move the offset of the s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import redis
@@ -124,33 +124,17 @@ async def test_nothing_is_left_of_any_operation(
     assert fake.dbsize() == 0
 
 
-BRIEF: Final[dict[str, Any]] = {"access_token_ttl": 60, "refresh_token_ttl": 3_600}
 YEAR: Final = 365 * DAY
 
 
-async def start_by_password(objects: StoreObjects, own: dict[str, Any]) -> None:
-    await objects.must_start(**own)
-
-
-async def start_by_code(objects: StoreObjects, own: dict[str, Any]) -> None:
-    assert await objects.redeem(await objects.issue_code(), **own) == min(600_000, 1000 * own["access_token_ttl"])
-
-
 @pytest.mark.clause("decided-client-lifetimes", "decided-i6-everything-expires")
-@pytest.mark.parametrize("start", [start_by_password, start_by_code])
-async def test_two_clients_live_two_lives(
-    objects: StoreObjects,
-    fake: redis.Redis,
-    server_clock: ServerClock,
-    start: Callable[[StoreObjects, dict[str, Any]], Awaitable[None]],
-) -> None:
-    await start(objects, {"access_token_ttl": 600})
+async def test_two_clients_live_two_lives(objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock) -> None:
+    await objects.must_start()
     long = list_keys(fake, "access") + list_keys(fake, "family")
-    await start(objects, BRIEF)
+    await objects.must_start(access_token_ttl=60, refresh_token_ttl=3_600)
     brief = sorted({*list_keys(fake, "access"), *list_keys(fake, "family")} - {*long})
 
-    assert [fake.pttl(key) for key in long] == [600_000, 1000 * KEPT]
-    assert [fake.pttl(key) for key in brief] == [60_000, 3_960_000]
+    assert [fake.pttl(key) for key in (*long, *brief)] == [600_000, 1000 * KEPT, 60_000, 3_960_000]
     assert fake.pttl(INDEX) == 1000 * KEPT
     server_clock.advance(61)
     assert [fake.exists(key) for key in (*long, *brief)] == [1, 1, 0, 1]
@@ -177,6 +161,7 @@ async def test_mark_outlives_a_client_with_longer_sessions(
 
 
 @pytest.mark.clause("decided-client-lifetimes", "decided-i6-everything-expires")
+@pytest.mark.clause("decided-access-token-within-family")
 async def test_nothing_outlives_a_session_of_changing_lives(
     objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
 ) -> None:
@@ -187,6 +172,7 @@ async def test_nothing_outlives_a_session_of_changing_lives(
         family_ms = int(fake.pttl(family_key(SHARD, grant.first.family_digest)))
         assert isinstance(outcome, Spent)
         assert outcome.lives_ms == 1000 * DAY * min(days, 3)
+        assert (await objects.spend(grant, generation, access_token_ttl=YEAR)).verdict == "repeated"
         assert all(int(fake.pttl(key)) <= family_ms for key in list_keys(fake, "access"))
         assert int(fake.pttl(INDEX)) == family_ms
         assert family_ms >= 1000 * days * DAY
