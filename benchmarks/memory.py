@@ -15,6 +15,7 @@ from benchmarks.testbed import CLIENT, Testbed, run_concurrently, start_users
 from service.config.settings import load_settings
 from service.crypto.hashing_pool import IDLE_SECONDS
 from service.crypto.keyring import RefreshToken, make_access_token
+from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.deployment import KEYRING, Deployment, Session, worker_on
@@ -130,10 +131,9 @@ async def rotate(worker: Worker, tokens: Sequence[RefreshToken]) -> list[Refresh
 async def _spend(worker: Worker, token: RefreshToken) -> None:
     spent = await worker.families.spend(
         token,
-        client_id=CLIENT.client_id,
+        client=Client(client_id=CLIENT.client_id, scope=SCOPE),
         secret_used=True,
         wanted_scope="",
-        allowed_scope=SCOPE,
         access_token=make_access_token(token.shard),
     )
     if spent.verdict != "rotated":

@@ -20,7 +20,7 @@ from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
 from service.config.reading import BadSettings, Reading, Setting, setting
 from service.embedded.data_folder import socket_path
-from service.protocol.token_response import Lifetimes
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.uri import is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.redis_client.durability import MEMORY, Durability

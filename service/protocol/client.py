@@ -21,6 +21,9 @@ MAX_CLIENT_ID_CHARACTERS: Final = 255
 MIN_SECRET_CHARACTERS: Final = 20
 """A shorter secret is accepted with a warning."""
 
+Seconds = int | float
+"""A duration, exact to the millisecond."""
+
 Narrowing = Literal["refresh", "grant_or_scope"]
 """The kind of right that a client lost, so that its sessions must be checked again."""
 
@@ -32,6 +35,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     After a rotation, the previous secret stays valid until `previous_secret_until_ms`, in milliseconds since 1970 by
     the clock of Redis. `has_short_secret` is recorded when the secret is hashed, because a hash hides the length.
+
+    A lifetime that is None is that of the settings.
     """
 
     client_id: str
@@ -46,6 +51,10 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     introspect: bool | Literal["all"] = False
     revoke_users: bool = False
     manage_users: bool = False
+    access_token_ttl: Seconds | None = None
+    refresh_token_ttl: Seconds | None = None
+    session_max_age: Seconds | None = None
+    refresh_grace: Seconds | None = None
     disabled: bool = False
     has_short_secret: bool = False
     previous_secret_hash: str | None = None

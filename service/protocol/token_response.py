@@ -22,21 +22,6 @@ class TokenResponse(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
 
 
-class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The lifetimes of tokens, codes and sessions, in milliseconds.
-
-    If `session_max_age_ms` is None, a session expires only when it is idle. A user who has `sessions_per_user` sessions
-    loses the one with the oldest login at the next login.
-    """
-
-    access_token_ms: int
-    refresh_token_ms: int
-    session_max_age_ms: int | None
-    code_ms: int
-    refresh_grace_ms: int
-    sessions_per_user: int
-
-
 TokenUse = Literal["access_token", "refresh_token"]
 
 

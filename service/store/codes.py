@@ -12,8 +12,9 @@ from typing import Final
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
+from service.protocol.client import Client
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken
-from service.protocol.token_response import Lifetimes
 from service.store.client import StoreClient
 from service.store.families import list_lifetimes, record_displaced
 from service.store.keys import code_key, family_key, redeemed_key
@@ -38,9 +39,17 @@ class Codes:
         return None if redeemed is None else parse_redeemed(redeemed)
 
     async def redeem(
-        self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
+        self,
+        name: RandomToken,
+        *,
+        client: Client,
+        secret_used: bool,
+        refresh_token: RefreshToken,
+        access_token: RandomToken,
     ) -> int | str:
         """Exchange the code and start its family. Durable on return.
+
+        The caller has checked that the code is this client's.
 
         Returns the access token's lifetime in milliseconds, or a verdict: repeated, revoked or unknown.
         """
@@ -59,7 +68,7 @@ class Codes:
                     access_token.digest,
                     int(secret_used),
                     max(REMEMBERED_MS, self._lifetimes.code_ms),
-                    *list_lifetimes(self._lifetimes),
+                    *list_lifetimes(self._lifetimes.of(client)),
                     self._lifetimes.sessions_per_user,
                 ],
             )

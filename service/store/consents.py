@@ -10,8 +10,8 @@ from typing import Final, Literal, cast
 import msgspec
 
 from service.protocol.authorization import ConsentRequest
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken
-from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.store.client import StoreClient
 from service.store.keys import browser_key, code_key, consent_key, user_key

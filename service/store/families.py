@@ -8,15 +8,15 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
 from service.observability.audit import record_event
+from service.protocol.client import Client
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
-from service.protocol.token_response import Lifetimes
 from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
 from service.store.client import StoreClient
 from service.store.keys import SHARDS, family_key, mark_key, user_key
@@ -28,7 +28,7 @@ Success = Literal["rotated", "repeated", "recovered"]
 SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
 Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "provider_logout", "console"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
-EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation, UserNarrowing, Deprivation]
+EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.
 
 - replayed, code_replayed: a refresh token or an authorization code was used again.
@@ -37,6 +37,7 @@ EndReason = Literal["replayed", "code_replayed", "session_displaced", Revocation
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
 - provider_logout: the identity provider told that the login there which the family came from has ended.
 - session_displaced: the user has as many families as one may have, and logged in once more.
+- too_old: a refresh found the family older than the maximum age, which had been shortened.
 - password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
   family depended on, and role_removed is also of a realm's default role.
 - console: an operator ended the family.
@@ -106,7 +107,7 @@ class Families:
         self,
         login: Login,
         *,
-        client_id: str,
+        client: Client,
         scope: str,
         secret_used: bool,
         refresh_token: RefreshToken,
@@ -132,11 +133,11 @@ class Families:
                 identity.subject,
                 login.sid,
                 login.begun_ms,
-                client_id,
+                client.client_id,
                 user.username,
                 scope,
                 int(secret_used),
-                *list_lifetimes(self._lifetimes),
+                *list_lifetimes(self._lifetimes.of(client)),
                 self._lifetimes.sessions_per_user,
             ],
         )
@@ -147,17 +148,16 @@ class Families:
         self,
         refresh_token: RefreshToken,
         *,
-        client_id: str,
+        client: Client,
         secret_used: bool,
         wanted_scope: str,
-        allowed_scope: str,
         access_token: RandomToken,
     ) -> Spent | RefreshRefused:
         """Exchange a refresh token for an access token and the next refresh token, or answer its replay.
 
-        `wanted_scope` is the requested scope, empty if there is none. `allowed_scope` is all that the client may have.
+        `wanted_scope` is the requested scope, empty if there is none.
         """
-        digest = refresh_token.family_digest
+        digest, lifetimes = refresh_token.family_digest, self._lifetimes.of(client)
         verdict = await self._redis.run(
             _SPEND,
             [family_key(refresh_token.shard, digest), access_key(refresh_token.shard, access_token.digest)],
@@ -165,12 +165,12 @@ class Families:
                 digest,
                 access_token.digest,
                 refresh_token.generation,
-                client_id,
+                client.client_id,
                 int(secret_used),
                 wanted_scope,
-                allowed_scope,
-                *list_lifetimes(self._lifetimes),
-                self._lifetimes.refresh_grace_ms,
+                client.scope,
+                *list_lifetimes(lifetimes),
+                lifetimes.refresh_grace_ms,
             ],
         )
         if verdict[0] in _SUCCESSES:
@@ -195,7 +195,7 @@ class Families:
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
         """Return the family, or None. The record outlives the family by a look-ahead."""
         fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
-        return parse_capped_family(fields, self._lifetimes) if fields else None
+        return parse_family(fields) if fields else None
 
     async def find_shard(self, family_digest: str) -> tuple[str, FamilyRecord] | None:
         """Return the shard and the record of a family of which only the digest is known, or None.
@@ -205,7 +205,7 @@ class Families:
         records = await self._redis.read_many([("HGETALL", family_key(shard, family_digest)) for shard in SHARDS])
         for shard, fields in zip(SHARDS, records, strict=True):
             if fields:
-                return shard, parse_capped_family(fields, self._lifetimes)
+                return shard, parse_family(fields)
         return None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyRecord | None:
@@ -234,9 +234,8 @@ class Families:
         The families whose entries in the index expire last are chosen. They are sorted by their last use, the latest
         first.
         """
-        parse = partial(parse_capped_family, lifetimes=self._lifetimes)
         found, is_cut = await list_records(
-            self._redis, identity, "family", most, parse, members_at_once=self.members_at_once
+            self._redis, identity, "family", most, parse_family, members_at_once=self.members_at_once
         )
         now_ms = await self.read_clock_ms()
         live = [pair for pair in found if now_ms < pair[1].lives_until_ms]
@@ -253,11 +252,3 @@ def record_displaced(values: Sequence[str | int]) -> None:
 def list_lifetimes(lifetimes: Lifetimes) -> tuple[int, int, int]:
     """Return the arguments access_ttl_ms, refresh_ttl_ms and max_age_ms of a script."""
     return lifetimes.access_token_ms, lifetimes.refresh_token_ms, lifetimes.session_max_age_ms or 0
-
-
-def parse_capped_family(fields: dict[bytes, bytes], lifetimes: Lifetimes) -> FamilyRecord:
-    """Parse a family's record. A maximum age also limits families that started before it was configured."""
-    family = parse_family(fields)
-    if not lifetimes.session_max_age_ms:
-        return family
-    return family._replace(expires_ms=min(family.expires_ms, family.created_ms + lifetimes.session_max_age_ms))

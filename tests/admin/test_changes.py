@@ -49,6 +49,10 @@ async def show(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         (("--add-cors-origin", "ionic://localhost"), {"cors_origins": ["ionic://localhost"]}),
         (("--introspect-all",), {"introspect": "all"}),
         (("--revoke-users",), {"revoke_users": True}),
+        (
+            ("--access-token-ttl", "1.5m", "--refresh-token-ttl", "0.25", "--refresh-grace", "0"),
+            {"access_token_ttl": 90, "refresh_token_ttl": 0.25, "refresh_grace": 0},
+        ),
         (("--default-scope", "realm:main"), {"default_scope": "realm:main"}),
     ],
 )

@@ -33,7 +33,8 @@ async def exported(admin: Admin, tmp_path: Path) -> Path:
         ("user", "create", "1e3@example.com", "--role", "enduser", "--name", "yes: #é 😀"),
         ("user", "create", "null", "--realm", "cep", "--role", "enduser"),
         ("client", "rotate-secret", "web-shop", "--overlap", "24h"),
-        ("client", "create", "0x1F", "--name", "- no", "--introspect"),
+        ("client", "create", "0x1F", "--name", "- no", "--introspect", "--session-max-age", "0.5"),
+        ("client", "update", "0x1F", "--refresh-grace", "0", "--access-token-ttl", "1h"),
         ("client", "disable", "reader"),
     ):
         is_secret_typed = words[:2] == ("user", "create") and "cep" not in words

@@ -271,6 +271,18 @@ class TestDoctor:
 
         assert ("warning", "client web-shop") not in await self.read_findings(admin)
 
+    @pytest.mark.clause("decided-client-lifetimes")
+    async def test_lifetimes_of_a_client_that_look_unsafe_are_named(
+        self, admin: Admin, environment: dict[str, str]
+    ) -> None:
+        environment["TOKEN_SERVICE_SECRET_KEY"] = f"{SECRET_KEY},{SECRET_KEY} of tomorrow"
+        await admin("client", "update", "phone-app", "--refresh-grace", "0", "--refresh-token-ttl", "90d")
+
+        found = await self.read_findings(admin)
+
+        assert found["warning", "client phone-app"].startswith("refresh_grace: none")
+        assert "90 d, a refresh token's life" in found["note", "TOKEN_SERVICE_SECRET_KEY"]
+
     async def test_doctor_only_warns_of_a_trial_provider_that_is_down(self, admin: Admin, store: redis.Redis) -> None:
         store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://localhost:1"}')
 

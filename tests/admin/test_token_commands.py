@@ -12,6 +12,7 @@ from service.worker import Worker
 from tests.admin.conftest import Admin, is_live
 from tests.conftest import Clock, make_code
 from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
+from tests.support.waiting import until_status
 
 
 async def explain(admin: Admin, token: str) -> str:
@@ -100,6 +101,25 @@ async def test_inspect_distinguishes_the_other_ends(admin: Admin, http: httpx2.A
         "Its session was ended at the console",
         "Its session was ended by a revokeAll of its user",
     ]
+
+
+@pytest.mark.clause("decided-client-lifetimes", "decided-too-old-stays-ended")
+async def test_inspect_tells_the_lifetimes_of_the_client(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+    token = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
+    assert (await admin("client", "update", "phone-app", "--session-max-age", "1m", "--refresh-grace", "0")).status == 0
+    clock.advance(61)
+
+    inspection = (await admin("token", "inspect", token, "--json")).json
+    names = ("access_token_ttl", "refresh_token_ttl", "session_max_age", "refresh_grace")
+    assert [inspection[name] for name in names] == ["10 min", "30 d", "1 min", "0 s"]
+    assert inspection["explanation"] == "Its session is older than its maximum age of 1 min: a refresh will end it."
+    await until_status(lambda: PHONE_APP.refresh(http, token), 400)
+
+    assert (await admin("client", "update", "phone-app", "--no-session-max-age", "--no-refresh-grace")).status == 0
+    inspection = (await admin("token", "inspect", token, "--json")).json
+    assert (inspection["session_max_age"], inspection["refresh_grace"]) == ("none", "5 min")
+    assert (inspection["live"], inspection["ended_by"]) == (False, "too_old")
+    assert "by a refresh that came later than its maximum age" in inspection["explanation"]
 
 
 async def test_inspect_shows_a_code_before_and_after_its_exchange(

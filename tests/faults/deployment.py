@@ -13,6 +13,7 @@ import redis
 
 from service.config.settings import load_settings
 from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
+from service.protocol.client import Client
 from service.protocol.user import User
 from service.store import scripts
 from service.store.keys import ended_key, family_key
@@ -158,7 +159,7 @@ async def start_session(worker: Worker, user: User, client_id: str = "phone-app"
     access_token = make_access_token(user.identity.shard)
     lives_ms = await worker.families.start(
         login_of(user),
-        client_id=client_id,
+        client=Client(client_id=client_id),
         scope="realm:main role:enduser",
         secret_used=False,
         refresh_token=refresh_token,

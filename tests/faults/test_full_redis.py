@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from service.crypto.keyring import make_access_token
+from service.protocol.client import Client
 from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import make_code
@@ -239,10 +240,9 @@ async def test_replay_on_a_full_redis_ends_the_session(
         assert_error(await PHONE_APP.exchange(direct_http, code, PHONE_CALLBACK), 400, "invalid_grant")
         late = await worker.families.spend(
             name,
-            client_id=PHONE_APP.client_id,
+            client=Client(client_id=PHONE_APP.client_id, scope="realm:main role:enduser"),
             secret_used=False,
             wanted_scope="",
-            allowed_scope="realm:main role:enduser",
             access_token=make_access_token(name.shard),
         )
         assert late.verdict == "replayed"

@@ -108,7 +108,7 @@ async def test_browser_session_record_is_parsed_or_an_outage(worker: Worker, sto
     """Clients, the user's page, the console and a caching gateway read the record."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
-    digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis, DEFAULT_LIFETIMES)
+    digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis)
     codes_of_worker = codes.Codes(worker.redis, DEFAULT_LIFETIMES)
     looks: list[tuple[str, Branding]] = [
         (family_key("0a3", digest), lambda: worker.families.find("0a3", digest)),

@@ -108,8 +108,11 @@ def test_mistakes_never_repeat_a_password(before: str, behind: str, field: str) 
     st.one_of(utf8, text).filter(is_showable),
     st.sampled_from(["no", "null", "true", "cep"]),
     st.booleans(),
+    st.none() | st.integers(1, 3_153_600_000_000).map(lambda ms: ms / 1000 if ms % 1000 else ms // 1000),
 )
-def test_an_exported_entry_makes_its_record_again(identifier: str, name: str, realm: str, is_set: bool) -> None:
+def test_an_exported_entry_makes_its_record_again(
+    identifier: str, name: str, realm: str, is_set: bool, seconds: float | None
+) -> None:
     hashed, roles = "sha256:" + "a" * 43, ("enduser", "partner")
     provider = IdentityProvider(client_id=identifier, issuer="https://login.example", name=name, default_roles=roles)
     client = Client(
@@ -122,6 +125,8 @@ def test_an_exported_entry_makes_its_record_again(identifier: str, name: str, re
         introspect="all" if is_set else False,
         revoke_users=is_set,
         manage_users=is_set,
+        access_token_ttl=seconds,
+        refresh_grace=0 if is_set else seconds,
         require_pkce=is_set,
         disabled=is_set,
     )

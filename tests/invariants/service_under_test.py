@@ -16,8 +16,9 @@ from service.crypto.keyring import (
 )
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.client import Client
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken
-from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.redis_client.url import parse_redis_url
 from service.store.access_tokens import AccessTokens
@@ -39,6 +40,7 @@ Result = TypeVar("Result")
 Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
 
 SCOPE = "realm:main role:enduser"
+CLIENT = Client(client_id="any")
 USERS = {name: User(realm="main", username=name, roles=("enduser",)) for name in ("alice", "bob")}
 LIFETIMES = Lifetimes(
     access_token_ms=round(model.ACCESS_SECONDS * 1000),
@@ -112,7 +114,7 @@ class ServiceUnderTest:
         lives_ms = self._run(
             self._families.start(
                 login_of(found, sid, begun_ms=self._began_ms + round(1000 * begun)),
-                client_id=client_id,
+                client=Client(client_id=client_id),
                 scope=SCOPE,
                 secret_used=False,
                 refresh_token=family,
@@ -161,7 +163,7 @@ class ServiceUnderTest:
         name = self.code_names[number]
         refresh_token, token = make_first_refresh_token(name.shard), make_access_token(name.shard)
         outcome = self._run(
-            self._codes.redeem(name, secret_used=False, refresh_token=refresh_token, access_token=token)
+            self._codes.redeem(name, client=CLIENT, secret_used=False, refresh_token=refresh_token, access_token=token)
         )
         self.family_names[family], self.access_names[access] = refresh_token, token
         return outcome if isinstance(outcome, str) else "redeemed"
@@ -172,10 +174,9 @@ class ServiceUnderTest:
         outcome = self._run(
             self._families.spend(
                 family._replace(generation=generation),
-                client_id=client_id,
+                client=Client(client_id=client_id, scope=SCOPE),
                 secret_used=False,
                 wanted_scope="",
-                allowed_scope=SCOPE,
                 access_token=token,
             )
         )

@@ -115,6 +115,10 @@ async def spend_refresh_token(comparing: ComparingClient) -> None:
     assert [*verdicts, (await objects.spend(grant, 9)).verdict] == ["rotated", "repeated", "recovered"]
     comparing.offset_ms += GRACE_MS
     assert [(await objects.spend(grant, 1)).verdict for _ in range(2)] == ["replayed", "unknown"]
+    brief = await objects.must_start(access_token_ttl=0.5, refresh_token_ttl=90, refresh_grace=0)
+    assert (await objects.spend(brief, 1, access_token_ttl=60, refresh_token_ttl=3_600)).verdict == "rotated"
+    comparing.offset_ms += 100_000
+    assert [(await objects.spend(brief, 2, session_max_age=100)).verdict for _ in range(2)] == ["unknown"] * 2
 
 
 async def end_family(comparing: ComparingClient) -> None:

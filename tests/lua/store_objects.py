@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from service.crypto.keyring import (
@@ -13,6 +15,7 @@ from service.crypto.keyring import (
     make_first_refresh_token,
 )
 from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.client import Client
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User
 from service.store.access_tokens import AccessTokens
@@ -60,7 +63,7 @@ class Page:
 
 
 class StoreObjects:
-    """All objects of the store over one client, with the default lifetimes."""
+    """All objects of the store over one client, with the default lifetimes. `own` are lifetimes of the OAuth client."""
 
     def __init__(self, store_client: StoreClient) -> None:
         self.store_client = store_client
@@ -76,12 +79,14 @@ class StoreObjects:
         self.registry = RegistryStore(store_client)
         self.events = EventStream(store_client)
 
-    async def start(self, user: User = USER, *, secret_used: bool = False, begun_ms: int = LATER_MS) -> Grant | None:
+    async def start(
+        self, user: User = USER, *, secret_used: bool = False, begun_ms: int = LATER_MS, **own: Any
+    ) -> Grant | None:
         """Start a family. Returns None if the user's record changed."""
         grant = Grant()
         lives_ms = await self.families.start(
             login_of(user, begun_ms=begun_ms),
-            client_id=CLIENT_ID,
+            client=Client(client_id=CLIENT_ID, **own),
             scope=SCOPE,
             secret_used=secret_used,
             refresh_token=grant.first,
@@ -89,8 +94,8 @@ class StoreObjects:
         )
         return None if lives_ms is None else grant
 
-    async def must_start(self, *, secret_used: bool = False) -> Grant:
-        grant = await self.start(secret_used=secret_used)
+    async def must_start(self, *, secret_used: bool = False, **own: Any) -> Grant:
+        grant = await self.start(secret_used=secret_used, **own)
         assert grant is not None
         return grant
 
@@ -103,14 +108,14 @@ class StoreObjects:
         secret_used: bool = False,
         wanted_scope: str = "",
         allowed_scope: str = ALL_SCOPES,
+        **own: Any,
     ) -> Spent | RefreshRefused:
         access_token = make_access_token(SHARD)
         outcome = await self.families.spend(
             grant.first._replace(generation=generation),
-            client_id=client_id,
+            client=Client(client_id=client_id, scope=allowed_scope, **own),
             secret_used=secret_used,
             wanted_scope=wanted_scope,
-            allowed_scope=allowed_scope,
             access_token=access_token,
         )
         if isinstance(outcome, Spent):
@@ -146,9 +151,9 @@ class StoreObjects:
         return page.code_name
 
     async def redeem(self, name: RandomToken) -> int | str:
-        grant = Grant()
+        grant, client = Grant(), Client(client_id=CLIENT_ID)
         return await self.codes.redeem(
-            name, secret_used=False, refresh_token=grant.first, access_token=grant.access_tokens[0]
+            name, client=client, secret_used=False, refresh_token=grant.first, access_token=grant.access_tokens[0]
         )
 
 

@@ -12,12 +12,13 @@ import pytest
 import redis
 
 from service.store.attempts import Counter
+from service.store.families import Spent
 from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
 from service.store.registry import LOCK_SECONDS
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
 from tests.lua.scenarios import ONE, fence, keep, probe, run_revoke_all
-from tests.lua.store_objects import CLIENT_ID, SHARD, USER, Grant, Page, StoreObjects
+from tests.lua.store_objects import CLIENT_ID, INDEX, MARK, REVOKED, SHARD, USER, Grant, Page, StoreObjects
 
 MINUTE: Final = 60
 DAY: Final = 86_400
@@ -121,6 +122,60 @@ async def test_nothing_is_left_of_any_operation(
     server_clock.advance(KEPT + LOGIN + 1)
 
     assert fake.dbsize() == 0
+
+
+YEAR: Final = 365 * DAY
+
+
+@pytest.mark.clause("decided-client-lifetimes", "decided-i6-everything-expires")
+async def test_two_clients_live_two_lives(objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock) -> None:
+    await objects.must_start()
+    long = list_keys(fake, "access") + list_keys(fake, "family")
+    await objects.must_start(access_token_ttl=60, refresh_token_ttl=3_600)
+    brief = sorted({*list_keys(fake, "access"), *list_keys(fake, "family")} - {*long})
+
+    assert [fake.pttl(key) for key in (*long, *brief)] == [600_000, 1000 * KEPT, 60_000, 3_960_000]
+    assert fake.pttl(INDEX) == 1000 * KEPT
+    server_clock.advance(61)
+    assert [fake.exists(key) for key in (*long, *brief)] == [1, 1, 0, 1]
+    server_clock.advance(3_900)
+    assert [fake.exists(key) for key in (*long, *brief)] == [0, 1, 0, 0]
+
+
+@pytest.mark.clause("decided-client-lifetimes", "decided-i7-revocation-is-final")
+async def test_mark_outlives_a_client_with_longer_sessions(
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
+) -> None:
+    """The mark of an interrupted revokeAll must cover its sessions beyond the refresh_token_ttl of the settings."""
+    grant = await objects.must_start(refresh_token_ttl=YEAR)
+    later = await objects.must_start()
+    await run_revoke_all(objects.store_client, 0)
+    server_clock.advance(YEAR - DAY)
+
+    assert is_alive(fake, grant)
+    assert not is_alive(fake, later)
+    assert (await objects.spend(grant, 1, refresh_token_ttl=YEAR)).verdict == "unknown"
+    assert fake.pttl(MARK) == fake.pttl(REVOKED) == 1000 * (2 * DAY + LOGIN)
+    server_clock.advance(2 * DAY + LOGIN + 1)
+    assert fake.dbsize() == 0
+
+
+@pytest.mark.clause("decided-client-lifetimes", "decided-i6-everything-expires")
+@pytest.mark.clause("decided-access-token-within-family")
+async def test_nothing_outlives_a_session_of_changing_lives(
+    objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
+) -> None:
+    grant = await objects.must_start(refresh_token_ttl=YEAR, access_token_ttl=DAY)
+    for generation, days in enumerate((90, 1, 400, 2), start=1):
+        server_clock.advance(DAY // 2)
+        outcome = await objects.spend(grant, generation, refresh_token_ttl=days * DAY, access_token_ttl=3 * DAY)
+        family_ms = int(fake.pttl(family_key(SHARD, grant.first.family_digest)))
+        assert isinstance(outcome, Spent)
+        assert outcome.lives_ms == 1000 * DAY * min(days, 3)
+        assert (await objects.spend(grant, generation, access_token_ttl=YEAR)).verdict == "repeated"
+        assert all(int(fake.pttl(key)) <= family_ms for key in list_keys(fake, "access"))
+        assert int(fake.pttl(INDEX)) == family_ms
+        assert family_ms >= 1000 * days * DAY
 
 
 async def test_a_lock_that_is_not_renewed_is_lost_after_ten_seconds(

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from service.crypto.keyring import RefreshToken, make_access_token, make_first_refresh_token
+from service.protocol.client import Client
 from service.protocol.user import User, identify_user
 from service.store.keys import ended_key
 from service.worker import Worker
@@ -39,6 +40,7 @@ from tests.support.clients_and_users import (
 )
 from tests.support.logins import login_of
 
+PHONE = Client(client_id="phone-app", scope="realm:main role:enduser")
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = places(
     0, CONCURRENT_REQUESTS // 4, CONCURRENT_REQUESTS, more=(5, CONCURRENT_REQUESTS // 2, 3 * CONCURRENT_REQUESTS // 4)
@@ -233,7 +235,7 @@ async def test_concurrent_late_replays_end_the_session_once(instances: InstanceP
         first = make_first_refresh_token(shard)
         await worker.families.start(
             login_of(user),
-            client_id="phone-app",
+            client=PHONE,
             scope="realm:main role:enduser",
             secret_used=False,
             refresh_token=first,
@@ -256,10 +258,9 @@ async def test_concurrent_late_replays_end_the_session_once(instances: InstanceP
 async def refresh(worker: Worker, first: RefreshToken, generation: int) -> str:
     outcome = await worker.families.spend(
         first._replace(generation=generation),
-        client_id="phone-app",
+        client=PHONE,
         secret_used=False,
         wanted_scope="",
-        allowed_scope="realm:main role:enduser",
         access_token=make_access_token(first.shard),
     )
     return outcome.verdict

@@ -172,6 +172,24 @@ def test_names_and_secrets_of_clients_have_their_form(text: str, place: str) -> 
     assert [mistake.partition(": ")[0] for mistake in find_mistakes(text)] == [place]
 
 
+@pytest.mark.clause("decided-client-lifetimes")
+def test_lifetimes_are_numbers_or_text_with_a_unit() -> None:
+    lives = "access_token_ttl: 10m, refresh_token_ttl: 1.5, session_max_age: '90', refresh_grace: 0"
+    (client,) = parse_seed(f"clients: [{{client_id: app, {lives}}}]".encode()).clients
+
+    assert (client.access_token_ttl, client.refresh_token_ttl) == (600, 1.5)
+    assert (client.session_max_age, client.refresh_grace) == (90, 0)
+
+
+@pytest.mark.clause("decided-client-lifetimes")
+@pytest.mark.parametrize("value", ["10 m", "-1", "36501d", "true", "[10]", ".inf", "''", "0"])
+def test_a_bad_lifetime_is_named_with_its_place(value: str) -> None:
+    span = "seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d"
+    expected = "a time that is longer than 0" if value == "0" else span
+
+    assert find_mistakes(f"{CLIENT}session_max_age: {value}") == [f"clients[0].session_max_age: expected {expected}"]
+
+
 @pytest.mark.clause("decided-seed-needed-parts", "6749-3.3-grammar")
 @pytest.mark.parametrize(
     ("text", "place"),

@@ -64,6 +64,15 @@ async def test_consent_page_names_client_scope_lifetime_and_target(browser: Brow
     assert page.find_form(CONSENT).buttons == {"decision": ["deny", "allow"]}
 
 
+@pytest.mark.clause("decided-client-lifetimes")
+async def test_consent_page_tells_the_life_that_the_client_has(browser: Browser, worker: Worker) -> None:
+    app = await register(worker, "some-client", refresh_token_ttl=86_400, session_max_age=604_800)
+
+    page = Page(await browser.open_consent_page(authorization_url(app)))
+
+    assert load_languages()["en"].lifetime(86_400_000, 604_800_000) in page.text
+
+
 @pytest.mark.clause("6749-3.1.2.1-insecure-redirect-warned", "6819-5.2.4.3-client-shown")
 @pytest.mark.parametrize(
     ("redirect_uri", "destination", "is_warned"),

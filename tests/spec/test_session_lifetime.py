@@ -6,8 +6,18 @@ import httpx2
 import pytest
 import redis
 
-from tests.conftest import Clock, Elapsed, MakeSettings, serving
-from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from service.worker import Worker
+from tests.conftest import Clock, Elapsed, MakeSettings, make_code, serving
+from tests.support.browser import register
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    is_live,
+    revoke_all,
+    tokens_of,
+)
 
 DAY = 86_400
 
@@ -105,7 +115,7 @@ async def test_an_active_session_ends_at_its_greatest_age(
         assert not is_live(store, tokens["access_token"])
 
 
-@pytest.mark.clause("decided-session-max-age")
+@pytest.mark.clause("decided-session-max-age", "decided-too-old-stays-ended")
 async def test_new_maximum_age_applies_to_older_sessions(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
@@ -113,8 +123,29 @@ async def test_new_maximum_age_applies_to_older_sessions(
         refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
     clock.advance(1000)
 
-    async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="1000"), clock) as http:
-        assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
+    for max_age in ("1000", "100000"):
+        async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE=max_age), clock) as http:
+            assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-client-lifetimes", "6749-5.1-expires-in")
+async def test_every_grant_uses_the_lifetimes_of_its_client(
+    http: httpx2.AsyncClient, worker: Worker, clock: Clock
+) -> None:
+    grants = ("password", "authorization_code", "refresh_token")
+    app = await register(worker, "portal", grant_types=grants, access_token_ttl=60, session_max_age=100)
+    code = await make_code(worker, ALICE, app)
+    by_password = tokens_of(await app.log_in(http, ALICE))
+    by_code = tokens_of(await app.exchange(http, code, PHONE_CALLBACK))
+    of_phone = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    clock.advance(70)
+    refreshed = tokens_of(await app.refresh(http, by_code["refresh_token"]))
+
+    assert [int(tokens["expires_in"]) for tokens in (by_password, by_code, of_phone)] == [60, 60, 600]
+    assert int(refreshed["expires_in"]) <= 30
+    clock.advance(31)
+    assert_error(await app.refresh(http, refreshed["refresh_token"]), 400, "invalid_grant")
+    assert (await PHONE_APP.refresh(http, of_phone["refresh_token"])).status_code == 200
 
 
 @pytest.mark.clause("decided-access-tokens-per-family")

@@ -15,9 +15,10 @@ import redis
 from service.crypto.keyring import RefreshToken, make_access_token, make_first_refresh_token
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.client import Client
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import RandomToken
-from service.protocol.token_response import Lifetimes
 from service.protocol.user import Login, User, UserIdentity, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Script
@@ -75,7 +76,7 @@ class Session:
 
 
 class Sessions:
-    """Starts and refreshes sessions. The lifetimes may change between the calls."""
+    """Starts and refreshes sessions. The lifetimes may change between the calls. `own` are those of the client."""
 
     def __init__(self, worker: Worker, store: redis.Redis, **lifetimes: int | None) -> None:
         self.worker = worker
@@ -104,6 +105,7 @@ class Sessions:
         scope: str = ENDUSER,
         secret_used: bool = False,
         sid: str = "",
+        **own: Any,
     ) -> Session:
         user = await self.find_user(credentials)
         session = Session(
@@ -115,7 +117,7 @@ class Sessions:
         )
         lives_ms = await self.families.start(
             login_of(user, sid),
-            client_id=client_id,
+            client=Client(client_id=client_id, **own),
             scope=scope,
             secret_used=secret_used,
             refresh_token=session.first,
@@ -128,7 +130,7 @@ class Sessions:
         """Start a session that is not used any more. Returns the lifetime of its access token, or None if refused."""
         return await self.families.start(
             login,
-            client_id="phone-app",
+            client=Client(client_id="phone-app"),
             scope=ENDUSER,
             secret_used=False,
             refresh_token=make_first_refresh_token(login.user.identity.shard),
@@ -144,14 +146,14 @@ class Sessions:
         secret_used: bool | None = None,
         wanted_scope: str = "",
         allowed_scope: str = ALL_SCOPES,
+        **own: Any,
     ) -> Spent | RefreshRefused:
         access_token = make_access_token(session.identity.shard)
         outcome = await self.families.spend(
             session.first._replace(generation=generation),
-            client_id=client_id or session.client_id,
+            client=Client(client_id=client_id or session.client_id, scope=allowed_scope, **own),
             secret_used=session.secret_used if secret_used is None else secret_used,
             wanted_scope=wanted_scope,
-            allowed_scope=allowed_scope,
             access_token=access_token,
         )
         if isinstance(outcome, Spent):
@@ -184,9 +186,9 @@ class Sessions:
     ) -> tuple[int | str, Session]:
         identity = identify_user(credentials.realm, credentials.username)
         session = Session(identity, client_id, secret_used, make_first_refresh_token(name.shard))
-        access_token = make_access_token(name.shard)
+        client, access_token = Client(client_id=client_id), make_access_token(name.shard)
         outcome = await self.codes.redeem(
-            name, secret_used=secret_used, refresh_token=session.first, access_token=access_token
+            name, client=client, secret_used=secret_used, refresh_token=session.first, access_token=access_token
         )
         session.access_tokens.append(access_token)
         return outcome, session

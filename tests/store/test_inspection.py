@@ -13,7 +13,7 @@ pytestmark = pytest.mark.clause("decided-token-inspection")
 
 
 async def find(sessions: Sessions, session: Session) -> KnownFamily | EndedFamily | None:
-    inspection = TokenInspection(sessions.worker.redis, sessions.lifetimes)
+    inspection = TokenInspection(sessions.worker.redis)
     return await inspection.find_family(session.identity.shard, session.first.family_digest, sessions.now_ms())
 
 
@@ -24,7 +24,7 @@ async def find_known(sessions: Sessions, session: Session) -> KnownFamily:
 
 
 async def judge_code(sessions: Sessions, shard: str, code: AuthorizationCode) -> State:
-    inspection = TokenInspection(sessions.worker.redis, sessions.lifetimes)
+    inspection = TokenInspection(sessions.worker.redis)
     return await inspection.judge_code(shard, code, sessions.now_ms())
 
 
@@ -40,12 +40,12 @@ async def test_the_live_access_tokens_of_a_family_are_counted(sessions: Sessions
 
 
 async def test_covered_and_expired_tokens_have_separate_verdicts(sessions: Sessions, clock: Clock) -> None:
+    sessions.set_lifetimes(refresh_token_ms=60_000)
     session = await sessions.start()
     created_ms = sessions.parsed(session).created_ms
     sessions.set_mark(session, created_ms - 1)
     assert (await find_known(sessions, session)).state == "live"
     clock.advance(61)
-    sessions.set_lifetimes(session_max_age_ms=60_000)
     family = await find_known(sessions, session)
     assert (family.state, family.record.expires_ms) == ("over", created_ms + 60_000)
     sessions.set_mark(session, created_ms)

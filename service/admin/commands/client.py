@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,6 +20,7 @@ from service.config.parsers import parse_duration_or_zero_ms
 from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing
 from service.registry.editor import replacing
+from service.registry.seed_file.entries import LIFETIMES, read_lifetime
 from service.registry.warnings import list_client_warnings
 
 _WITHOUT_SECRET: Final[dict[str, Any]] = {
@@ -49,6 +51,19 @@ async def show_client(context: AdminContext, output: Output, client_id: str) -> 
     output.facts(_describe(await context.get_client(client_id)))
 
 
+_LIFETIME_TEXTS: Final = {
+    "access_token_ttl": "How long an access token lives, such as 10m.",
+    "refresh_token_ttl": "How long a refresh token lives, such as 30d. A refresh restarts it.",
+    "session_max_age": "How long a session lives after its login, even in use, such as 90d.",
+    "refresh_grace": "How long a spent refresh token may be repeated, such as 5m or 0.",
+}
+
+
+def _lifetime_option(name: str, what: str) -> click.Option:
+    kind = parsed_by(functools.partial(read_lifetime, name))
+    return click.Option([f"--{name.replace('_', '-')}", name], type=kind, metavar="SPAN", help=what)
+
+
 _FIELDS: Final = (
     click.Option(["--name", "client_name"], help="The name that the consent page shows."),
     list_option("--redirect-uri", "redirect_uris", "All redirect URIs."),
@@ -66,6 +81,7 @@ _FIELDS: Final = (
     click.Option(
         ["--manage-users/--no-manage-users"], default=None, help="Let the client manage users with roles of its scope."
     ),
+    *(_lifetime_option(name, what) for name, what in _LIFETIME_TEXTS.items()),
 )
 """The options of `create` and `update`. One that is named like a field of the record sets that field."""
 
@@ -74,6 +90,10 @@ _PARTS: Final = (
     *part_options("grant-type", "grant_types", GRANT_TYPES),
     *part_options("scope", "scope"),
     *part_options("cors-origin", "cors_origins"),
+    *(
+        click.Option([f"--no-{name.replace('_', '-')}", f"no_{name}"], is_flag=True, help="Use the setting again.")
+        for name in LIFETIMES
+    ),
 )
 
 
@@ -114,6 +134,7 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
     examples=(
         "client update shop --add-redirect-uri https://shop.example/cb2",
         'client update shop --add-scope role:partner --name "Example Shop"',
+        "client update shop --session-max-age 90d --no-refresh-grace",
     ),
 )
 @click.argument("client_id", metavar="ID")
@@ -216,6 +237,7 @@ def _change(old: Client, options: Mapping[str, Any]) -> Client:
         new = msgspec.structs.replace(new, introspect="all")
     if options["public"]:
         new = msgspec.structs.replace(new, **_WITHOUT_SECRET)
+    new = msgspec.structs.replace(new, **{name: None for name in LIFETIMES if options.get(f"no_{name}")})
     validate_client(new)
     return new
 

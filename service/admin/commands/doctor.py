@@ -14,9 +14,10 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_bytes, format_span
 from service.admin.output import Advance, Output
-from service.config.settings import PREFIX, Settings, choose_durability, make_redis_url, unknown_variables
+from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
 from service.http_client.client import HttpClient
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
@@ -87,10 +88,10 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
         findings.append(await _look_at_durability(context, durability))
     findings += await _look_at_slots(context)
     findings += await _look_at_keys(context, advance)
-    findings += _or_good("settings", "nothing unsafe", _look_at_settings(context.settings, os.environ))
-    findings += await _look_at_callers(context)
     clients = await context.registry.list_clients()
-    findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients))
+    findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
+    findings += await _look_at_callers(context)
+    findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
     for name, provider in (await context.registry.list_realms()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
     return findings
@@ -161,7 +162,20 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding
     return found or [Finding("good", "keys", "every key that should expire has a time to live")]
 
 
-def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+def _look_at_lifetimes(lifetimes: Lifetimes) -> Iterator[tuple[str, str]]:
+    """Yield the name of each lifetime that looks unsafe, and the reason."""
+    if lifetimes.access_token_ms > 3_600_000:
+        yield "ACCESS_TOKEN_TTL", "more than an hour"
+    if lifetimes.refresh_grace_ms > 300_000:
+        yield "REFRESH_GRACE", "more than five minutes gives a thief more time"
+    if lifetimes.refresh_grace_ms == 0:
+        yield "REFRESH_GRACE", "none: a lost response to a refresh ends the session"
+
+
+def _look_at_settings(
+    context: AdminContext, environment: Mapping[str, str], clients: Sequence[Client]
+) -> Iterator[Finding]:
+    settings = context.settings
     for line in unknown_variables(environment):
         yield Finding("warning", "environment", line)
     for name, address in (("BASE_URL", settings.base_url), ("WEB_URL", settings.web_url)):
@@ -173,11 +187,13 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
             says = f"{network}: any peer there may claim any address"
             yield Finding("trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", says)
     url, keys = make_redis_url(settings), len(settings.secret_keys)
-    access_ms, grace_ms = settings.access_token_ttl_ms, settings.refresh_grace_ms
     far = ", ".join(host for host, _ in url.nodes if not is_loopback(host))
     is_without_proxy = settings.base_url.startswith("https:") and not settings.trusted_proxies
-    age = format_span(settings.refresh_token_ttl_ms)
+    every = (context.lifetimes, *map(context.lifetimes.of, clients))
+    age = format_span(max(lifetimes.refresh_token_ms for lifetimes in every))
     of_keys = f"{keys} keys. Remove the last once the first is in use everywhere for {age}, a refresh token's life"
+    for name, says in _look_at_lifetimes(context.lifetimes):
+        yield Finding("warning", f"{PREFIX}{name}", says)
     yield from _find(
         (far and not url.tls, "warning", "REDIS_URL", f"without TLS to {far}: use it on a private network only"),
         (
@@ -188,10 +204,7 @@ def _look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Ite
         ),
         (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "not set: callers behind a proxy share its limits"),
         (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
-        (access_ms > 3_600_000, "warning", f"{PREFIX}ACCESS_TOKEN_TTL", "more than an hour"),
         (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
-        (grace_ms > 300_000, "warning", f"{PREFIX}REFRESH_GRACE", "more than five minutes gives a thief more time"),
-        (grace_ms == 0, "warning", f"{PREFIX}REFRESH_GRACE", "none: a lost response to a refresh ends the session"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", _SECRET_KEY, of_keys),
     )
@@ -207,10 +220,13 @@ async def _look_at_callers(context: AdminContext) -> list[Finding]:
     return [Finding("warning", f"{PREFIX}TRUSTED_PROXIES", says.format(proxy)) for proxy in sorted(proxies)]
 
 
-def _look_at_clients(clients: Sequence[Client]) -> Iterator[Finding]:
+def _look_at_clients(clients: Sequence[Client], lifetimes: Lifetimes) -> Iterator[Finding]:
+    known = set(_look_at_lifetimes(lifetimes))
     for client in clients:
         subject = f"client {client.client_id}"
         yield from (Finding("warning", subject, warning) for warning in list_client_warnings(client))
+        for name, says in sorted({*_look_at_lifetimes(lifetimes.of(client))} - known):
+            yield Finding("warning", subject, f"{name.lower()}: {says}")
         short = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it with client rotate-secret"
         yield from _find((client.has_short_secret, "warning", subject, short))
 

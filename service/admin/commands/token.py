@@ -13,6 +13,7 @@ from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.bearer import AccessGrant
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken, parse_access_token, parse_authorization_code
 from service.store.records import FamilyRecord, TombstoneRecord
 from service.store.reports.token_inspection import EndedFamily, KnownFamily
@@ -22,6 +23,7 @@ _ENDINGS: Final[dict[str, str]] = {
     "revoked": "by its client, which revoked the token",
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
+    "too_old": "by a refresh that came later than its maximum age, which was shortened",
     "session_displaced": "by a new login of its user, who had as many sessions as one may have",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
@@ -55,7 +57,8 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
         facts = await _explain_access_token(context, access_token, now_ms)
     elif refresh_token is not None:
         family = await context.inspection.find_family(refresh_token.shard, refresh_token.family_digest, now_ms)
-        facts = _explain_refresh_token(family, refresh_token.generation, now_ms)
+        max_age_ms = (await _find_lifetimes(context, family.record.client_id)).session_max_age_ms if family else None
+        facts = _explain_refresh_token(family, refresh_token.generation, now_ms, max_age_ms)
     elif code is not None:
         facts = await _explain_code(context, code, now_ms)
     else:
@@ -63,6 +66,8 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
             "not a token of this service: it does not have the form of an access token or code, and no configured key "
             "signed it as a refresh token. Was it cut off when it was copied, or was its key removed?"
         )
+    if "client_id" in facts:
+        facts |= _describe_lifetimes(await _find_lifetimes(context, facts["client_id"]))
     output.facts(facts)
 
 
@@ -115,7 +120,25 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
     }
 
 
-def _explain_refresh_token(family: KnownFamily | EndedFamily | None, number: int, now_ms: int) -> dict[str, Any]:
+async def _find_lifetimes(context: AdminContext, client_id: str) -> Lifetimes:
+    """Return the lifetimes of the client, or those of the settings if it was deleted."""
+    client = await context.registry.find_client(client_id)
+    return context.lifetimes.of(client) if client else context.lifetimes
+
+
+def _describe_lifetimes(lifetimes: Lifetimes) -> dict[str, str]:
+    max_age_ms = lifetimes.session_max_age_ms
+    return {
+        "access_token_ttl": format_span(lifetimes.access_token_ms),
+        "refresh_token_ttl": format_span(lifetimes.refresh_token_ms),
+        "session_max_age": format_span(max_age_ms) if max_age_ms else "none",
+        "refresh_grace": format_span(lifetimes.refresh_grace_ms),
+    }
+
+
+def _explain_refresh_token(
+    family: KnownFamily | EndedFamily | None, number: int, now_ms: int, max_age_ms: int | None
+) -> dict[str, Any]:
     is_live = False
     if family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
@@ -125,6 +148,8 @@ def _explain_refresh_token(family: KnownFamily | EndedFamily | None, number: int
         explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
     elif family.state != "live":
         explanation = f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."
+    elif max_age_ms and now_ms >= family.record.created_ms + max_age_ms:
+        explanation = f"Its session is older than its maximum age of {format_span(max_age_ms)}: a refresh will end it."
     else:
         is_live = number >= family.record.head
         explanation = _explain_generation(number, family.record.head)

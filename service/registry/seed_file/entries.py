@@ -7,17 +7,34 @@ Clauses: RFC 6749 §2, RFC 7591 §2, SPEC §2.3
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from service.config.parsers import parse_duration_ms, parse_duration_or_zero_ms
+from service.protocol.client import Seconds
 from service.protocol.grammar import make_printable
 from service.protocol.scope import MAIN_REALM
 
 GrantType = Literal["authorization_code", "password", "refresh_token"]
 Role = Literal["enduser", "organisation", "admin", "partner", "device", "orderer"]
 Introspect = bool | Literal["all"]
+
+LIFETIMES: Final[dict[str, Callable[[str], int]]] = {
+    "access_token_ttl": parse_duration_ms,
+    "refresh_token_ttl": parse_duration_ms,
+    "session_max_age": parse_duration_ms,
+    "refresh_grace": parse_duration_or_zero_ms,
+}
+"""The lifetimes that a client may have of its own, with the parsers of the settings that they replace."""
+
+
+def read_lifetime(name: str, text: str) -> Seconds:
+    """Return a client's lifetime, as a whole number where it is one. Raises ValueError with what was expected."""
+    ms = LIFETIMES[name](text)
+    return ms / 1000 if ms % 1000 else ms // 1000
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -64,6 +81,10 @@ class ClientEntry(_Entry, frozen=True, kw_only=True):
     introspect: Introspect = False
     revoke_users: bool = False
     manage_users: bool = False
+    access_token_ttl: Seconds | None = None
+    refresh_token_ttl: Seconds | None = None
+    session_max_age: Seconds | None = None
+    refresh_grace: Seconds | None = None
     disabled: bool | None = None
 
 

@@ -120,13 +120,17 @@ def _read_value(name: str, place: str, tree: Any, value_type: Any, mistakes: Mis
         # A wrong item of an enumeration is left out, because no later check depends on the number of such items.
         return {name: tuple(item.get(name, "") for item in items if item or item_type not in _CHOICES)}
     try:
+        if name in entries.LIFETIMES and tree is not None:
+            return {name: entries.read_lifetime(name, str(tree))}
         return {name: msgspec.convert(tree, value_type)}
     except msgspec.ValidationError as error:
         known = _CHOICES.get(value_type)
         mistakes.setdefault(
             place, f"expected one of {', '.join(known)}" if known else str(error).partition(" - at ")[0]
         )
-        return {}
+    except ValueError as expected:
+        mistakes.setdefault(place, f"expected {expected}")
+    return {}
 
 
 def _read_realms(section: Any, mistakes: Mistakes) -> Iterator[tuple[str, RealmEntry]]:

@@ -1,5 +1,6 @@
 -- Spends one generation of a family: issues an access token and moves the head to the next refresh token.
--- A replay of a spent generation also gets an access token within the grace; a later replay ends the family.
+-- A replay of a spent generation also gets an access token within the grace; a later replay ends the family. A family
+-- that is older than the maximum age ends too, so that a longer age later does not revive what was refused.
 -- KEYS     family_key access_key
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
@@ -20,12 +21,18 @@ local family, displaced, previous = read_family(family_key, access_field_of(gene
 if not family then return { 'unknown' } end
 -- The client is checked first: a replay by another client must not end this family.
 if family.client_id ~= client_id then return { 'foreign', '', family.scope, family.username, family.subject } end
-family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
 -- The mark of a login at an identity provider is not read: the family ends together with what a refresh adds to it.
 if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject, '') then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then
   return { 'without_secret', '', family.scope, family.username, family.subject }
 end
+local capped_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
+if now_ms >= capped_ms then
+  family.field = read_fields(family_key)
+  end_whole_family(family, family_digest, 'too_old', now_ms)
+  return { 'unknown' }
+end
+family.expires_ms = capped_ms
 
 local is_replay = generation < family.head
 if is_replay then

@@ -10,11 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
-from service.protocol.token_response import Lifetimes
 from service.store.client import StoreClient
-from service.store.families import parse_capped_family
 from service.store.keys import ended_key, family_key, mark_key
-from service.store.records import FamilyRecord, TombstoneRecord, parse_tombstone, reading
+from service.store.records import FamilyRecord, TombstoneRecord, parse_family, parse_tombstone, reading
 
 State = Literal["live", "revoked", "over"]
 """The state of a record: usable; created at or before the mark of a revokeAll that has yet to delete it; expired."""
@@ -41,9 +39,8 @@ class EndedFamily(NamedTuple):
 
 
 class TokenInspection:
-    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+    def __init__(self, redis: StoreClient) -> None:
         self._redis = redis
-        self._lifetimes = lifetimes
 
     async def find_family(self, shard: str, digest: str, now_ms: int) -> KnownFamily | EndedFamily | None:
         """Return what is known of a family, or None if it expired, ended more than a day ago, or never existed."""
@@ -51,7 +48,7 @@ class TokenInspection:
             [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
         )
         if fields:
-            family = parse_capped_family(fields, self._lifetimes)
+            family = parse_family(fields)
             mark = await self._find_mark(shard, family.subject)
             keys = [access_key(shard, each) for each in family.access_digests]
             live = int(await self._redis.read("EXISTS", *keys)) if keys else 0

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from service.crypto.keyring import Keyring, RefreshToken, make_access_token, make_first_refresh_token
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
-from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, Client, check_grant_type, check_scope
 from service.protocol.errors import (
     InvalidClient,
     InvalidGrant,
@@ -122,7 +122,11 @@ class AuthorizationCodeGrant:
             self._check_exchange(code, request, form, caller)
             refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
             outcome = await self.codes.redeem(
-                name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
+                name,
+                client=caller.client,
+                secret_used=caller.secret_used,
+                refresh_token=refresh_token,
+                access_token=access_token,
             )
             if isinstance(outcome, int):
                 client_id, username, scope = caller.client.client_id, code.username, code.scope
@@ -193,14 +197,14 @@ class PasswordGrant:
             login = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
         user = login.user
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
-        await self._check_registration_again(caller, scope)
+        client = await self._check_registration_again(caller, scope)
         with recording_login(request, realm=realm, client_id=client_id, username=user.username):
             check_user_has(scope, user.roles)
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
         lives_ms = await self.families.start(
             login,
-            client_id=client_id,
+            client=client,
             scope=str(scope),
             secret_used=caller.secret_used,
             refresh_token=refresh_token,
@@ -212,16 +216,17 @@ class PasswordGrant:
         _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
-    async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> None:
-        """Raise an OAuthError if the client lost its registration, the grant type or the scope during the login.
+    async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> Client:
+        """Return the client, which may have changed since the first check, because a login takes time.
 
-        A login takes time, and its client may have changed since the first check.
+        Raises an OAuthError if the client lost its registration, the grant type or the scope during the login.
         """
         client = await self.clients.find(caller.client.client_id)
         if client is None:
             raise InvalidClient("client_unknown")
         check_grant_type(client, PASSWORD)
         check_scope(client, scope)
+        return client
 
 
 PATTERN_LENGTH: Final = 3
@@ -276,10 +281,9 @@ class RefreshTokenGrant:
         access_token = make_access_token(refresh_token.shard)
         outcome = await self.families.spend(
             refresh_token,
-            client_id=caller.client.client_id,
+            client=caller.client,
             secret_used=caller.secret_used,
             wanted_scope=wanted_scope,
-            allowed_scope=caller.client.scope,
             access_token=access_token,
         )
         get_metrics().refresh_tally.count(outcome.verdict)

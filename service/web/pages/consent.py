@@ -164,9 +164,10 @@ class ConsentPages(PageSteps):
 
     def _describe_lifetime(self, language: Language, client: Client) -> str:
         """Return, as text, how long the client keeps what the user allows, unless it is ended earlier."""
-        lifetimes = self.lifetimes
+        lifetimes = self.lifetimes.of(client)
         if REFRESH_TOKEN not in client.grant_types:
-            return language.lifetime(lifetimes.access_token_ms, lifetimes.access_token_ms)
+            most_ms = min(lifetimes.access_token_ms, lifetimes.refresh_token_ms)
+            return language.lifetime(most_ms, min(most_ms, lifetimes.session_max_age_ms or most_ms))
         return language.lifetime(lifetimes.refresh_token_ms, lifetimes.session_max_age_ms)
 
 

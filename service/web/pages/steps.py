@@ -21,8 +21,8 @@ from service.protocol.authorization import (
 )
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, TemporarilyUnavailable
+from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken, digest_token
-from service.protocol.token_response import Lifetimes
 from service.protocol.user import Login, User
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
