@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -295,14 +295,18 @@ class RegistryStore:
 
     async def list_users(self, *realms: str) -> list[User]:
         """Return the users of these realms, sorted by realm and user name."""
-        found: dict[tuple[str, str], User] = {}
+        users = [user async for user in self.scan_users() if user.realm in realms]
+        found = {(user.realm, user.identity.username): user for user in users}
+        return [found[name] for name in sorted(found)]
+
+    async def scan_users(self) -> AsyncIterator[User]:
+        """Yield each user of each realm in no order. A user can come twice while Redis resizes its table of keys."""
         async for keys in self._redis.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
             for fields in await self._redis.read_many(commands):
                 user = _parse_user(fields)
-                if user is not None and user.realm in realms:
-                    found[user.realm, user.identity.username] = user
-        return [found[name] for name in sorted(found)]
+                if user is not None:
+                    yield user
 
     async def _list_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
         """Return all records of a kind, by name."""
