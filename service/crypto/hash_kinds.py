@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from math import ceil
 from typing import Final, NamedTuple
 
 from service.protocol.token_form import encode
@@ -96,9 +97,9 @@ def find_hash_mistake(text: str) -> str | None:
             if cost is None:
                 return "has too little memory for its lanes; expected 8 KiB for each"
             if cost.memory_kib > MAX_MEMORY_KIB:
-                return f"costs {cost.memory_kib / 1024:.0f} MiB; expected at most {MAX_MEMORY_KIB // 1024}"
+                return f"costs {ceil(cost.memory_kib / 1024)} MiB; expected at most {MAX_MEMORY_KIB // 1024}"
             if cost.work > MAX_COST:
-                return f"costs {cost.work:.1f} times as much as the service's own hash; expected at most {MAX_COST}"
+                return f"costs {ceil(cost.work)} times as much as the service's own hash; expected at most {MAX_COST}"
             return None
     return "expected a complete hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
 
