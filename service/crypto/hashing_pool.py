@@ -37,9 +37,8 @@ class HashingPool:
     The threads have a lower priority. Otherwise the event loop often waits for a hash on its core until the
     scheduler's next tick, which is up to 4 ms away.
 
-    Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). An imported one takes up to 256 MiB and up to twenty
-    times as long (hash_kinds.py), until the first login of its user. The memory is kept for the next hash, and returned to
-    the system after `IDLE_SECONDS` without a hash.
+    Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). The memory is kept for the next hash, and returned to
+    the system after `IDLE_SECONDS` without a hash. An imported hash may take 256 MiB and twenty times as long.
     """
 
     def __init__(self, name: str, threads: int | None = None) -> None:

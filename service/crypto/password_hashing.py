@@ -11,7 +11,6 @@ Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 
 from __future__ import annotations
 
-import threading
 import unicodedata
 from typing import Final
 
@@ -35,9 +34,6 @@ _argon2id: Final = CryptContext(
     argon2__time_cost=PASSES,
     argon2__parallelism=1,
 )
-
-# passlib loads bcrypt at the first use, and fails if another thread does so at the same time.
-_loading: Final = threading.Lock()
 
 
 def hash_password(password: str) -> str:
@@ -83,10 +79,9 @@ def _verify_foreign(password: str, password_hash: str) -> bool:
     kind, secret = find_hash_kind(password_hash), password.encode()
     if kind is None:
         return False
-    with _loading:
-        handler = get_crypt_handler(kind)
-        if "bcrypt" in kind:
-            handler.set_backend()
+    handler = get_crypt_handler(kind)
+    if "bcrypt" in kind:
+        handler.set_backend()  # a check that loads it by itself fails if another thread loads it at the same time
     # bcrypt reads 72 bytes, and its library raises an error for more.
     return bool(handler.verify(secret[:72] if kind == "bcrypt" else secret, password_hash))
 

@@ -30,6 +30,11 @@ FOREIGN_HASHES: Final = {
     "scrypt": ForeignHash(
         "$scrypt$ln=14,r=8,p=1$U29kaXVtQ2hsb3JpZGU$cCO9yzr9c0hGHAbNgf046/2o+7qQT44+qbVD9lRdofI", "pleaseletmein"
     ),
+    # A vector of RFC 6070 §2. Its first 20 bytes are those that a key of 20 bytes has.
+    "PBKDF2 with SHA-1": ForeignHash(
+        "$pbkdf2$4096$c2FsdFNBTFRzYWx0U0FMVHNhbHRTQUxUc2FsdFNBTFRzYWx0$PS7sT.QchJuAyNg2YsDkSospGpY",
+        "passwordPASSWORDpassword",
+    ),
 }
 
 KEYCLOAK_CREDENTIAL: Final = {
