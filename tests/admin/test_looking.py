@@ -177,7 +177,7 @@ class TestDoctor:
 
         assert ours.endswith(" argon2id")
         found = await self.read_findings(admin)
-        assert found["note", "password hashes"] == f"{ours}, 2 bcrypt, 1 unreadable, 1 none"
+        assert found["note", "password hashes"] == f"{ours}, 2 bcrypt, 1 none, 1 unreadable"
 
     async def test_doctor_counts_problems_without_an_error(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")

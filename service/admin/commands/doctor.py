@@ -224,7 +224,7 @@ async def _look_at_hashes(context: AdminContext) -> Finding:
     async for user in context.registry.scan_users():
         if user.realm == MAIN_REALM:
             kinds["none" if user.password_hash is None else find_hash_kind(user.password_hash) or "unreadable"] += 1
-    says = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "no users"
+    says = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no users"
     is_mixed = bool(kinds.keys() - {"argon2id", "none"})
     return Finding("note" if is_mixed else "good", "password hashes", says)
 
