@@ -12,7 +12,7 @@ from passlib.hash import bcrypt, django_pbkdf2_sha256
 
 from service.crypto.hash_kinds import find_hash_kind, find_hash_mistake
 from service.crypto.password_hashing import is_secret_hash, verify_password
-from tests.support.foreign_hashes import FOREIGN_HASHES, KEYCLOAK_CREDENTIAL, ForeignHash
+from tests.support.foreign_hashes import FOREIGN_HASHES, KEYCLOAK_CREDENTIALS, ForeignHash
 from tests.support.servers import CHECKOUT
 from tests.support.weak_hashes import BCRYPT_HASH
 
@@ -114,16 +114,12 @@ def test_first_checks_of_bcrypt_may_run_together() -> None:
     subprocess.run([sys.executable, "-c", FIRST_USE], cwd=CHECKOUT, check=True)
 
 
-def test_documented_conversion_of_keycloak_credentials_works() -> None:
+@pytest.mark.parametrize(("password", "credential"), KEYCLOAK_CREDENTIALS.items(), ids=["pbkdf2", "argon2"])
+def test_documented_conversion_of_keycloak_hashes_works(password: str, credential: dict[str, str]) -> None:
     section = (CHECKOUT / "docs" / "seed-file.md").read_text().partition("## Password hashes of other systems")[2]
     [snippet] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    printed = subprocess.run(
-        [sys.executable, "-c", snippet],
-        input=json.dumps(KEYCLOAK_CREDENTIAL),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", snippet]
+    printed = subprocess.run(command, input=json.dumps(credential), capture_output=True, text=True, check=True)
 
-    assert find_hash_kind(printed.stdout.strip()) == "pbkdf2_sha256"
-    assert verify_password("admin", printed.stdout.strip())[0]
+    assert find_hash_mistake(printed.stdout.strip()) is None
+    assert verify_password(password, printed.stdout.strip())[0]

@@ -37,9 +37,17 @@ FOREIGN_HASHES: Final = {
     ),
 }
 
-KEYCLOAK_CREDENTIAL: Final = {
-    # Made by an older Keycloak, whose derived key has 64 bytes. The password is "admin".
-    "secretData": '{"value":"uJj9/Yy4dcvZZpRvJP1YWDT/MZEIKCwt1Ax4L4zhOQjpRW71qMM0ajz7dbey/Ie7MMgiFgxOEz2I/eySvhxVOQ==",'
-    '"salt":"DWobczblgCRZMULJ2hVCSQ==","additionalParameters":{}}',
-    "credentialData": '{"hashIterations":27500,"algorithm":"pbkdf2-sha256","additionalParameters":{}}',
+# Exported by Keycloak: by an old one whose derived key has 64 bytes, and by a newer one with its default.
+KEYCLOAK_CREDENTIALS: Final = {
+    "admin": {
+        "secretData": '{"salt":"DWobczblgCRZMULJ2hVCSQ==","value":"uJj9/Yy4dcvZZpRvJP1YWDT/MZEIKCwt1Ax4L4zhOQjpRW71qMM0ajz7'
+        'dbey/Ie7MMgiFgxOEz2I/eySvhxVOQ=="}',
+        "credentialData": '{"hashIterations":27500,"algorithm":"pbkdf2-sha256","additionalParameters":{}}',
+    },
+    "password": {
+        "secretData": '{"value":"BruFLfFkjH/8erZ26NnrbkOrWiZuQyDRCHD9o0R6Scg=","salt":"Cf9AYCE5pAbb4CKEF0GUTA=="}',
+        "credentialData": '{"hashIterations":5,"algorithm":"argon2","additionalParameters":{"hashLength":["32"],'
+        '"memory":["7168"],"type":["id"],"version":["1.3"],"parallelism":["1"]}}',
+    },
 }
+"""Credentials by their passwords."""
