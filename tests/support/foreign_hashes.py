@@ -40,8 +40,8 @@ FOREIGN_HASHES: Final = {
 # Exported by Keycloak: by an old one whose derived key has 64 bytes, and by a newer one with its default.
 KEYCLOAK_CREDENTIALS: Final = {
     "admin": {
-        "secretData": '{"salt":"DWobczblgCRZMULJ2hVCSQ==","value":"uJj9/Yy4dcvZZpRvJP1YWDT/MZEIKCwt1Ax4L4zhOQjpRW71qMM0ajz7'
-        'dbey/Ie7MMgiFgxOEz2I/eySvhxVOQ=="}',
+        "secretData": '{"salt":"DWobczblgCRZMULJ2hVCSQ==","value":"uJj9/Yy4dcvZZpRvJP1YWDT/MZEIKCwt1Ax4L4zhOQjpR'
+        'W71qMM0ajz7dbey/Ie7MMgiFgxOEz2I/eySvhxVOQ=="}',
         "credentialData": '{"hashIterations":27500,"algorithm":"pbkdf2-sha256","additionalParameters":{}}',
     },
     "password": {
