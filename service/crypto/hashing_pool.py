@@ -38,7 +38,7 @@ class HashingPool:
     scheduler's next tick, which is up to 4 ms away.
 
     Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). The memory is kept for the next hash, and returned to
-    the system after `IDLE_SECONDS` without a hash.
+    the system after `IDLE_SECONDS` without a hash. An imported hash may take 256 MiB and twenty times as long.
     """
 
     def __init__(self, name: str, threads: int | None = None) -> None:

@@ -4,38 +4,28 @@ A generated secret is 256 random bits and needs one SHA-256. A secret that a per
 run in the threads of `hashing_pool`, so that they do not block the event loop.
 
 A password is hashed in the Unicode form NFC. A hash that another program made of another form fits the password as it
-was typed.
+was typed. Hashes of the other kinds in `hash_kinds.py` are checked by passlib, and never made.
 
 Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Final
 
 from argon2 import Type, extract_parameters
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
+from passlib.registry import get_crypt_handler
 
+from service.crypto.hash_kinds import find_hash_kind, find_hash_mistake
 from service.crypto.keyring import GENERATED_SECRET_PREFIX
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
-
-# Salt and digest are base64 without padding. The unused bits of the last character must be 0.
-_BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
-_NUMBER: Final = "([1-9][0-9]{0,5})"
-_PHC_FORM: Final = re.compile(
-    rf"\$argon2(?:id|i|d)\$v=(?:16|19)\$m={_NUMBER},t={_NUMBER},p={_NUMBER}\$({_BASE64})\$({_BASE64})"
-)
-_MIN_SALT_CHARACTERS: Final = 11
 
 # RFC 9106 lets the cost depend on the machine. These parameters take about 20 ms of one core.
 MEMORY_KIB: Final = 19 * 1024
 PASSES: Final = 2
-MAX_MEMORY_KIB: Final = 256 * 1024
-MAX_PASSES: Final = 16
-MAX_LANES: Final = 16
 
 _argon2id: Final = CryptContext(
     schemes=["argon2"],
@@ -55,24 +45,11 @@ def normalize_password(password: str) -> str:
     return unicodedata.normalize("NFC", password)
 
 
-def is_password_hash(text: str) -> bool:
-    """Return True if the text is a complete argon2 hash of acceptable cost.
-
-    A truncated hash would otherwise be noticed only when its user logs in. With a hash that costs too much, a few
-    logins would take all memory or time.
-    """
-    match = _PHC_FORM.fullmatch(text)
-    if match is None or len(match[4]) < _MIN_SALT_CHARACTERS:
-        return False
-    memory_kib, passes, lanes = map(int, match.groups()[:3])
-    return 8 * lanes <= memory_kib <= MAX_MEMORY_KIB and passes <= MAX_PASSES and lanes <= MAX_LANES
-
-
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:
     """Return True if the password is right, and a new hash if the stored one must be replaced, else None.
 
-    A hash is replaced if it is weaker than today's, or fits the password only as it was typed. A password that is too
-    long takes as long as any wrong one. Otherwise its time would reveal whether the user exists.
+    A hash is replaced if it is weaker than today's, of another kind, or fits the password only as it was typed. A
+    password that is too long takes as long as any wrong one. Otherwise its time would reveal whether the user exists.
     """
     if len(password) > MAX_PASSWORD_CHARACTERS:
         verify_dummy_password(password)
@@ -87,12 +64,26 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
 
 def _verify(password: str, password_hash: str) -> tuple[bool, str | None]:
     try:
+        if not password_hash.startswith("$argon2"):
+            return (True, hash_password(password)) if _verify_foreign(password, password_hash) else (False, None)
         if not _is_weaker(password_hash):
             return _argon2id.verify(password, password_hash), None
         right, new_hash = _argon2id.verify_and_update(password, password_hash)
     except (PasswordSizeError, PasswordValueError, UnicodeError):
         return False, None
     return right, new_hash
+
+
+def _verify_foreign(password: str, password_hash: str) -> bool:
+    """Return True if the password fits a hash that is not argon2. Raises what passlib raises for odd passwords."""
+    kind, secret = find_hash_kind(password_hash), password.encode()
+    if kind is None:
+        return False
+    handler = get_crypt_handler(kind)
+    if "bcrypt" in kind:
+        handler.set_backend()  # a check that loads it by itself fails if another thread loads it at the same time
+    # bcrypt reads 72 bytes, and its library raises an error for more.
+    return bool(handler.verify(secret[:72] if kind == "bcrypt" else secret, password_hash))
 
 
 def _is_weaker(password_hash: str) -> bool:
@@ -110,4 +101,4 @@ def verify_dummy_password(password: str = "") -> None:
 
 def is_secret_hash(text: str) -> bool:
     is_made = text.startswith(GENERATED_SECRET_PREFIX) and len(text) == len(GENERATED_SECRET_PREFIX) + 43
-    return is_made or is_password_hash(text)
+    return is_made or (text.startswith("$argon2") and find_hash_mistake(text) is None)

@@ -147,8 +147,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     """A registered user.
 
     `revision` changes with every change of the record, so that a login can prove that the record it checked is still
-    current. `upgraded_from` is the weaker hash that a login replaced by `password_hash`. A seed that still has the
-    weaker hash has the same password.
+    current. `upgraded_from` is the digest of the hash that a login replaced by `password_hash`, a weaker one or one of
+    another kind. A seed that still has that hash has the same password.
     """
 
     realm: str

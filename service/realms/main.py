@@ -8,8 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-import msgspec
-
+from service.crypto.hash_kinds import digest_hash
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import verify_dummy_password, verify_password
 from service.protocol.errors import InvalidGrant
@@ -47,9 +46,8 @@ class MainRealm:
             raise InvalidGrant("user_disabled", username=user.username)
         if new_hash is not None:
             with suppress(StoreUnavailable):
-                upgraded_from = user.upgraded_from or user.password_hash
-                upgraded = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=upgraded_from)
-                await self._registry.replace_password_hash(upgraded)
+                upgraded_from = user.upgraded_from or digest_hash(user.password_hash)
+                await self._registry.replace_password_hash(user, new_hash, upgraded_from)
         return Login(user, begun_ms)
 
     async def find_registered_name(self, username: str) -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from service.crypto.hash_kinds import digest_hash
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.client import Client, is_short_secret
@@ -39,8 +40,10 @@ def make_user(entry: UserEntry, old: User | None, password_hash: str | None = No
     upgraded_from = None
     if entry.password is None:
         password_hash = entry.password_hash
-        if old is not None and password_hash in (old.upgraded_from, old.password_hash):
-            password_hash, upgraded_from = old.password_hash, old.upgraded_from
+        if old is not None and password_hash is not None:
+            is_upgraded = digest_hash(password_hash) == old.upgraded_from
+            if is_upgraded or password_hash == old.password_hash:
+                password_hash, upgraded_from = old.password_hash, old.upgraded_from
     user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
     return msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=upgraded_from)
 

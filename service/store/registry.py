@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -213,9 +213,10 @@ class RegistryStore:
         if users:
             await self._redis.write("SREM", registry_key("pending_revocations"), *map(":".join, users))
 
-    async def replace_password_hash(self, user: User) -> None:
-        """Store a stronger hash of the same password, unless the user's record changed since it was read."""
-        await self._replace_password_hash(user, user.revision, sys.maxsize)
+    async def replace_password_hash(self, user: User, new_hash: str, upgraded_from: str) -> None:
+        """Store a stronger hash of the same password, unless the user's record or hash changed since it was read."""
+        new = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=upgraded_from)
+        await self._replace_password_hash(new, user.revision, sys.maxsize, user.password_hash or "")
 
     async def put_password(self, user: User, begun_ms: int) -> User | None:
         """Store the user's new password under a new revision, unless the record changed since it was read.
@@ -227,10 +228,11 @@ class RegistryStore:
         verdict = await self._replace_password_hash(user, revision, begun_ms)
         return msgspec.structs.replace(user, revision=revision) if verdict == "replaced" else None
 
-    async def _replace_password_hash(self, user: User, revision: str, begun_ms: int) -> str:
+    async def _replace_password_hash(self, user: User, revision: str, begun_ms: int, former_hash: str = "") -> str:
         identity = user.identity
         keys = [user_key(identity), mark_key(identity.shard, identity.subject)]
-        arguments: list[str | int] = [user.revision, revision, msgspec.json.encode(user).decode(), begun_ms]
+        record = msgspec.json.encode(user).decode()
+        arguments: list[str | int] = [user.revision, revision, record, begun_ms, former_hash]
         return str((await self._redis.run(_REPLACE_PASSWORD_HASH, keys, arguments))[0])
 
     async def list_pending_scans(self, kind: PendingScan) -> dict[str, str]:
@@ -295,14 +297,18 @@ class RegistryStore:
 
     async def list_users(self, *realms: str) -> list[User]:
         """Return the users of these realms, sorted by realm and user name."""
-        found: dict[tuple[str, str], User] = {}
+        users = [user async for user in self.scan_users() if user.realm in realms]
+        found = {(user.realm, user.identity.username): user for user in users}
+        return [found[name] for name in sorted(found)]
+
+    async def scan_users(self) -> AsyncIterator[User]:
+        """Yield each user of each realm in no order. A user can come twice while Redis resizes its table of keys."""
         async for keys in self._redis.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
             for fields in await self._redis.read_many(commands):
                 user = _parse_user(fields)
-                if user is not None and user.realm in realms:
-                    found[user.realm, user.identity.username] = user
-        return [found[name] for name in sorted(found)]
+                if user is not None:
+                    yield user
 
     async def _list_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
         """Return all records of a kind, by name."""

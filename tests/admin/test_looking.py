@@ -28,6 +28,7 @@ from tests.admin.conftest import Admin, type_in
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 from tests.support.waiting import MAX_WAIT_SECONDS
+from tests.support.weak_hashes import BCRYPT_HASH
 
 
 class TestEvents:
@@ -166,6 +167,17 @@ class TestDoctor:
         assert not [subject for level, subject in found if level == "trouble"]
         assert found["good", "keys"] == "every key that should expire has a time to live"
         assert "appendonly is off" in found["warning", "Redis"]
+
+    @pytest.mark.clause("decided-foreign-hashes")
+    async def test_doctor_counts_password_hashes_by_kind(self, admin: Admin, worker: Worker) -> None:
+        ours = (await self.read_findings(admin))["good", "password hashes"]
+        for number, text in enumerate((BCRYPT_HASH, BCRYPT_HASH, "cut off", None)):
+            await worker.registry.put_user(User(realm="main", username=f"user{number}", password_hash=text))
+        await worker.registry.put_user(User(realm="cep", username="user9"))
+
+        assert ours.endswith(" argon2id")
+        found = await self.read_findings(admin)
+        assert found["note", "password hashes"] == f"{ours}, 2 bcrypt, 1 none, 1 unreadable"
 
     async def test_doctor_counts_problems_without_an_error(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")

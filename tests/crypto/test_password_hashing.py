@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from service.crypto.hash_kinds import find_hash_mistake
 from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import (
     hash_password,
-    is_password_hash,
     is_secret_hash,
     verify_dummy_password,
     verify_password,
@@ -78,7 +78,9 @@ def test_refusals_cost_the_same_work_as_a_check() -> None:
         pytest.param(WEAK_HASH[:-1], False, False, id="a hash that lost its last character"),
         pytest.param(WEAK_HASH.rpartition("$")[0], False, False, id="a hash that lost its digest"),
         pytest.param(WEAK_HASH + "\n", False, False, id="a line end behind"),
-        pytest.param(costing(262_144, 16, 16), True, True, id="as costly as may be"),
+        pytest.param(costing(65_536, 11, 16), True, True, id="as costly as may be"),
+        pytest.param(costing(65_536, 12, 1), False, False, id="too much work"),
+        pytest.param(costing(262_144, 1, 1), True, True, id="as much memory as may be"),
         pytest.param(costing(262_145, 1, 1), False, False, id="too much memory"),
         pytest.param(costing(4_294_967_295, 1, 1), False, False, id="all the memory there is"),
         pytest.param(costing(8_192, 17, 1), False, False, id="too many passes"),
@@ -88,13 +90,14 @@ def test_refusals_cost_the_same_work_as_a_check() -> None:
         pytest.param(costing(0, 1, 1), False, False, id="no memory"),
         pytest.param(costing(127, 1, 16), False, False, id="too little memory for its lanes"),
         pytest.param(costing(8_192, 1, 1).replace(SALT, "c29tZXNh"), False, False, id="a salt that is too short"),
-        pytest.param("$2b$12$" + "a" * 53, False, False, id="another scheme"),
+        pytest.param(f"$2b$12${'.' * 53}", True, False, id="bcrypt"),
+        pytest.param("{SSHA}" + "a" * 40, False, False, id="another scheme"),
         pytest.param("secret", False, False, id="no hash"),
         pytest.param("", False, False, id="nothing"),
     ],
 )
 def test_a_hash_is_known_by_its_form(text: str, of_password: bool, of_secret: bool) -> None:
-    assert (is_password_hash(text), is_secret_hash(text)) == (of_password, of_secret)
+    assert (find_hash_mistake(text) is None, is_secret_hash(text)) == (of_password, of_secret)
 
 
 @pytest.mark.clause("6819-5.1.4.1.3-no-clear-text")
@@ -111,7 +114,7 @@ def test_only_weaker_imported_hashes_are_replaced(imported: str, is_replaced: bo
     assert right
     assert (new_hash is not None) is is_replaced
     assert verify_password("a password ", imported) == (False, None)
-    assert is_password_hash(imported)
+    assert find_hash_mistake(imported) is None
     assert new_hash is None or new_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
 
 

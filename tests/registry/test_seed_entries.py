@@ -212,6 +212,7 @@ def test_scopes_and_grants_must_be_known(text: str, place: str) -> None:
         (f"{USER}roles: [enduser]", "users[0].password"),
         (f"{USER}password: x\n    password_hash: '{HASH}'", "users[0].password_hash"),
         (f"{USER}password_hash: plain", "users[0].password_hash"),
+        (f"{USER}password_hash: $2y$13${'.' * 53}", "users[0].password_hash"),
         (f'{USER}password: "a\\nb"', "users[0].password"),
         (f"{USER}password: x\n    roles: [king]", "users[0].roles[0]"),
         (f"{USER}password: x\n    realm: elsewhere", "users[0].realm"),

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 import redis
 
+from service.crypto.hash_kinds import digest_hash
 from service.crypto.password_hashing import verify_password
 from service.realms.main import MainRealm
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
@@ -18,7 +19,7 @@ from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
-from tests.support.weak_hashes import WEAKER_HASH
+from tests.support.weak_hashes import BCRYPT_HASH, WEAKER_HASH
 
 USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
 
@@ -66,18 +67,19 @@ async def log_in(worker: Worker) -> None:
 
 @pytest.mark.usefixtures("real_hashes")
 @pytest.mark.clause("decided-seed-ends-sessions", "6819-5.1.4.1.3-no-clear-text")
-async def test_strengthened_hash_survives_other_edits(sessions: Sessions, seeding: Seeding) -> None:
-    worker, imported = sessions.worker, SeedText(password_hash=WEAKER_HASH)
+@pytest.mark.parametrize("old_hash", [WEAKER_HASH, BCRYPT_HASH], ids=["argon2id", "bcrypt"])
+async def test_strengthened_hash_survives_other_edits(sessions: Sessions, seeding: Seeding, old_hash: str) -> None:
+    worker, imported = sessions.worker, SeedText(password_hash=old_hash)
     await seeding.apply(imported.seed)
     await log_in(worker)
     session, stronger = await sessions.start(), (await find_alice(worker)).password_hash
     assert stronger is not None
-    assert stronger != WEAKER_HASH
+    assert stronger.startswith("$argon2id$v=19$m=19456")
     for name in ("Another", "Yet another"):
         await seeding.apply(imported.but(name=name).seed)
         alice = await find_alice(worker)
 
-        assert (alice.name, alice.password_hash, alice.upgraded_from) == (name, stronger, WEAKER_HASH)
+        assert (alice.name, alice.password_hash, alice.upgraded_from) == (name, stronger, digest_hash(old_hash))
         assert sessions.live(session) == [True]
     await log_in(worker)
 

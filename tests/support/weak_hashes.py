@@ -11,3 +11,6 @@ SALT = "c29tZXNhbHRzb21lc2FsdA"
 
 
 WEAKER_HASH = f"$argon2id$v=19$m=8192,t=1,p=1${SALT}$bk9WJIwezG+8sdKcfYvijCY1wBF7HmhBMG2FwN1lGi8"
+
+BCRYPT_HASH = "$2b$04$wgoRQpIgcT5xFPSA2LXBP.aTjLa8cRVbJtyxKEkhX.A2xu9445ZCG"
+"""The hash of "a password" by bcrypt at its lowest cost."""

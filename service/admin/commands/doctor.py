@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -15,13 +16,14 @@ from service.admin.context import AdminContext
 from service.admin.formatting import format_bytes, format_span
 from service.admin.output import Advance, Output
 from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
+from service.crypto.hash_kinds import find_hash_kind
 from service.http_client.client import HttpClient
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client
 from service.protocol.lifetimes import Lifetimes
 from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
-from service.protocol.scope import REALMS
+from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.uri import is_loopback
 from service.realms.provider.client import ProviderClient
 from service.redis_client.deadline import StoreUnavailable
@@ -92,6 +94,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
     findings += await _look_at_callers(context)
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
+    findings.append(await _look_at_hashes(context))
     for name, provider in (await context.registry.list_realms()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
     return findings
@@ -229,6 +232,17 @@ def _look_at_clients(clients: Sequence[Client], lifetimes: Lifetimes) -> Iterato
             yield Finding("warning", subject, f"{name.lower()}: {says}")
         short = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters: replace it with client rotate-secret"
         yield from _find((client.has_short_secret, "warning", subject, short))
+
+
+async def _look_at_hashes(context: AdminContext) -> Finding:
+    """Count the password hashes of all users of realm main by kind."""
+    kinds: Counter[str] = Counter()
+    async for user in context.registry.scan_users():
+        if user.realm == MAIN_REALM:
+            kinds["none" if user.password_hash is None else find_hash_kind(user.password_hash) or "unreadable"] += 1
+    says = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no users"
+    is_mixed = bool(kinds.keys() - {"argon2id", "none"})
+    return Finding("note" if is_mixed else "good", "password hashes", says)
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:

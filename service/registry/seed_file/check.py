@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.crypto.password_hashing import is_password_hash, is_secret_hash
+from service.crypto.hash_kinds import find_hash_mistake
+from service.crypto.password_hashing import is_secret_hash
 from service.crypto.password_rules import PasswordMistake, find_password_mistake
 from service.protocol.client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
@@ -123,8 +124,8 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
         form = f"expected {min_password_characters} to {MAX_PASSWORD_CHARACTERS} characters in one line"
         if mistake is not None:
             note(f"{at}password", _PASSWORD_MISTAKES.get(mistake, form))
-    if password_hash is not None and not is_password_hash(password_hash):
-        note(f"{at}password_hash", "expected an argon2 hash in PHC form")
+    if password_hash is not None and (hash_mistake := find_hash_mistake(password_hash)):
+        note(f"{at}password_hash", hash_mistake)
 
 
 def _check_shown(place: str, text: str, mistakes: Mistakes) -> None:
