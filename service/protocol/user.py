@@ -108,11 +108,13 @@ def _normalize_domain(domain: str) -> str:
 
 def _decode_label(label: str) -> str:
     """Return the Unicode form of a label of a domain, or the label itself if it has no other form."""
+    if not label.startswith("xn--"):
+        return label
     try:
         text = label.removeprefix("xn--").encode("ascii").decode("punycode")
     except UnicodeError:
         return label
-    is_encoded = label.startswith("xn--") and text.isprintable() and not text.isascii()
+    is_encoded = text.isprintable() and not text.isascii()
     return text if is_encoded and _normalize_domain(text.translate(_WIDE_SIGNS)) == text else label
 
 

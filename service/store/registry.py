@@ -190,6 +190,14 @@ class RegistryStore:
         record = msgspec.json.encode(user).decode()
         await self._redis.run(_PUT_USER, keys, [user.identity.subject, record, _make_revision(), applied or ""])
 
+    async def put_users(self, users: Sequence[tuple[UserIdentity, User]]) -> None:
+        """Write the records of many users at once, each under a new revision. Seed entries in Redis stay."""
+        commands: list[Command] = [
+            ("HSET", user_key(identity), "record", msgspec.json.encode(user), "revision", _make_revision())
+            for identity, user in users
+        ]
+        await self._redis.write_many(commands)
+
     async def delete_user(self, identity: UserIdentity) -> None:
         """Delete a user's record. The seed entry that it came from stays, so no seed adds it again."""
         await self._redis.write("DEL", user_key(identity))

@@ -1,10 +1,13 @@
-"""The commands `user list`, `show`, `create`, `update`, `set-password`, `disable`, `enable`, `unlock` and `delete`."""
+"""The commands `user list`, `show`, `create`, `update`, `set-password`, `import`, `disable`, `enable`, `unlock` and
+`delete`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -21,6 +24,7 @@ from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
+from service.system.scheduling import lower_thread_priority
 
 
 @console.group("user")
@@ -163,6 +167,32 @@ async def set_password(
         realm=realm,
         sessions_ended=not keep_sessions,
     )
+
+
+@command(users, "import", examples=("user import users.jsonl",))
+@click.argument("file", type=click.File("rb"))
+async def import_users(context: AdminContext, output: Output, file: BinaryIO) -> None:
+    """Add and update users of realm main.
+
+    Each line of the file is a JSON object with the fields that a user has in a seed file. What a line names is changed,
+    and what it does not name stays. A new password, a removed role and `disabled` end the user's sessions. All lines
+    are checked before anything is written. An interrupted import can be repeated.
+    """
+    from service.registry.user_import import UserImport  # the libraries of hashes delay other commands
+
+    if not file.seekable():
+        raise WrongInput(f"{file.name}: expected a file, not a pipe, since it is read twice")
+    lower_thread_priority()
+    least = context.settings.min_password_characters
+    users = UserImport(file, context.registry, context.pending_revocations, least)
+    with output.progress(f"Checking {file.name}") as advance:
+        total = await users.check(advance)
+    output.ask_at_terminal(f"Import {total} users? Sessions of users who get a new password or lose rights end.")
+    with output.progress(f"Importing {file.name}") as advance:
+        counts = await users.apply(total, actor=context.actor, on_progress=advance)
+    facts = dataclasses.asdict(counts)
+    sentence = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in facts.items())
+    output.done(f"Users: {sentence}.", **facts)
 
 
 @command(users, "disable", examples=("user disable carol@example.com",))
