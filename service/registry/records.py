@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -54,7 +54,7 @@ def keep_or_hash(secret: str, old_hash: str | None) -> str:
     return hash_password(secret)
 
 
-async def keep_or_hash_all(secrets: Sequence[tuple[str, str | None]], threads: ThreadPoolExecutor) -> list[str]:
+async def keep_or_hash_all(secrets: Collection[tuple[str, str | None]], threads: ThreadPoolExecutor) -> list[str]:
     """Keep or hash many secrets, each with its old hash, in these threads."""
     loop = asyncio.get_running_loop()
     return await asyncio.gather(*(loop.run_in_executor(threads, keep_or_hash, *each) for each in secrets))

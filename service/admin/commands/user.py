@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import sys
 from typing import Any, BinaryIO
 
@@ -189,10 +188,9 @@ async def import_users(context: AdminContext, output: Output, file: BinaryIO) ->
         total = await users.check(advance)
     output.ask_at_terminal(f"Import {total} users? Sessions of users who get a new password or lose rights end.")
     with output.progress(f"Importing {file.name}") as advance:
-        counts = await users.apply(total, actor=context.actor, on_progress=advance)
-    facts = dataclasses.asdict(counts)
-    sentence = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in facts.items())
-    output.done(f"Users: {sentence}.", **facts)
+        counts = await users.apply(total, advance, actor=context.actor)
+    sentence = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
+    output.done(f"Users: {sentence}.", **counts)
 
 
 @command(users, "disable", examples=("user disable carol@example.com",))
