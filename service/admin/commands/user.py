@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -169,8 +170,8 @@ async def set_password(
 
 
 @command(users, "import", examples=("user import users.jsonl",))
-@click.argument("file", type=click.File("rb"))
-async def import_users(context: AdminContext, output: Output, file: BinaryIO) -> None:
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+async def import_users(context: AdminContext, output: Output, path: Path) -> None:
     """Add and update users of realm main.
 
     Each line of the file is a JSON object with the fields that a user has in a seed file. What a line names is changed,
@@ -179,16 +180,17 @@ async def import_users(context: AdminContext, output: Output, file: BinaryIO) ->
     """
     from service.registry.user_import import UserImport  # the libraries of hashes delay other commands
 
-    if not file.seekable():
-        raise WrongInput(f"{file.name}: expected a file, not a pipe, since it is read twice")
     lower_thread_priority()
-    least = context.settings.min_password_characters
-    users = UserImport(file, context.registry, context.pending_revocations, least)
-    with output.progress(f"Checking {file.name}") as advance:
-        total = await users.check(advance)
-    output.ask_at_terminal(f"Import {total} users? Sessions of users who get a new password or lose rights end.")
-    with output.progress(f"Importing {file.name}") as advance:
-        counts = await users.apply(total, advance, actor=context.actor)
+    with _open(path) as file:
+        least = context.settings.min_password_characters
+        users = UserImport(file, context.registry, context.pending_revocations, least)
+        with output.progress(f"Checking {path.name}") as advance:
+            total = await users.check(advance)
+        output.ask_at_terminal(
+            f"Import {total} users, and end the sessions of those with a new password or fewer rights?"
+        )
+        with output.progress(f"Importing {path.name}") as advance:
+            counts = await users.apply(total, advance, actor=context.actor)
     sentence = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     output.done(f"Users: {sentence}.", **counts)
 
@@ -254,6 +256,16 @@ def _read_password(context: AdminContext, user: User, file: str | None) -> str:
     password = read_secret(f"Password of {user.username}", file, what="password", twice=True)
     validate_user(user, password, context.settings.min_password_characters)
     return password
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file that is read twice, so it cannot be a pipe. Raises WrongInput."""
+    try:
+        if path.is_file():
+            return path.open("rb")
+    except OSError as error:
+        raise WrongInput(f"{path} cannot be read: {error.strerror}") from None
+    raise WrongInput(f"{path}: expected a file")
 
 
 async def _hash(password: str) -> str:
