@@ -26,7 +26,6 @@ import msgspec
 
 from service.observability.audit import record_event
 from service.protocol.user import User, UserIdentity, UserNarrowing, find_user_narrowing
-from service.redis_client.lock import RedisLock
 from service.registry.editor import ChangeRefused
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
@@ -140,7 +139,10 @@ class UserImport:
                     await asyncio.sleep(next_write - clock())
                     async with self._registry.make_lock() as lock:
                         planned = await plan()
-                        await self._write(planned, lock)
+                        endings = [UserEnding.of(each.identity, each.ending) for each in planned if each.ending]
+                        await self._registry.add_pending_users(endings)
+                        await self._registry.put_users([(each.identity, each.new) for each in planned])
+                        await self._pending_revocations.run_user_revocations(lock)
                     next_write = clock() + self.batch_pause_seconds
                 yield batch, planned
 
@@ -189,9 +191,3 @@ class UserImport:
             if new != old:
                 planned.append(PlannedUser(identity, old, new, find_user_narrowing(old, new) if old else None))
         return planned
-
-    async def _write(self, planned: Sequence[PlannedUser], lock: RedisLock) -> None:
-        endings = [UserEnding.of(each.identity, each.ending) for each in planned if each.ending]
-        await self._registry.add_pending_users(endings)
-        await self._registry.put_users([(each.identity, each.new) for each in planned])
-        await self._pending_revocations.run_user_revocations(lock)
