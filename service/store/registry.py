@@ -25,7 +25,7 @@ from service.store.records import read_json, reading
 from service.store.scripts import load_script
 
 LOCK_SECONDS: Final = 10
-COMMANDS_AT_ONCE: Final = 500
+COMMANDS_AT_ONCE: Final = 100
 
 _PUT_CLIENT: Final = load_script("put_client")
 _DELETE_CLIENT: Final = load_script("delete_client")
