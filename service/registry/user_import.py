@@ -65,18 +65,22 @@ class PlannedUser(NamedTuple):
 
 @dataclass(slots=True)
 class UserImport:
-    """The import of one file, which is open for reading bytes and can be read twice. Call `check` before `apply`."""
+    """The import of one file, which is open for reading bytes and can be read twice. Call `check` before `apply`.
+
+    `total` is the number of users in the file that was checked.
+    """
 
     _file: BinaryIO
     _registry: RegistryStore
     _pending_revocations: PendingRevocations
     _min_password_characters: int
+    total: int = 0
     lines_per_batch: int = LINES_PER_BATCH
     batch_pause_seconds: float = BATCH_PAUSE_SECONDS
 
-    async def check(self, on_progress: Callable[[int], object]) -> int:
-        """Return the number of users in the file. Raises BadSeed with the first mistakes, and their number."""
-        mistakes, first_lines, total = Mistakes(), dict[int, int](), 0
+    async def check(self, on_progress: Callable[[int], object]) -> None:
+        """Raise BadSeed with the first mistakes in the file and their number, if there are any."""
+        mistakes, first_lines = Mistakes(), dict[int, int]()
         for batch in self._list_batches(mistakes):
             for number, identity, _ in batch:
                 # The hash of a subject has 64 bits, and takes a third of the memory of the subject.
@@ -89,20 +93,19 @@ class UserImport:
             mistakes |= {
                 f"line {line.number}: password": "is missing (or password_hash); the user is new" for line in new
             }
-            total += len(batch)
-            on_progress(total)
+            self.total += len(batch)
+            on_progress(self.total)
         if mistakes:
             texts = [f"{place}: {mistake}" for place, mistake in mistakes.items()]
             others = [f"and {len(texts) - MAX_SHOWN_MISTAKES} more"] if len(texts) > MAX_SHOWN_MISTAKES else []
             raise BadSeed((*texts[:MAX_SHOWN_MISTAKES], *others), Path(self._file.name))
-        return total
 
-    async def apply(self, total: int, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
+    async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
         """Add and update the users, and return their numbers by what was done.
 
-        `total` is the result of `check`. `actor` is recorded in the security events. Events are recorded of the first
-        MAX_REPORTED users, of all whose sessions end, and of the totals. Raises ChangeRefused if the file is no longer
-        the one that was checked. Batches before that are written.
+        `actor` is recorded in the security events. Events are recorded of the first MAX_REPORTED users, of all whose
+        sessions end, and of the totals. Raises ChangeRefused if the file is no longer the one that was checked.
+        Batches before that are written.
         """
         counts = {"added": 0, "updated": 0, "unchanged": 0, "sessions_ended": 0}
         mistakes, done = Mistakes(), 0
@@ -115,12 +118,12 @@ class UserImport:
                     counts["sessions_ended"] += ending is not None
                 counts["unchanged"] += len(batch) - len(planned)
                 done += len(batch)
-                on_progress(done, total)
+                on_progress(done, self.total)
         finally:
             if counts["added"] or counts["updated"]:
                 record_event("users_imported", added=counts["added"], updated=counts["updated"], actor=actor)
         await self._pending_revocations.run_all()
-        if mistakes or done != total:
+        if mistakes or done != self.total:
             raise ChangeRefused(f"the file changed during the import; {done} users are imported; repeat the import")
         return counts
 

@@ -45,11 +45,14 @@ def make_user(username: str, **fields: object) -> Fields:
 
 
 def make_import(worker: Worker, file: io.BytesIO, lines_per_batch: int = 2) -> UserImport:
-    return UserImport(file, worker.registry, worker.pending_revocations, 8, lines_per_batch, batch_pause_seconds=0)
+    return UserImport(
+        file, worker.registry, worker.pending_revocations, 8, lines_per_batch=lines_per_batch, batch_pause_seconds=0
+    )
 
 
 async def import_file(users: UserImport) -> dict[str, int]:
-    return await users.apply(await users.check(lambda _: None), lambda _done, _total: None, actor="root")
+    await users.check(lambda _: None)
+    return await users.apply(lambda _done, _total: None, actor="root")
 
 
 async def import_users(worker: Worker, *lines: Fields) -> dict[str, int]:
@@ -84,7 +87,12 @@ async def test_repetition_completes_an_import_interrupted_at_any_call(
         connection, is_broken = BreakingConnection(make_settings(), calls=calls), False
         seeding = make_seeding(connection)
         users = UserImport(
-            make_file(*SECOND), seeding._registry, seeding._pending_revocations, 8, 2, batch_pause_seconds=0
+            make_file(*SECOND),
+            seeding._registry,
+            seeding._pending_revocations,
+            8,
+            lines_per_batch=2,
+            batch_pause_seconds=0,
         )
         try:
             await import_file(users)
@@ -235,8 +243,8 @@ async def test_large_import_records_few_events_and_the_totals(worker: Worker, js
 async def test_file_that_changes_after_the_check_is_refused(worker: Worker) -> None:
     file = make_file(make_user("alice"), make_user("bob"))
     users = make_import(worker, file, 1)
-    total = await users.check(lambda _: None)
+    await users.check(lambda _: None)
     file.truncate(len(file.getvalue()) - 20)
 
     with pytest.raises(ChangeRefused, match="1 users are imported"):
-        await users.apply(total, lambda _done, _total: None, actor="root")
+        await users.apply(lambda _done, _total: None, actor="root")

@@ -185,12 +185,12 @@ async def import_users(context: AdminContext, output: Output, path: Path) -> Non
         least = context.settings.min_password_characters
         users = UserImport(file, context.registry, context.pending_revocations, least)
         with output.progress(f"Checking {path.name}") as advance:
-            total = await users.check(advance)
+            await users.check(advance)
         output.ask_at_terminal(
-            f"Import {total} users, and end the sessions of those with a new password or fewer rights?"
+            f"Import {users.total} users, and end the sessions of those with a new password or fewer rights?"
         )
         with output.progress(f"Importing {path.name}") as advance:
-            counts = await users.apply(total, advance, actor=context.actor)
+            counts = await users.apply(advance, actor=context.actor)
     sentence = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     output.done(f"Users: {sentence}.", **counts)
 
