@@ -24,7 +24,7 @@ from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
-from service.system.scheduling import lower_thread_priority
+from service.system.scheduling import LEAST_PRIORITY, lower_thread_priority
 
 
 @console.group("user")
@@ -180,7 +180,7 @@ async def import_users(context: AdminContext, output: Output, path: Path) -> Non
     """
     from service.registry.user_import import UserImport  # the libraries of hashes delay other commands
 
-    lower_thread_priority()
+    lower_thread_priority(LEAST_PRIORITY)
     with _open(path) as file:
         least = context.settings.min_password_characters
         users = UserImport(file, context.registry, context.pending_revocations, least)
