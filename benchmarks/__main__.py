@@ -19,6 +19,7 @@ from benchmarks.costs import measure_costs
 from benchmarks.failovers import measure_failovers
 from benchmarks.floors import APPLICATIONS, running_floor
 from benchmarks.goals import list_violations
+from benchmarks.imports import measure_imports
 from benchmarks.lag import measure_lag
 from benchmarks.load import measure_in_turns
 from benchmarks.logins import measure_logins
@@ -72,6 +73,7 @@ GROUPS = {
     "costs": Group(measure_costs, rounds=40, quick_rounds=5),
     "steps": Group(measure_steps, rounds=9, quick_rounds=3),
     "revocations": Group(measure_revocations, rounds=5),
+    "import": Group(measure_imports, rounds=3),
     "lag": Group(measure_lag, rounds=3),
     "streams": Group(measure_streams, rounds=3),
     "outages": Group(measure_outages, rounds=3),

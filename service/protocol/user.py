@@ -108,11 +108,13 @@ def _normalize_domain(domain: str) -> str:
 
 def _decode_label(label: str) -> str:
     """Return the Unicode form of a label of a domain, or the label itself if it has no other form."""
+    if not label.startswith("xn--"):
+        return label
     try:
         text = label.removeprefix("xn--").encode("ascii").decode("punycode")
     except UnicodeError:
         return label
-    is_encoded = label.startswith("xn--") and text.isprintable() and not text.isascii()
+    is_encoded = text.isprintable() and not text.isascii()
     return text if is_encoded and _normalize_domain(text.translate(_WIDE_SIGNS)) == text else label
 
 
@@ -148,13 +150,15 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     `revision` changes with every change of the record, so that a login can prove that the record it checked is still
     current. `upgraded_from` is the digest of the hash that a login replaced by `password_hash`, a weaker one or one of
-    another kind. A seed that still has that hash has the same password.
+    another kind. A seed that still has that hash has the same password. `imported_hash` is the digest of the hash that the
+    last import of the user gave.
     """
 
     realm: str
     username: str
     password_hash: str | None = None
     upgraded_from: str | None = None
+    imported_hash: str | None = None
     roles: tuple[str, ...] = ()
     name: str = ""
     disabled: bool = False

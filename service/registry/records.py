@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -53,6 +55,12 @@ def keep_or_hash(secret: str, old_hash: str | None) -> str:
     if old_hash is not None and old_hash.startswith("$argon2") and verify_password(secret, old_hash)[0]:
         return old_hash
     return hash_password(secret)
+
+
+async def keep_or_hash_all(secrets: Collection[tuple[str, str | None]], threads: ThreadPoolExecutor) -> list[str]:
+    """Keep or hash many secrets, each with its old hash, in these threads."""
+    loop = asyncio.get_running_loop()
+    return await asyncio.gather(*(loop.run_in_executor(threads, keep_or_hash, *each) for each in secrets))
 
 
 def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, keyring: Keyring) -> IdentityProvider:

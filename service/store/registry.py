@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from service.store.records import read_json, reading
 from service.store.scripts import load_script
 
 LOCK_SECONDS: Final = 10
+COMMANDS_AT_ONCE: Final = 100
 
 _PUT_CLIENT: Final = load_script("put_client")
 _DELETE_CLIENT: Final = load_script("delete_client")
@@ -56,6 +57,12 @@ class RecordKind(NamedTuple, Generic[Name, Record]):
 
 def _make_revision() -> str:
     return secrets.token_hex(8)
+
+
+def _split(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:
+    """Yield parts of the commands, since each part has a deadline and the console may have a tenth of a core."""
+    for start in range(0, len(commands), COMMANDS_AT_ONCE):
+        yield commands[start : start + COMMANDS_AT_ONCE]
 
 
 PendingScan = Literal["pending_scans", "pending_realm_scans"]
@@ -176,7 +183,7 @@ class RegistryStore:
 
     async def find_users(self, identities: Sequence[UserIdentity]) -> list[User | None]:
         commands = [USERS.command(identity) for identity in identities]
-        return [USERS.parse(fields) for fields in await self._redis.read_many(commands)]
+        return [USERS.parse(fields) for some in _split(commands) for fields in await self._redis.read_many(some)]
 
     async def find_records(self, names: Sequence[tuple[str, Any]]) -> list[Client | IdentityProvider | User | None]:
         """Return the records of these kinds and names, each None if there is none."""
@@ -189,6 +196,15 @@ class RegistryStore:
         keys = [user_key(user.identity), user_seed_key(user.identity.shard)]
         record = msgspec.json.encode(user).decode()
         await self._redis.run(_PUT_USER, keys, [user.identity.subject, record, _make_revision(), applied or ""])
+
+    async def put_users(self, users: Sequence[tuple[UserIdentity, User]]) -> None:
+        """Write the records of many users at once, each under a new revision. Seed entries in Redis stay."""
+        commands: list[Command] = [
+            ("HSET", user_key(identity), "record", msgspec.json.encode(user), "revision", _make_revision())
+            for identity, user in users
+        ]
+        for some in _split(commands):
+            await self._redis.write_many(some)
 
     async def delete_user(self, identity: UserIdentity) -> None:
         """Delete a user's record. The seed entry that it came from stays, so no seed adds it again."""

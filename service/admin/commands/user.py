@@ -1,10 +1,13 @@
-"""The commands `user list`, `show`, `create`, `update`, `set-password`, `disable`, `enable`, `unlock` and `delete`."""
+"""The commands `user list`, `show`, `create`, `update`, `set-password`, `import`, `disable`, `enable`, `unlock` and
+`delete`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -21,6 +24,7 @@ from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
+from service.system.scheduling import LEAST_PRIORITY, lower_thread_priority
 
 
 @console.group("user")
@@ -165,6 +169,32 @@ async def set_password(
     )
 
 
+@command(users, "import", examples=("user import users.jsonl",))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+async def import_users(context: AdminContext, output: Output, path: Path) -> None:
+    """Add and update users of realm main.
+
+    Each line of the file is a JSON object with the fields that a user has in a seed file. What a line names is changed,
+    and what it does not name stays. A new password, a removed role and `disabled` end the user's sessions. All lines
+    are checked before anything is written. An interrupted import can be repeated.
+    """
+    from service.registry.user_import import UserImport  # the libraries of hashes delay other commands
+
+    lower_thread_priority(LEAST_PRIORITY)
+    with _open(path) as file:
+        least = context.settings.min_password_characters
+        users = UserImport(file, context.registry, context.pending_revocations, least)
+        with output.progress(f"Checking {path.name}") as advance:
+            await users.check(advance)
+        output.ask_at_terminal(
+            f"Import {users.total} users, and end the sessions of those with a new password or fewer rights?"
+        )
+        with output.progress(f"Importing {path.name}") as advance:
+            counts = await users.apply(advance, actor=context.actor)
+    sentence = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
+    output.done(f"Users: {sentence}.", **counts)
+
+
 @command(users, "disable", examples=("user disable carol@example.com",))
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
@@ -226,6 +256,16 @@ def _read_password(context: AdminContext, user: User, file: str | None) -> str:
     password = read_secret(f"Password of {user.username}", file, what="password", twice=True)
     validate_user(user, password, context.settings.min_password_characters)
     return password
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file that is read twice, so it cannot be a pipe. Raises WrongInput."""
+    try:
+        if path.is_file():
+            return path.open("rb")
+    except OSError as error:
+        raise WrongInput(f"{path} cannot be read: {error.strerror}") from None
+    raise WrongInput(f"{path}: expected a file")
 
 
 async def _hash(password: str) -> str:

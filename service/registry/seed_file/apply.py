@@ -27,7 +27,7 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity, identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
-from service.registry.records import keep_or_hash
+from service.registry.records import keep_or_hash_all
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
@@ -190,12 +190,9 @@ class Seeding:
         olds = await self._registry.find_records([item.record_name for item, _ in edits])
         candidates = [Candidate(*each, old, force) for each, old in zip(edits, olds, strict=True)]
         missing = [each for each in candidates if each.needs_hash and each.item.seed_name not in hashes]
-        loop = asyncio.get_running_loop()
-        work = [
-            loop.run_in_executor(threads, keep_or_hash, each.item.plain_secret or "", each.old_hash) for each in missing
-        ]
-        for each, secret_hash in zip(missing, await asyncio.gather(*work), strict=True):
-            hashes[each.item.seed_name] = secret_hash
+        secrets = [(each.item.plain_secret or "", each.old_hash) for each in missing]
+        made = await keep_or_hash_all(secrets, threads)
+        hashes.update(zip((each.item.seed_name for each in missing), made, strict=True))
         unlisted = await self._list_unlisted(candidates)
         names = [each.item.seed_name for each in candidates]
         return [

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -95,7 +96,10 @@ def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTE
 
 
 def read_entry(tree: Any, entry_type: type[Entry], at: str, mistakes: Mistakes) -> Entry | None:
-    """Read an entry field by field, to note each mistake. A value that cannot be used counts as absent."""
+    """Read an entry, if it has mistakes field by field to note each. A value that cannot be used counts as absent."""
+    if entry_type is not ClientEntry:  # whose lifetimes are texts
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(tree, entry_type)
     if not isinstance(tree, dict):
         mistakes.setdefault(at.removesuffix("."), "expected a mapping")
         return None

@@ -1,0 +1,213 @@
+"""The import of users of realm main from JSON lines: new users are added, and of known ones the named fields changed.
+
+The file is read twice. The first pass checks each line and writes nothing. The second pass plans and writes batch by
+batch, and hashes passwords. The lock of the registry is held only while a batch is planned once more and written, and
+the sessions of its users are ended. So changes of the console come in between. Users whose sessions must end are
+recorded before that, as pending revocations.
+
+An import that was interrupted is repeated. A line whose fields the record has already is skipped, and a password that
+a user changed here since an import of the same hash stays. No seed entry is stored as last applied, so no seed removes
+an imported user.
+
+Clauses: SPEC §2.3, §3
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from service.crypto.hash_kinds import digest_hash
+from service.observability.audit import record_event
+from service.protocol.user import User, UserIdentity, UserNarrowing, find_user_narrowing
+from service.registry.editor import ChangeRefused
+from service.registry.pending_revocations import PendingRevocations
+from service.registry.record_changes import record_change
+from service.registry.records import keep_or_hash_all
+from service.registry.seed_file.apply import BATCH_PAUSE_SECONDS
+from service.registry.seed_file.check import Mistakes
+from service.registry.seed_file.entries import BadSeed
+from service.registry.seed_file.report import MAX_REPORTED
+from service.registry.user_changes import UserChange, read_user_change
+from service.store.families import UserEnding
+from service.store.registry import RegistryStore
+from service.system.scheduling import count_usable_cores, lower_thread_priority
+
+LINES_PER_BATCH: Final = 3_000
+MAX_LINE_BYTES: Final = 65_536
+MAX_SHOWN_MISTAKES: Final = 20
+
+_read_object: Final = msgspec.json.Decoder(dict).decode
+
+
+class Line(NamedTuple):
+    """A line without mistakes. Lines are numbered from 1 on."""
+
+    number: int
+    identity: UserIdentity
+    change: UserChange
+
+
+class PlannedUser(NamedTuple):
+    """A change with both records. `old` is None if the user is added. `ending` is why the user's sessions end."""
+
+    identity: UserIdentity
+    old: User | None
+    new: User
+    ending: UserNarrowing | None
+
+
+@dataclass(slots=True)
+class UserImport:
+    """The import of one file, which is open for reading bytes and can be read twice. Call `check` before `apply`.
+
+    `total` is the number of users in the file that was checked.
+    """
+
+    _file: BinaryIO
+    _registry: RegistryStore
+    _pending_revocations: PendingRevocations
+    _min_password_characters: int
+    total: int = 0
+    lines_per_batch: int = LINES_PER_BATCH
+    batch_pause_seconds: float = BATCH_PAUSE_SECONDS
+
+    async def check(self, on_progress: Callable[[int], object]) -> None:
+        """Raise BadSeed with the first mistakes in the file and their number, if there are any."""
+        mistakes, first_lines = Mistakes(), dict[int, int]()
+        for batch in self._list_batches(mistakes):
+            for number, identity, _ in batch:
+                # The hash of a subject has 64 bits, and takes a third of the memory of the subject.
+                first = first_lines.setdefault(hash(identity.subject), number)
+                if first != number:
+                    mistakes[f"line {number}: username"] = f"is already named in line {first}"
+            no_password = [line for line in batch if not line.change.names_password]
+            users = await self._registry.find_users([line.identity for line in no_password])
+            new = (line for line, user in zip(no_password, users, strict=True) if user is None)
+            mistakes |= {
+                f"line {line.number}: password": "is missing (or password_hash); the user is new" for line in new
+            }
+            self.total += len(batch)
+            on_progress(self.total)
+        if mistakes:
+            texts = [f"{place}: {mistake}" for place, mistake in mistakes.items()]
+            others = [f"and {len(texts) - MAX_SHOWN_MISTAKES} more"] if len(texts) > MAX_SHOWN_MISTAKES else []
+            raise BadSeed((*texts[:MAX_SHOWN_MISTAKES], *others), Path(self._file.name))
+
+    async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
+        """Add and update the users, and return their numbers by what was done.
+
+        `actor` is recorded in the security events. Events are recorded of the first MAX_REPORTED users, of all whose
+        sessions end, and of the totals. Raises ChangeRefused if the file is no longer the one that was checked.
+        Batches before that are written.
+        """
+        counts = {"added": 0, "updated": 0, "unchanged": 0, "sessions_ended": 0}
+        mistakes, done = Mistakes(), 0
+        try:
+            async for batch, planned in self._run(mistakes):
+                for _, old, new, ending in planned:
+                    if ending or counts["added"] + counts["updated"] < MAX_REPORTED:
+                        record_change(old, new, actor=actor, reason="import")
+                    counts["added" if old is None else "updated"] += 1
+                    counts["sessions_ended"] += ending is not None
+                counts["unchanged"] += len(batch) - len(planned)
+                done += len(batch)
+                on_progress(done, self.total)
+        finally:
+            if counts["added"] or counts["updated"]:
+                record_event("users_imported", added=counts["added"], updated=counts["updated"], actor=actor)
+        await self._pending_revocations.run_all()
+        if mistakes or done != self.total:
+            raise ChangeRefused(f"the file changed during the import; {done} users are imported; repeat the import")
+        return counts
+
+    async def _run(self, mistakes: Mistakes) -> AsyncIterator[tuple[Sequence[Line], Sequence[PlannedUser]]]:
+        """Plan and write all batches before the first mistake. Yields each batch with its changes.
+
+        The time between two writes is at least `batch_pause_seconds`, so that a change of the console gets the lock.
+        """
+        clock = asyncio.get_running_loop().time
+        next_write = clock()
+        with ThreadPoolExecutor(count_usable_cores(), "import", initializer=lower_thread_priority) as threads:
+            for batch in itertools.takewhile(lambda _: not mistakes, self._list_batches(mistakes)):
+                plan = partial(self._plan, batch, threads, dict[int, str]())
+                planned = await plan()
+                if planned:
+                    await asyncio.sleep(next_write - clock())
+                    async with self._registry.make_lock() as lock:
+                        planned = await plan()
+                        endings = [UserEnding.of(each.identity, each.ending) for each in planned if each.ending]
+                        await self._registry.add_pending_users(endings)
+                        await self._registry.put_users([(each.identity, each.new) for each in planned])
+                        await self._pending_revocations.run_user_revocations(lock)
+                    next_write = clock() + self.batch_pause_seconds
+                yield batch, planned
+
+    def _list_batches(self, mistakes: Mistakes) -> Iterator[Sequence[Line]]:
+        lines = self._read_lines(mistakes)
+        while batch := list(itertools.islice(lines, self.lines_per_batch)):
+            yield batch
+
+    def _read_lines(self, mistakes: Mistakes) -> Iterator[Line]:
+        """Yield each line without mistakes. Blank lines are skipped, and nothing is read after a line that is too long.
+
+        No mistake quotes a line, which may have a password.
+        """
+        self._file.seek(0)
+        for number, text in enumerate(iter(partial(self._file.readline, MAX_LINE_BYTES + 1), b""), 1):
+            place, count = f"line {number}", len(mistakes)
+            if len(text) > MAX_LINE_BYTES:
+                mistakes[place] = f"expected one JSON object per line, of at most {MAX_LINE_BYTES} bytes"
+                return
+            if text.isspace():
+                continue
+            try:
+                change = read_user_change(_read_object(text), f"{place}: ", mistakes, self._min_password_characters)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                mistakes[place] = f"expected a JSON object in UTF-8: {error}"
+                continue
+            if change is not None and len(mistakes) == count:
+                yield Line(number, change.identity, change)
+
+    async def _plan(
+        self, lines: Sequence[Line], threads: ThreadPoolExecutor, hashes: dict[int, str]
+    ) -> list[PlannedUser]:
+        """Return the changes that the lines make now. `hashes` holds hashes that were made before, by line."""
+        olds = await self._registry.find_users([line.identity for line in lines])
+        secrets = {
+            number: (change.entry.password, old.password_hash if old else None)
+            for (number, _, change), old in zip(lines, olds, strict=True)
+            if change.entry.password is not None and number not in hashes
+        }
+        hashes |= zip(secrets, await keep_or_hash_all(secrets.values(), threads), strict=True)
+        planned = []
+        for (number, identity, change), old in zip(lines, olds, strict=True):
+            if old is None and not change.names_password:
+                raise ChangeRefused(f"line {number}: the user was deleted during the import; repeat the import")
+            new = _remember_hash(old, change.apply(old, hashes.get(number)), change.entry.password_hash)
+            if new != old:
+                planned.append(PlannedUser(identity, old, new, find_user_narrowing(old, new) if old else None))
+        return planned
+
+
+def _remember_hash(old: User | None, new: User, given_hash: str | None) -> User:
+    """Return the new record with a digest of the hash that the line gives.
+
+    If an earlier import gave the same hash, the password stays as it is: a login may have replaced the hash since then,
+    or the user the password.
+    """
+    if given_hash is None:
+        return new
+    digest = digest_hash(given_hash)
+    if old is not None and old.imported_hash == digest:
+        return replace(new, password_hash=old.password_hash, upgraded_from=old.upgraded_from)
+    return replace(new, imported_hash=digest)

@@ -1,0 +1,88 @@
+"""`user import`: what operators and users see of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from service.crypto.password_hashing import hash_password
+from service.registry.user_import import MAX_LINE_BYTES
+from tests.admin.conftest import Admin
+from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials
+
+EVE = UserCredentials("eve@example.com", "eve's own password")
+ZOE = UserCredentials("zoe@example.com", "zoe's own password")
+EVE_LINE = json.dumps({"username": EVE.username, "password_hash": hash_password(EVE.password), "roles": ["enduser"]})
+ZOE_LINE = json.dumps({"username": ZOE.username, "password": ZOE.password, "roles": ["enduser"]})
+
+
+@pytest.mark.clause("decided-user-import")
+async def test_imported_users_log_in_with_their_old_passwords(
+    admin: Admin, http: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "users.jsonl"
+    file.write_text(f"{EVE_LINE}\n\n{ZOE_LINE}\r\n" + json.dumps({"username": ALICE.username, "name": "Alice A."}))
+
+    first, again = await admin("user", "import", str(file)), await admin("user", "import", str(file), "--json")
+
+    assert "2 added, 1 updated, 0 unchanged, 0 sessions ended" in first.output
+    assert again.json == {"added": 0, "updated": 0, "unchanged": 3, "sessions_ended": 0}
+    for person in (EVE, ZOE, ALICE):
+        assert (await PHONE_APP.log_in(http, person)).status_code == 200
+        wrong = UserCredentials(person.username, "wrong")
+        assert (await PHONE_APP.log_in(http, wrong)).json()["error"] == "invalid_grant"
+    shown = (await admin("user", "show", ALICE.username, "--json")).json
+    assert (shown["name"], shown["roles"]) == ("Alice A.", ["enduser", "organisation"])
+
+
+HASH = hash_password("password")
+BAD_LINES = {
+    b'{"username": "new@example.com"}': "line 2: password: is missing (or password_hash); the user is new",
+    b'{"username": "EVE@example.com", "name": "Eve"}': "line 2: username: is already named in line 1",
+    b'{"username": "a", "password_hash": "$1$x"}': "line 2: password_hash: expected",
+    b'{"username": "a", "password": "a", "role": "enduser"}': "line 2: role: unknown key; known are",
+    b'{"username": "a", "password": "abc"}': "line 2: password: expected 8 to 1024 characters",
+    b'{"username": "alice@example.com", "roles": ["boss"]}': "line 2: roles[0]: expected one of",
+    b'{"username": "alice@example.com", "realm": "cep"}': "line 2: realm: expected main",
+    b'{"name": "Nobody"}': "line 2: username: is missing",
+    b'[{"username": "a"}]': "line 2: expected a JSON object in UTF-8: Expected `object`, got `array`",
+    b"username,password": "line 2: expected a JSON object in UTF-8: JSON is malformed",
+    b'{"username": "\xff"}': "line 2: expected a JSON object in UTF-8: ",
+    b"[" * 5000: "line 2: expected a JSON object in UTF-8: ",
+    b'{"name": "'
+    + b"x" * MAX_LINE_BYTES: f"line 2: expected one JSON object per line, of at most {MAX_LINE_BYTES} byt",
+}
+
+
+@pytest.mark.clause("decided-user-import")
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: repr(line[:50]))
+async def test_a_mistake_is_told_with_its_line_and_nothing_is_written(
+    admin: Admin, store: redis.Redis, tmp_path: Path, line: bytes
+) -> None:
+    file, before = tmp_path / "users.jsonl", set(store.scan_iter())
+    file.write_bytes(EVE_LINE.encode() + b"\n" + line)
+
+    refused = await admin("user", "import", str(file))
+
+    assert (refused.status, refused.output) == (2, "")
+    assert f"mistakes in {file}:\n{BAD_LINES[line]}" in refused.aside
+    assert set(store.scan_iter()) == before
+
+
+async def test_of_many_mistakes_twenty_and_their_number_are_told(admin: Admin, tmp_path: Path) -> None:
+    file = tmp_path / "users.jsonl"
+    file.write_text("{}\n" * 1000)
+
+    lines = (await admin("user", "import", str(file))).aside.splitlines()
+
+    assert len(lines) == 22
+    assert (lines[20], lines[21]) == ("line 20: username: is missing", "and 980 more")
+
+
+@pytest.mark.parametrize("name", ["missing", ""])
+async def test_file_that_cannot_be_read_is_wrong_usage(admin: Admin, tmp_path: Path, name: str) -> None:
+    assert (await admin("user", "import", str(tmp_path / name))).status == 2

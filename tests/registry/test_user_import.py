@@ -1,0 +1,250 @@
+"""An import of users is whole after any interruption, and loses no change that is made beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from service.protocol.user import User, identify_user
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.editor import ChangeRefused, RegistryEditor
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.read import parse_seed
+from service.registry.seed_file.report import MAX_REPORTED
+from service.registry.user_import import UserImport
+from service.worker import Worker
+from tests.conftest import AnyRedis, MakeSettings, environment_of
+from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, make_seeding
+from tests.store.interruptions import BreakingConnection
+from tests.store.sessions import Sessions
+from tests.support.clients_and_users import ALICE, BOB
+from tests.support.events import events_of
+from tests.support.servers import CHECKOUT
+from tests.support.waiting import wait_until
+
+Fields = dict[str, Any]
+
+
+def make_file(*lines: Fields) -> io.BytesIO:
+    return io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+
+
+def make_user(username: str, **fields: object) -> Fields:
+    return {"username": username, "password_hash": PASSWORD_HASH, "roles": ["enduser"]} | fields
+
+
+def make_import(worker: Worker, file: io.BytesIO, lines_per_batch: int = 2) -> UserImport:
+    return UserImport(
+        file, worker.registry, worker.pending_revocations, 8, lines_per_batch=lines_per_batch, batch_pause_seconds=0
+    )
+
+
+async def import_file(users: UserImport) -> dict[str, int]:
+    await users.check(lambda _: None)
+    return await users.apply(lambda _done, _total: None, actor="root")
+
+
+async def import_users(worker: Worker, *lines: Fields) -> dict[str, int]:
+    return await import_file(make_import(worker, make_file(*lines)))
+
+
+async def read_users(worker: Worker) -> list[User]:
+    """Return all users without the revisions, which every write changes."""
+    return [msgspec.structs.replace(user, revision="") for user in await worker.registry.list_users("main")]
+
+
+FIRST = (make_user(ALICE.username, name="Alice"), make_user(BOB.username), *(make_user(f"user{n}") for n in range(3)))
+SECOND = (
+    make_user(ALICE.username, password_hash=OTHER_HASH, name="Alice"),
+    make_user("zoe"),
+    {"username": BOB.username, "name": "Bob"},
+    make_user("user0"),
+    make_user("user1", disabled=True),
+)
+
+
+@pytest.mark.clause("decided-user-import")
+async def test_repetition_completes_an_import_interrupted_at_any_call(
+    sessions: Sessions, make_settings: MakeSettings
+) -> None:
+    """A session that began after the change of its user is not ended a second time."""
+    worker, calls, is_broken, repeated = sessions.worker, 0, True, 0
+    while is_broken:
+        sessions.store.flushall()
+        await import_users(worker, *FIRST)
+        alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
+        connection, is_broken = BreakingConnection(make_settings(), calls=calls), False
+        seeding = make_seeding(connection)
+        users = UserImport(
+            make_file(*SECOND),
+            seeding._registry,
+            seeding._pending_revocations,
+            8,
+            lines_per_batch=2,
+            batch_pause_seconds=0,
+        )
+        try:
+            await import_file(users)
+        except StoreUnavailable:
+            is_broken = True
+        await connection.close()
+        await worker.pending_revocations.run_all()
+        is_changed = (await sessions.find_user()).password_hash == OTHER_HASH
+        later = await sessions.start(ALICE)
+        await import_users(worker, *SECOND)
+
+        assert sessions.live(later) == [is_changed], calls
+        assert (sessions.live(alice), sessions.live(bob)) == ([False], [True]), calls
+        assert not await worker.registry.has_pending(), calls
+        names = {user.username: (user.name, user.disabled) for user in await read_users(worker)}
+        assert names[ALICE.username] == ("Alice", False), calls
+        assert names[BOB.username] == ("Bob", False), calls
+        assert (names["user1"], names["zoe"]) == (("", True), ("", False)), calls
+        assert await import_users(worker, *SECOND) == {"added": 0, "updated": 0, "unchanged": 5, "sessions_ended": 0}
+        repeated += is_changed
+        calls += 1
+
+    assert 1 < repeated < calls
+
+
+@pytest.mark.clause("decided-user-import")
+def test_import_that_is_killed_several_times_is_completed(
+    redis_server: AnyRedis, store: redis.Redis, tmp_path: Path
+) -> None:
+    def count_users() -> int:
+        return sum(1 for _ in store.scan_iter("user:*", count=5000))
+
+    file, users = tmp_path / "users.jsonl", 20_000
+    file.write_bytes(make_file(*(make_user(f"user{n}@example.com") for n in range(users))).read())
+    command = [sys.executable, "-P", "-m", "service.admin", "user", "import", str(file), "--json"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)} | environment_of(redis_server)
+    for part in (1, 5_000, 12_000):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        wait_until(lambda least=part: count_users() > least, "a part of the users is imported")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        store.delete("lock:{registry}")  # the lock of a killed process expires after ten seconds
+        assert count_users() < users
+
+    last = subprocess.run(command, env=environment, check=True, capture_output=True)
+
+    counts = json.loads(last.stdout)
+    assert counts["added"] + counts["unchanged"] == users
+    assert counts["added"] > 0
+    assert counts["unchanged"] >= 12_000
+    assert {len(store.hgetall(key)) for key in store.scan_iter("user:*", count=5000)} == {2}
+    assert not store.exists("pending_revocations:{registry}")
+
+
+@pytest.mark.clause("decided-user-import")
+async def test_console_changes_beside_an_import_are_not_lost(worker: Worker) -> None:
+    """The import changes names, the console roles, and logins replace hashes, of the same users at the same time."""
+    usernames = [f"user{n}@example.com" for n in range(10)]
+    await import_users(worker, *map(make_user, usernames))
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, "root", lambda: None)
+    weak = {user.username: user for user in await worker.registry.list_users("main")}
+
+    async def add_role(username: str) -> None:
+        identity = identify_user("main", username)
+        await editor.change_user(identity, lambda user: msgspec.structs.replace(user, roles=("enduser", "partner")))
+
+    async def replace_hash(username: str) -> None:
+        user = weak[username]
+        new = msgspec.structs.replace(user, password_hash=OTHER_HASH, upgraded_from=user.password_hash)
+        await worker.registry.replace_password_hash(new)
+
+    lines = [{"username": username, "name": f"Name of {username}"} for username in usernames]
+    await asyncio.gather(
+        import_users(worker, *lines), *map(add_role, usernames), *map(replace_hash, reversed(usernames))
+    )
+
+    for user in await read_users(worker):
+        assert (user.name, user.roles) == (f"Name of {user.username}", ("enduser", "partner"))
+        assert (user.password_hash, user.upgraded_from) in ((OTHER_HASH, PASSWORD_HASH), (PASSWORD_HASH, None))
+
+
+@pytest.mark.clause("decided-user-import")
+@pytest.mark.parametrize(
+    ("fields", "ended"),
+    [
+        ({"password_hash": OTHER_HASH}, 1),
+        ({"password": "other and long"}, 1),
+        ({"roles": ["partner"]}, 1),
+        ({"disabled": True}, 1),
+        ({"password": "password"}, 0),
+        ({"name": "Alice", "roles": ["enduser", "partner"], "disabled": False}, 0),
+    ],
+    ids=("hash", "password", "role", "disabled", "same password", "name and new role"),
+)
+async def test_imported_change_ends_sessions_as_at_the_console(
+    sessions: Sessions, fields: Fields, ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.registry.seed_file.check.find_password_mistake", lambda *_: None)
+    await import_users(sessions.worker, make_user(ALICE.username))
+    session = await sessions.start(ALICE)
+
+    counts = await import_users(sessions.worker, {"username": ALICE.username.upper()} | fields)
+
+    assert counts["sessions_ended"] == ended
+    assert sessions.live(session) == [not ended]
+    assert (await sessions.find_user()).roles == tuple(fields.get("roles", ["enduser"]))
+
+
+@pytest.mark.clause("decided-user-import")
+async def test_hash_that_a_login_replaced_counts_as_imported(sessions: Sessions) -> None:
+    worker = sessions.worker
+    await import_users(worker, make_user(ALICE.username))
+    user = await sessions.find_user()
+    new = msgspec.structs.replace(user, password_hash=OTHER_HASH, upgraded_from=PASSWORD_HASH)
+    await worker.registry.replace_password_hash(new)
+
+    assert (await import_users(worker, make_user(ALICE.username)))["unchanged"] == 1
+    assert (await sessions.find_user()).password_hash == OTHER_HASH
+
+
+@pytest.mark.clause("decided-user-import")
+async def test_seeds_neither_prune_nor_reset_imported_users(worker: Worker, seeding: Seeding) -> None:
+    seeded = f"users: [{{username: {BOB.username}, password_hash: {PASSWORD_HASH!r}, name: Bob}}]".encode()
+    await seeding.apply(parse_seed(seeded))
+    await import_users(worker, make_user(ALICE.username), {"username": BOB.username, "name": "Robert"})
+
+    await seeding.apply(parse_seed(seeded), prune=True)
+    assert [user.name for user in await read_users(worker)] == ["", "Robert"]
+    await seeding.apply(parse_seed(seeded), force=True)
+    assert [user.name for user in await read_users(worker)] == ["", "Bob"]
+    await seeding.apply(parse_seed(b"users:"), prune=True)
+    assert [user.username for user in await read_users(worker)] == [ALICE.username]
+
+
+async def test_large_import_records_few_events_and_the_totals(worker: Worker, json_logs: io.StringIO) -> None:
+    lines = [make_user(f"user{n}") for n in range(MAX_REPORTED + 5)]
+    await import_file(make_import(worker, make_file(*lines), 10))
+    created = events_of(json_logs)
+    await import_file(make_import(worker, make_file(*({**line, "disabled": True} for line in lines)), 10))
+    disabled = events_of(json_logs)
+
+    assert [name for name, _ in created] == ["user_created"] * MAX_REPORTED + ["users_imported"]
+    assert created[0][1] == {"username": "user0", "realm": "main", "actor": "root", "reason": "import"}
+    assert created[-1][1] == {"added": MAX_REPORTED + 5, "updated": 0, "actor": "root"}
+    assert [name for name, _ in disabled].count("user_disabled") == len(lines)
+
+
+async def test_file_that_changes_after_the_check_is_refused(worker: Worker) -> None:
+    file = make_file(make_user("alice"), make_user("bob"))
+    users = make_import(worker, file, 1)
+    await users.check(lambda _: None)
+    file.truncate(len(file.getvalue()) - 20)
+
+    with pytest.raises(ChangeRefused, match="1 users are imported"):
+        await users.apply(lambda _done, _total: None, actor="root")
