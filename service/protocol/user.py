@@ -150,8 +150,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     `revision` changes with every change of the record, so that a login can prove that the record it checked is still
     current. `upgraded_from` is the digest of the hash that a login replaced by `password_hash`, a weaker one or one of
-    another kind. A seed that still has that hash has the same password. `imported_hash` is the digest of the hash that the
-    last import of the user gave.
+    another kind. A seed that still has that hash has the same password. `imported_hash` is the digest of the hash that
+    the last import of the user gave.
     """
 
     realm: str

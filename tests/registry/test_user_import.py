@@ -16,6 +16,8 @@ import msgspec
 import pytest
 import redis
 
+from service.crypto.hash_kinds import digest_hash
+from service.crypto.password_hashing import hash_password
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.editor import ChangeRefused, RegistryEditor
@@ -34,6 +36,7 @@ from tests.support.servers import CHECKOUT
 from tests.support.waiting import wait_until
 
 Fields = dict[str, Any]
+NEWEST_HASH = hash_password("the newest password")
 
 
 def make_file(*lines: Fields) -> io.BytesIO:
@@ -152,7 +155,7 @@ async def test_console_changes_beside_an_import_are_not_lost(worker: Worker) -> 
     """The import changes names, the console roles, and logins replace hashes, of the same users at the same time."""
     usernames = [f"user{n}@example.com" for n in range(10)]
     await import_users(worker, *map(make_user, usernames))
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, "root", lambda: None)
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "console"})
     weak = {user.username: user for user in await worker.registry.list_users("main")}
 
     async def add_role(username: str) -> None:
@@ -160,9 +163,7 @@ async def test_console_changes_beside_an_import_are_not_lost(worker: Worker) -> 
         await editor.change_user(identity, lambda user: msgspec.structs.replace(user, roles=("enduser", "partner")))
 
     async def replace_hash(username: str) -> None:
-        user = weak[username]
-        new = msgspec.structs.replace(user, password_hash=OTHER_HASH, upgraded_from=user.password_hash)
-        await worker.registry.replace_password_hash(new)
+        await worker.registry.replace_password_hash(weak[username], OTHER_HASH, digest_hash(PASSWORD_HASH))
 
     lines = [{"username": username, "name": f"Name of {username}"} for username in usernames]
     await asyncio.gather(
@@ -171,7 +172,10 @@ async def test_console_changes_beside_an_import_are_not_lost(worker: Worker) -> 
 
     for user in await read_users(worker):
         assert (user.name, user.roles) == (f"Name of {user.username}", ("enduser", "partner"))
-        assert (user.password_hash, user.upgraded_from) in ((OTHER_HASH, PASSWORD_HASH), (PASSWORD_HASH, None))
+        assert (user.password_hash, user.upgraded_from) in (
+            (OTHER_HASH, digest_hash(PASSWORD_HASH)),
+            (PASSWORD_HASH, None),
+        )
 
 
 @pytest.mark.clause("decided-user-import")
@@ -202,15 +206,23 @@ async def test_imported_change_ends_sessions_as_at_the_console(
 
 
 @pytest.mark.clause("decided-user-import")
-async def test_hash_that_a_login_replaced_counts_as_imported(sessions: Sessions) -> None:
+@pytest.mark.parametrize("upgraded_from", [digest_hash(PASSWORD_HASH), None], ids=("renewed", "changed"))
+async def test_repeated_line_keeps_a_renewed_hash_and_a_new_password(
+    sessions: Sessions, upgraded_from: str | None
+) -> None:
     worker = sessions.worker
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "console"})
     await import_users(worker, make_user(ALICE.username))
-    user = await sessions.find_user()
-    new = msgspec.structs.replace(user, password_hash=OTHER_HASH, upgraded_from=PASSWORD_HASH)
-    await worker.registry.replace_password_hash(new)
+    fields = {"password_hash": OTHER_HASH, "upgraded_from": upgraded_from}
+    await editor.change_user(
+        (await sessions.find_user()).identity, lambda user: msgspec.structs.replace(user, **fields)
+    )
+    session = await sessions.start(ALICE)
 
     assert (await import_users(worker, make_user(ALICE.username)))["unchanged"] == 1
-    assert (await sessions.find_user()).password_hash == OTHER_HASH
+    assert ((await sessions.find_user()).password_hash, sessions.live(session)) == (OTHER_HASH, [True])
+    assert (await import_users(worker, make_user(ALICE.username, password_hash=NEWEST_HASH)))["sessions_ended"] == 1
+    assert (await sessions.find_user()).password_hash == NEWEST_HASH
 
 
 @pytest.mark.clause("decided-user-import")
