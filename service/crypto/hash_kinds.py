@@ -19,8 +19,9 @@ from service.protocol.token_form import encode
 MAX_COST: Final = 20
 MAX_MEMORY_KIB: Final = 256 * 1024
 
-# Base64 without padding. The unused bits of the last character must be 0.
-_BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
+# Base64 without padding, of at most 1022 bytes, because passlib reads no salt of more than 1024. The unused bits of the
+# last character must be 0.
+_BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,340}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
 _SHA256: Final = "[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]"
 _PBKDF2_SALT, _PBKDF2_SHA256 = _BASE64.replace("+", "."), _SHA256.replace("+", ".")
 _BCRYPT: Final = r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[A-Za-z0-9./]{21}[.Oeu][A-Za-z0-9./]{30}[.CGKOSWaeimquy26]"
