@@ -56,7 +56,8 @@ def _weigh_sha512(iterations: int) -> Cost:
 
 
 def _weigh_scrypt(rounds: int, block_size: int, lanes: int) -> Cost:
-    return Cost(block_size * (2**rounds + lanes) // 8, 2**rounds * block_size * lanes / 57_344)
+    # The passes of PBKDF2 before and after the rounds take as long as four rounds.
+    return Cost(block_size * (2**rounds + lanes) // 8, (2**rounds + 4) * block_size * lanes / 57_344)
 
 
 # The names are those of passlib, except those of argon2, which are of the PHC form. SHA-1 costs as much as SHA-256.

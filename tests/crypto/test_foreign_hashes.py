@@ -63,6 +63,7 @@ def test_foreign_hash_fits_either_unicode_form() -> None:
         (f"bcrypt_sha256$$2b$31${'.' * 53}", "costs 5804010 times"),
         (SCRYPT.replace("ln=14", "ln=17"), None),
         (SCRYPT.replace("ln=14", "ln=18"), "costs 257 MiB"),
+        (SCRYPT.replace("ln=14,r=8,p=1", "ln=1,r=64,p=8191"), "costs 55 times"),
         (SCRYPT.replace("ln=14,r=8,p=1", "ln=1,r=2,p=2000000"), "costs 489 MiB"),
         (SCRYPT.replace("ln=14,r=8,p=1", "ln=29,r=999999,p=1"), "costs 65535934587 MiB"),
     ],
