@@ -331,6 +331,7 @@ async def test_each_change_is_an_event_of_the_client(http: httpx2.AsyncClient, j
         delete_user(http, EVE.username),
         delete_user(http, EVE.username),
         put_user(http, ALICE.username, {}),
+        put_user(http, "x/healthz", SIGN_UP | {"roles": ["admin"]}),
     ]
     for request in requests:
         await request
@@ -343,4 +344,5 @@ async def test_each_change_is_an_event_of_the_client(http: httpx2.AsyncClient, j
     ]
     assert "another password" not in written
     lines = [json.loads(line) for line in written.splitlines()]
-    assert {line["path"] for line in lines if "path" in line} == {"/oauth2/v1/users/{username}"}
+    paths = [(line["path"], line["level"]) for line in lines if "path" in line]
+    assert paths == len(requests) * [("/oauth2/v1/users/{username}", "info")]

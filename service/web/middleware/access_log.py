@@ -67,10 +67,10 @@ class AccessLog:
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         event, event_fields = scope.get(EVENT, ("", {}))
-        log, level = (audit_log, get_level(event)) if event else (_log, _choose_level(scope, status))
+        path = scope["route"].path_format if "username" in scope.get("path_params", ()) else scope["path"]
+        log, level = (audit_log, get_level(event)) if event else (_log, _choose_level(scope, path, status))
         if not log.shows(level):
             return
-        path = scope["route"].path_format if "username" in scope.get("path_params", ()) else scope["path"]
         fields = {
             "method": scope["method"],
             "path": shorten(path, MAX_PATH_LENGTH),
@@ -83,7 +83,7 @@ class AccessLog:
         log.write(level, event or "request", fields | event_fields)
 
 
-def _choose_level(scope: Scope, status: int) -> int:
+def _choose_level(scope: Scope, path: str, status: int) -> int:
     is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
-    is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
+    is_quiet = path.endswith(_PROBES) or (is_usual and path.endswith(_QUIET_WHERE_USUAL))
     return logging.DEBUG if is_quiet else logging.INFO
