@@ -191,9 +191,9 @@ async def test_if_none_match_allows_only_a_new_user(http: httpx2.AsyncClient, st
     assert_done(await put_user(http, EVE.username, SIGN_UP, headers=ONLY_NEW), 201)
     token = tokens_of(await PHONE_APP.log_in(http, EVE))["access_token"]
 
-    refused = await put_user(http, EVE.username, SIGN_UP, headers=ONLY_NEW)
-
-    assert_error(refused, 412, "invalid_request")
+    for value in ("*", " * ", '"a tag", *'):  # the server does not strip the end, and a proxy may join two headers
+        refused = await put_user(http, EVE.username, SIGN_UP, headers={"If-None-Match": value})
+        assert_error(refused, 412, "invalid_request")
     assert is_live(store, token)
     assert_done(await put_user(http, EVE.username, {"name": "x"}, headers={"If-None-Match": '"a tag"'}), 200)
 

@@ -63,7 +63,8 @@ class UsersEndpoint:
         change = await asyncio.to_thread(parse_change, request, body, self.min_password_characters)
         network, password = get_prefixes(request)[-1].network, change.entry.password
         password_hash = password and await self.passwords.run(hash_password, password, network=network)
-        must_be_new = "*" in list_header_values(request.scope, b"if-none-match")
+        conditions = ",".join(list_header_values(request.scope, b"if-none-match")).split(",")
+        must_be_new = any(condition.strip(" \t") == "*" for condition in conditions)
 
         def replace(old: User | None) -> User:
             if old is None and not change.names_password:
