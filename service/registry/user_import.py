@@ -45,6 +45,8 @@ from service.system.scheduling import count_usable_cores, lower_thread_priority
 LINES_PER_BATCH: Final = 3_000
 MAX_LINE_BYTES: Final = 65_536
 MAX_SHOWN_MISTAKES: Final = 20
+MAX_MISTAKES: Final = 10_000
+"""The number of mistakes after which no more lines are read, because the texts of all could take all memory."""
 
 _read_object: Final = msgspec.json.Decoder(dict).decode
 
@@ -100,7 +102,8 @@ class UserImport:
             on_progress(self.total)
         if mistakes:
             texts = [f"{place}: {mistake}" for place, mistake in mistakes.items()]
-            others = [f"and {len(texts) - MAX_SHOWN_MISTAKES} more"] if len(texts) > MAX_SHOWN_MISTAKES else []
+            rest = len(texts) - MAX_SHOWN_MISTAKES
+            others = [f"and {'at least ' * (len(texts) >= MAX_MISTAKES)}{rest} more"] if rest > 0 else []
             raise BadSeed((*texts[:MAX_SHOWN_MISTAKES], *others), Path(self._file.name))
 
     async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
@@ -158,13 +161,16 @@ class UserImport:
             yield batch
 
     def _read_lines(self, mistakes: Mistakes) -> Iterator[Line]:
-        """Yield each line without mistakes. Blank lines are skipped, and nothing is read after a line that is too long.
+        """Yield each line without mistakes. Blank lines are skipped. Nothing is read after a line that is too long, or
+        after MAX_MISTAKES.
 
         No mistake quotes a line, which may have a password.
         """
         self._file.seek(0)
         for number, text in enumerate(iter(partial(self._file.readline, MAX_LINE_BYTES + 1), b""), 1):
             place, count = f"line {number}", len(mistakes)
+            if count >= MAX_MISTAKES:
+                return
             if len(text) > MAX_LINE_BYTES:
                 mistakes[place] = f"expected one JSON object per line, of at most {MAX_LINE_BYTES} bytes"
                 return
