@@ -96,8 +96,7 @@ class RegistryEditor:
             if await self._registry.find_user(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
-            await self._put_user(user, find_user_narrowing(unlisted, user) if unlisted else None)
-            self._record(None, user)
+            await self._put_user(None, user, find_user_narrowing(unlisted, user) if unlisted else None)
 
     async def change_user(
         self,
@@ -117,8 +116,7 @@ class RegistryEditor:
             old = await self._get_user(identity, or_unlisted=or_unlisted)
             new = change(old)
             reason = find_user_narrowing(old, new) or ("user_disabled" if new.disabled else None)
-            await self._put_user(new, None if keep_sessions else reason)
-            self._record(old, new)
+            await self._put_user(old, new, None if keep_sessions else reason)
 
     async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> bool:
         """Create a user of realm main, or replace the record as `change_user` does. Returns True if the user is new.
@@ -129,8 +127,7 @@ class RegistryEditor:
             old = await self._registry.find_user(identity)
             new = change(old)
             if new != old:
-                await self._put_user(new, find_user_narrowing(old, new) if old else None)
-                self._record(old, new)
+                await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
         return old is None
 
     async def delete_user(self, identity: UserIdentity, check: Callable[[User], object] = lambda _: None) -> None:
@@ -195,8 +192,9 @@ class RegistryEditor:
             raise ChangeRefused(f"there is no realm {identity.realm}")
         return provider.make_unlisted_user(identity.realm, identity.username)
 
-    async def _put_user(self, new: User, reason: EndReason | None) -> None:
-        """Write the record. With a reason, all sessions of the user end."""
+    async def _put_user(self, old: User | None, new: User, reason: EndReason | None) -> None:
+        """Write and record the change of `old` to `new`. With a reason, all sessions of the user end."""
         if reason is not None:
             await self._registry.add_pending_users([UserEnding.of(new.identity, reason)])
         await self._registry.put_user(new)
+        self._record(old, new)
