@@ -21,12 +21,9 @@ from service.registry.seed_file.read import read_entry
 class UserChange(NamedTuple):
     """The fields that a change names. `password` stands for a password and for its hash."""
 
+    identity: UserIdentity
     entry: UserEntry
     fields: frozenset[str]
-
-    @property
-    def identity(self) -> UserIdentity:
-        return identify_user(MAIN_REALM, self.entry.username)
 
     @property
     def names_password(self) -> bool:
@@ -60,4 +57,4 @@ def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_charac
         del found[f"{at}password"]  # only a change that creates the user needs one
     for place, mistake in found.items():
         mistakes.setdefault(place, mistake)
-    return UserChange(entry, fields)
+    return UserChange(identify_user(MAIN_REALM, entry.username), entry, fields)

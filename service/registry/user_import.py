@@ -55,7 +55,6 @@ class Line(NamedTuple):
     """A line without mistakes. Lines are numbered from 1 on."""
 
     number: int
-    identity: UserIdentity
     change: UserChange
 
 
@@ -87,13 +86,13 @@ class UserImport:
         """Raise BadSeed with the first mistakes in the file and their number, if there are any."""
         mistakes, first_lines = Mistakes(), dict[int, int]()
         for batch in self._list_batches(mistakes):
-            for number, identity, _ in batch:
+            for number, change in batch:
                 # The hash of a subject has 64 bits, and takes a third of the memory of the subject.
-                first = first_lines.setdefault(hash(identity.subject), number)
+                first = first_lines.setdefault(hash(change.identity.subject), number)
                 if first != number:
                     mistakes[f"line {number}: username"] = f"is already named in line {first}"
             no_password = [line for line in batch if not line.change.names_password]
-            users = await self._registry.find_users([line.identity for line in no_password])
+            users = await self._registry.find_users([line.change.identity for line in no_password])
             new = (line for line, user in zip(no_password, users, strict=True) if user is None)
             mistakes |= {
                 f"line {line.number}: password": "is missing (or password_hash); the user is new" for line in new
@@ -182,26 +181,26 @@ class UserImport:
                 mistakes[place] = f"expected a JSON object in UTF-8: {error}"
                 continue
             if change is not None and len(mistakes) == count:
-                yield Line(number, change.identity, change)
+                yield Line(number, change)
 
     async def _plan(
         self, lines: Sequence[Line], threads: ThreadPoolExecutor, hashes: dict[int, str]
     ) -> list[PlannedUser]:
         """Return the changes that the lines make now. `hashes` holds hashes that were made before, by line."""
-        olds = await self._registry.find_users([line.identity for line in lines])
+        olds = await self._registry.find_users([line.change.identity for line in lines])
         secrets = {
             number: (change.entry.password, old.password_hash if old else None)
-            for (number, _, change), old in zip(lines, olds, strict=True)
+            for (number, change), old in zip(lines, olds, strict=True)
             if change.entry.password is not None and number not in hashes
         }
         hashes |= zip(secrets, await keep_or_hash_all(secrets.values(), threads), strict=True)
         planned = []
-        for (number, identity, change), old in zip(lines, olds, strict=True):
+        for (number, change), old in zip(lines, olds, strict=True):
             if old is None and not change.names_password:
                 raise ChangeRefused(f"line {number}: the user was deleted during the import; repeat the import")
             new = _remember_hash(old, change.apply(old, hashes.get(number)), change.entry.password_hash)
             if new != old:
-                planned.append(PlannedUser(identity, old, new, find_user_narrowing(old, new) if old else None))
+                planned.append(PlannedUser(change.identity, old, new, find_user_narrowing(old, new) if old else None))
         return planned
 
 
