@@ -20,7 +20,7 @@ from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.store.families import EndReason, UserEnding
-from service.store.registry import RegistryStore
+from service.store.registry import RegistryStore, split_parts
 from service.store.reports.session_scan import Session, SessionScan
 from service.store.revocations import Revocations
 
@@ -62,8 +62,7 @@ class PendingRevocations:
         """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""
         pending = await self._registry.list_pending_users()
         left = []
-        for start in range(0, len(pending), REVOCATIONS_AT_ONCE):
-            some = pending[start : start + REVOCATIONS_AT_ONCE]
+        for some in split_parts(pending, REVOCATIONS_AT_ONCE):
             unreached = await self._revocations.revoke_all_of(some)
             await self._registry.clear_pending_users([each for each in some if each not in unreached])
             await lock.renew()

@@ -26,6 +26,7 @@ from service.store.scripts import load_script
 
 LOCK_SECONDS: Final = 10
 COMMANDS_AT_ONCE: Final = 100
+"""The most commands in one call. Each call has a deadline, and the console may have a tenth of a core."""
 
 _PUT_CLIENT: Final = load_script("put_client")
 _DELETE_CLIENT: Final = load_script("delete_client")
@@ -40,6 +41,7 @@ _read_user: Final = msgspec.json.Decoder(User).decode
 
 Name = TypeVar("Name")
 Record = TypeVar("Record")
+Item = TypeVar("Item")
 KeyCommand = tuple[str, str, *tuple[str, ...]]
 """A command that reads one key, which is its second word."""
 
@@ -59,10 +61,9 @@ def _make_revision() -> str:
     return secrets.token_hex(8)
 
 
-def _split(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:
-    """Yield parts of the commands, since each part has a deadline and the console may have a tenth of a core."""
-    for start in range(0, len(commands), COMMANDS_AT_ONCE):
-        yield commands[start : start + COMMANDS_AT_ONCE]
+def split_parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 PendingScan = Literal["pending_scans", "pending_realm_scans"]
@@ -183,7 +184,8 @@ class RegistryStore:
 
     async def find_users(self, identities: Sequence[UserIdentity]) -> list[User | None]:
         commands = [USERS.command(identity) for identity in identities]
-        return [USERS.parse(fields) for some in _split(commands) for fields in await self._redis.read_many(some)]
+        parts = split_parts(commands, COMMANDS_AT_ONCE)
+        return [USERS.parse(fields) for part in parts for fields in await self._redis.read_many(part)]
 
     async def find_records(self, names: Sequence[tuple[str, Any]]) -> list[Client | IdentityProvider | User | None]:
         """Return the records of these kinds and names, each None if there is none."""
@@ -203,8 +205,8 @@ class RegistryStore:
             ("HSET", user_key(identity), "record", msgspec.json.encode(user), "revision", _make_revision())
             for identity, user in users
         ]
-        for some in _split(commands):
-            await self._redis.write_many(some)
+        for part in split_parts(commands, COMMANDS_AT_ONCE):
+            await self._redis.write_many(part)
 
     async def delete_user(self, identity: UserIdentity) -> None:
         """Delete a user's record. The seed entry that it came from stays, so no seed adds it again."""

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from service.crypto.keyring import Keyring
 from service.protocol.client import Client
@@ -34,7 +34,7 @@ from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.families import UserEnding
 from service.store.keys import SHARDS
-from service.store.registry import RegistryStore
+from service.store.registry import RegistryStore, split_parts
 from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200
@@ -44,7 +44,6 @@ BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS
 _SHARDS_AT_ONCE: Final = 128
 
 Progress = Callable[[int, int], None]
-Part = TypeVar("Part")
 
 
 @dataclass(slots=True)
@@ -157,20 +156,22 @@ class Seeding:
         Of the latter users come first, because users of a realm log in through it. Users are looked for in `shards`.
         They have no name, since the store keeps none.
         """
-        for batch in _split(items, self.entries_per_batch):
+        for batch in split_parts(items, self.entries_per_batch):
             yield batch
         if not prune:
             return
         kept = {item.seed_name for item in items}
         subjects = {item.identity.subject for item in items if item.identity is not None}
-        for shards in _split(self.shards, _SHARDS_AT_ONCE):
+        for shards in split_parts(self.shards, _SHARDS_AT_ONCE):
             seeded = await self._registry.list_seeded_users(shards)
             users = [Item("user", "", None, user) for user, _ in seeded if user.subject not in subjects]
-            for batch in _split(users, self.entries_per_batch):
+            for batch in split_parts(users, self.entries_per_batch):
                 yield batch
         left = [name.partition(":") for name in sorted((await self._registry.list_seeds()).keys() - kept)]
         for kind in ("client", "realm"):
-            for batch in _split([Item(kind, name) for each, _, name in left if each == kind], self.entries_per_batch):
+            for batch in split_parts(
+                [Item(kind, name) for each, _, name in left if each == kind], self.entries_per_batch
+            ):
                 yield batch
 
     async def _plan(
@@ -245,8 +246,3 @@ def _list_items(seed: Seed) -> Iterator[Item]:
         yield Item("client", client.client_id, client)
     for user in seed.users:
         yield Item("user", user.username, user, identify_user(user.realm, user.username))
-
-
-def _split(parts: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
-    for start in range(0, len(parts), size):
-        yield parts[start : start + size]
