@@ -5,16 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import redis
 
 from service.crypto.hash_kinds import digest_hash
 from service.crypto.password_hashing import hash_password
@@ -26,14 +20,12 @@ from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import MAX_REPORTED
 from service.registry.user_import import UserImport
 from service.worker import Worker
-from tests.conftest import AnyRedis, MakeSettings, environment_of
+from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.events import events_of
-from tests.support.servers import CHECKOUT
-from tests.support.waiting import wait_until
 
 Fields = dict[str, Any]
 NEWEST_HASH = hash_password("the newest password")
@@ -119,35 +111,6 @@ async def test_repetition_completes_an_import_interrupted_at_any_call(
         calls += 1
 
     assert 1 < repeated < calls
-
-
-@pytest.mark.clause("decided-user-import")
-def test_import_that_is_killed_several_times_is_completed(
-    redis_server: AnyRedis, store: redis.Redis, tmp_path: Path
-) -> None:
-    def count_users() -> int:
-        return sum(1 for _ in store.scan_iter("user:*", count=5000))
-
-    file, users = tmp_path / "users.jsonl", 20_000
-    file.write_bytes(make_file(*(make_user(f"user{n}@example.com") for n in range(users))).read())
-    command = [sys.executable, "-P", "-m", "service.admin", "user", "import", str(file), "--json"]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)} | environment_of(redis_server)
-    for part in (1, 5_000, 12_000):
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-        wait_until(lambda least=part: count_users() > least, "a part of the users is imported")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        store.delete("lock:{registry}")  # the lock of a killed process expires after ten seconds
-        assert count_users() < users
-
-    last = subprocess.run(command, env=environment, check=True, capture_output=True)
-
-    counts = json.loads(last.stdout)
-    assert counts["added"] + counts["unchanged"] == users
-    assert counts["added"] > 0
-    assert counts["unchanged"] >= 12_000
-    assert {len(store.hgetall(key)) for key in store.scan_iter("user:*", count=5000)} == {2}
-    assert not store.exists("pending_revocations:{registry}")
 
 
 @pytest.mark.clause("decided-user-import")
