@@ -10,22 +10,14 @@ import pytest
 from service.protocol.user import User
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.editor import ChangeRefused, RegistryEditor
-from service.registry.pending_revocations import PendingRevocations
 from service.store.client import StoreClient
-from service.store.registry import RegistryStore
-from service.store.revocations import Revocations
 from tests.conftest import MakeSettings
+from tests.registry.seeds import make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import BOB
 
 pytestmark = [pytest.mark.usefixtures("registry"), pytest.mark.clause("decided-managed-users-changes")]
-
-
-def make_editor(redis_client: StoreClient, sessions: Sessions) -> RegistryEditor:
-    registry = RegistryStore(redis_client)
-    pending = PendingRevocations(registry, Revocations(redis_client), sessions.worker.session_scan)
-    return RegistryEditor(registry, pending, {"actor": "back-office", "reason": "client"})
 
 
 def disable(user: User | None) -> User:
@@ -41,7 +33,8 @@ async def test_repeated_change_ends_what_the_first_left(
     worker, bob = sessions.worker, await sessions.find_user(BOB)
 
     async def change(connection: StoreClient) -> None:
-        editor = make_editor(connection, sessions)
+        seeding = make_seeding(connection)
+        editor = RegistryEditor(seeding._registry, seeding._pending_revocations, {"actor": "back-office"})
         with suppress(ChangeRefused):
             await (editor.delete_user(bob.identity) if is_deleted else editor.put_user(bob.identity, disable))
 

@@ -19,6 +19,7 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import MAX_REPORTED
 from service.registry.user_import import UserImport
+from service.store.client import StoreClient
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, make_seeding
@@ -39,10 +40,10 @@ def make_user(username: str, **fields: object) -> Fields:
     return {"username": username, "password_hash": PASSWORD_HASH, "roles": ["enduser"]} | fields
 
 
-def make_import(worker: Worker, file: io.BytesIO, lines_per_batch: int = 2) -> UserImport:
-    return UserImport(
-        file, worker.registry, worker.pending_revocations, 8, lines_per_batch=lines_per_batch, batch_pause_seconds=0
-    )
+def make_import(connection: StoreClient, file: io.BytesIO, lines_per_batch: int = 2) -> UserImport:
+    seeding = make_seeding(connection)
+    registry, pending = seeding._registry, seeding._pending_revocations
+    return UserImport(file, registry, pending, 8, lines_per_batch=lines_per_batch, batch_pause_seconds=0)
 
 
 async def import_file(users: UserImport) -> dict[str, int]:
@@ -51,7 +52,7 @@ async def import_file(users: UserImport) -> dict[str, int]:
 
 
 async def import_users(worker: Worker, *lines: Fields) -> dict[str, int]:
-    return await import_file(make_import(worker, make_file(*lines)))
+    return await import_file(make_import(worker.redis, make_file(*lines)))
 
 
 async def read_users(worker: Worker) -> list[User]:
@@ -80,17 +81,8 @@ async def test_repetition_completes_an_import_interrupted_at_any_call(
         await import_users(worker, *FIRST)
         alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
         connection, is_broken = BreakingConnection(make_settings(), calls=calls), False
-        seeding = make_seeding(connection)
-        users = UserImport(
-            make_file(*SECOND),
-            seeding._registry,
-            seeding._pending_revocations,
-            8,
-            lines_per_batch=2,
-            batch_pause_seconds=0,
-        )
         try:
-            await import_file(users)
+            await import_file(make_import(connection, make_file(*SECOND)))
         except StoreUnavailable:
             is_broken = True
         await connection.close()
@@ -204,9 +196,9 @@ async def test_seeds_neither_prune_nor_reset_imported_users(worker: Worker, seed
 
 async def test_large_import_records_few_events_and_the_totals(worker: Worker, json_logs: io.StringIO) -> None:
     lines = [make_user(f"user{n}") for n in range(MAX_REPORTED + 5)]
-    await import_file(make_import(worker, make_file(*lines), 10))
+    await import_file(make_import(worker.redis, make_file(*lines), 10))
     created = events_of(json_logs)
-    await import_file(make_import(worker, make_file(*({**line, "disabled": True} for line in lines)), 10))
+    await import_file(make_import(worker.redis, make_file(*({**line, "disabled": True} for line in lines)), 10))
     disabled = events_of(json_logs)
 
     assert [name for name, _ in created] == ["user_created"] * MAX_REPORTED + ["users_imported"]
@@ -217,7 +209,7 @@ async def test_large_import_records_few_events_and_the_totals(worker: Worker, js
 
 async def test_file_that_changes_after_the_check_is_refused(worker: Worker) -> None:
     file = make_file(make_user("alice"), make_user("bob"))
-    users = make_import(worker, file, 1)
+    users = make_import(worker.redis, file, 1)
     await users.check(lambda _: None)
     file.truncate(len(file.getvalue()) - 20)
 
