@@ -37,9 +37,10 @@ def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None 
 def make_user(entry: UserEntry, old: User | None, password_hash: str | None = None) -> User:
     """Make the record of a user. `password_hash` is the hash of a plain password, if the caller uses it.
 
-    A hash of the file that a login replaced by a stronger one stays replaced.
+    A hash of the file that a login replaced by a stronger one stays replaced. The digest of the last import is kept,
+    since without it a repeated import would restore the old password.
     """
-    upgraded_from = None
+    upgraded_from, imported_hash = None, old.imported_hash if old else None
     if entry.password is None:
         password_hash = entry.password_hash
         if old is not None and password_hash is not None:
@@ -47,7 +48,9 @@ def make_user(entry: UserEntry, old: User | None, password_hash: str | None = No
             if is_upgraded or password_hash == old.password_hash:
                 password_hash, upgraded_from = old.password_hash, old.upgraded_from
     user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
-    return msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=upgraded_from)
+    return msgspec.structs.replace(
+        user, password_hash=password_hash, upgraded_from=upgraded_from, imported_hash=imported_hash
+    )
 
 
 def keep_or_hash(secret: str, old_hash: str | None) -> str:

@@ -194,6 +194,19 @@ async def test_seeds_neither_prune_nor_reset_imported_users(worker: Worker, seed
     assert [user.username for user in await read_users(worker)] == [ALICE.username]
 
 
+@pytest.mark.clause("decided-user-import")
+async def test_repeated_line_keeps_the_password_of_a_forced_seed(worker: Worker, seeding: Seeding) -> None:
+    """A forced seed must not forget which hash was imported: the next import would restore the old password."""
+    line = make_user(ALICE.username)
+    exported = f"users: [{{username: {ALICE.username}, password_hash: {OTHER_HASH!r}, roles: [enduser]}}]".encode()
+    await import_users(worker, line)
+
+    await seeding.apply(parse_seed(exported), force=True)
+
+    assert (await import_users(worker, line))["unchanged"] == 1
+    assert [user.password_hash for user in await read_users(worker)] == [OTHER_HASH]
+
+
 async def test_large_import_records_few_events_and_the_totals(worker: Worker, json_logs: io.StringIO) -> None:
     lines = [make_user(f"user{n}") for n in range(MAX_REPORTED + 5)]
     await import_file(make_import(worker.redis, make_file(*lines), 10))
