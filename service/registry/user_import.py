@@ -44,7 +44,6 @@ from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 LINES_PER_BATCH: Final = 3_000
 MAX_LINE_BYTES: Final = 65_536
-MAX_SHOWN_MISTAKES: Final = 20
 MAX_MISTAKES: Final = 10_000
 """The number of mistakes after which no more lines are read, because the texts of all could take all memory."""
 
@@ -83,7 +82,7 @@ class UserImport:
     batch_pause_seconds: float = BATCH_PAUSE_SECONDS
 
     async def check(self, on_progress: Callable[[int], object]) -> None:
-        """Raise BadSeed with the first mistakes in the file and their number, if there are any."""
+        """Raise BadSeed with the mistakes in the file, if there are any."""
         mistakes, first_lines = Mistakes(), dict[int, int]()
         for batch in self._list_batches(mistakes):
             for number, change in batch:
@@ -101,9 +100,9 @@ class UserImport:
             on_progress(self.total)
         if mistakes:
             texts = [f"{place}: {mistake}" for place, mistake in mistakes.items()]
-            rest = len(texts) - MAX_SHOWN_MISTAKES
-            others = [f"and {'at least ' * (len(texts) >= MAX_MISTAKES)}{rest} more"] if rest > 0 else []
-            raise BadSeed((*texts[:MAX_SHOWN_MISTAKES], *others), Path(self._file.name))
+            if len(texts) >= MAX_MISTAKES:
+                texts.append(f"the check stopped after {MAX_MISTAKES} mistakes")
+            raise BadSeed(tuple(texts), Path(self._file.name))
 
     async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
         """Add and update the users, and return their numbers by what was done.
