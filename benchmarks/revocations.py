@@ -20,7 +20,7 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
 from benchmarks.testbed import Testbed
-from service.store.revocations import MAX_KEYS
+from service.store.sessions.revocations import MAX_KEYS
 from tests.faults.deployment import http_client_for, start_sessions, worker_on
 from tests.support.clients_and_users import revoke_all
 from tests.support.servers import CHECKOUT, ServiceProcess

@@ -35,20 +35,20 @@ Where the sections of the specification are kept:
     SPEC §1    three grants, form encoding      web/api/token.py, protocol/parameters.py
     SPEC §2.1  the token response               protocol/token_response.py, web/responses.py
     SPEC §2.2  scope, realms, roles             protocol/scope.py, realms/main.py, realms/external.py
-    SPEC §2.3  client and user records          protocol/client.py, protocol/user.py, store/registry.py
+    SPEC §2.3  client and user records          protocol/client.py, protocol/user.py, store/registry/store.py
     SPEC §2.4  the error body                   protocol/errors.py, web/responses.py
-    SPEC §3    the life of tokens               store/lua/spend_refresh_token.lua, store/families.py
+    SPEC §3    the life of tokens               store/sessions/spend_refresh_token.lua, store/sessions/families.py
     SPEC §4.1  login and consent                protocol/authorization.py, web/pages/authorization.py,
-                                                web/pages/consent.py, store/consents.py,
-                                                store/lua/allow_consent.lua
+                                                web/pages/consent.py, store/browsers/consents.py,
+                                                store/browsers/allow_consent.lua
     SPEC §4.2  the token endpoint               web/api/token.py, protocol/authorization_code.py
-    SPEC §4.3  revoke                           web/api/revoke.py, store/lua/end_family.lua
-    SPEC §4.4  revokeAll                        web/api/revoke.py, store/revocations.py
-    SPEC §4.5  bearer tokens                    protocol/bearer.py, store/access_tokens.py, gateway/lookup.py,
+    SPEC §4.3  revoke                           web/api/revoke.py, store/sessions/end_family.lua
+    SPEC §4.4  revokeAll                        web/api/revoke.py, store/sessions/revocations.py
+    SPEC §4.5  bearer tokens                    protocol/bearer.py, store/sessions/access_tokens.py, gateway/lookup.py,
                                                 gateway/bearer.py, web/api/verify.py,
                                                 web/api/introspect.py
     SPEC §5    who clients and users are        web/request/client_authentication.py, web/pages/cookies.py,
-                                                realms/, registry/seed_file/read.py, store/browser_sessions.py
+                                                realms/, registry/seed_file/read.py, store/browsers/browser_sessions.py
     SPEC §6    events                           observability/audit.py, observability/audit_stream.py, store/events.py,
                                                 admin/commands/events.py
     SPEC §7    errors                           protocol/errors.py; the table from exception to answer in app.py

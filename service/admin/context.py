@@ -25,18 +25,18 @@ from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
 from service.registry.pending_revocations import PendingRevocations
-from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.client import StoreClient
-from service.store.codes import Codes
 from service.store.events import EventStream
-from service.store.families import Families
 from service.store.records import FamilyRecord
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
 from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
-from service.store.revocations import Revocations
 from service.store.secret_keys import SecretKeys
+from service.store.sessions.access_tokens import AccessTokens
+from service.store.sessions.codes import Codes
+from service.store.sessions.families import Families
+from service.store.sessions.revocations import Revocations
 
 
 class AdminContext:

@@ -16,7 +16,7 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.user import Login, User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import UserCache
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
 
 
 @dataclass(frozen=True, slots=True)

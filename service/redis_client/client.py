@@ -17,7 +17,7 @@ from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .managed_connection import ConnectionOptions
 from .router import Router
-from .script import OWN_SCRIPTS, Run, Script
+from .script import OWN_SCRIPTS, Argument, Run, Script
 from .slots import NodeSlots, get_slot, list_unsettled, parse_own_slots
 from .topology import Master
 from .url import RedisUrl
@@ -103,9 +103,12 @@ class RedisClient:
     async def write(self, *command: str | bytes | int) -> Any:
         return await self._timed("write", self.router.ask(str(command[1]), command, is_read=False))
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        """Run a script. Returns its verdict: a word, then the values that belong to it, as text or integers."""
-        return await self._run(self.router.ask, script, keys, arguments)
+    async def run(self, script: Script, **values: Argument) -> list[str | int]:
+        """Run a script with the keys and arguments that its header names.
+
+        Returns the script's verdict: a word, then the values that belong to it, as text or integers.
+        """
+        return await self._run(self.router.ask, script, *script.bind(values))
 
     @contextlib.asynccontextmanager
     async def durable(self, shard: str) -> AsyncIterator[DurableScripts]:
@@ -121,11 +124,11 @@ class RedisClient:
         fence_key = self.fence_key(shard)
         work = DurableWork(self._pool, self.router.topology, self._on_moving_slot)
 
-        async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-            return await self._run(work.ask, script, keys, arguments)
+        async def run(script: Script, **values: Argument) -> list[str | int]:
+            return await self._run(work.ask, script, *script.bind(values))
 
         async def leave_fence() -> None:
-            await run(_LEAVE_FENCE, [fence_key], [FENCE_LIFETIME_MS])
+            await run(_LEAVE_FENCE, fence_key=fence_key, lifetime_ms=FENCE_LIFETIME_MS)
 
         try:
             yield DurableScripts(run, leave_fence)

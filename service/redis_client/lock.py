@@ -75,4 +75,4 @@ class RedisLock:
         return await self._redis.write(*command) is not None
 
     async def _keep(self, lifetime_ms: int) -> str | int:
-        return (await self._redis.run(_KEEP, [self._key], [self._holder, lifetime_ms]))[0]
+        return (await self._redis.run(_KEEP, lock_key=self._key, holder=self._holder, lifetime_ms=lifetime_ms))[0]

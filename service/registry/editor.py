@@ -19,8 +19,8 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, find_user_narrowing
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
-from service.store.families import EndReason, UserEnding
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
+from service.store.sessions.families import EndReason, UserEnding
 
 Changed = TypeVar("Changed", Client, User)
 

@@ -18,8 +18,8 @@ from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import Login
 from service.redis_client.lock import LockHeld
 from service.registry.pending_revocations import PendingRevocations
-from service.store.families import UserEnding
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
+from service.store.sessions.families import UserEnding
 
 LOCK_WAIT_SECONDS: Final = 1.5
 

@@ -19,10 +19,10 @@ from service.protocol.scope import parse_scope
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.store.families import EndReason, UserEnding
-from service.store.registry import RegistryStore, split_parts
+from service.store.registry.store import RegistryStore, split_parts
 from service.store.reports.session_scan import Session, SessionScan
-from service.store.revocations import Revocations
+from service.store.sessions.families import EndReason, UserEnding
+from service.store.sessions.revocations import Revocations
 
 SCAN_DELAY_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
 """The pause between two scans.

@@ -38,8 +38,8 @@ from service.registry.seed_file.check import Mistakes
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.report import MAX_REPORTED
 from service.registry.user_changes import UserChange, read_user_change
-from service.store.families import UserEnding
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
+from service.store.sessions.families import UserEnding
 from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 LINES_PER_BATCH: Final = 3_000

@@ -24,9 +24,8 @@ from weakref import WeakValueDictionary
 from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import UserIdentity
 from service.redis_client.deadline import StoreUnavailable, charge_wait
-from service.store.client import StoreClient
+from service.store.client import StoreClient, load_script
 from service.store.keys import address_key, login_key
-from service.store.scripts import load_script
 
 QUEUE_TIMEOUT_SECONDS: Final = 1.5
 RETRY_DELAY_SECONDS: Final = 0.02
@@ -203,7 +202,7 @@ class Attempts:
         """
         keys, limits = _split(counters)
         while True:
-            verdict = await self._redis.run(_RESERVE, keys, limits)
+            verdict = await self._redis.run(_RESERVE, counters=keys, limits=limits)
             if verdict[0] == "reserved":
                 return int(verdict[1])
             if verdict[0] == "exhausted":
@@ -216,7 +215,7 @@ class Attempts:
         """Release the reserved attempts if the check passed, or else count them as failed."""
         for counters in groups:
             keys, limits = _split(counters)
-            await self._redis.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
+            await self._redis.run(_SETTLE, counters=keys, outcome="passed" if passed else "failed", limits=limits)
 
 
 class _Queue:

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from service.observability.audit import GROUPS
 from service.redis_client.connection import Command
-from service.store.client import StoreClient
+from service.store.client import StoreClient, load_script
 from service.store.keys import registry_key
-from service.store.scripts import load_script
 
 MAX_EVENTS: Final = 10_000
 """The approximate number of entries that each stream keeps."""
@@ -53,7 +52,9 @@ class EventStream:
         """Append a batch to each stream, in the order of GROUPS: all events or none, in one round trip."""
         if any(batches):
             texts = [b"\n".join(batch).decode() for batch in batches]
-            await self._redis.run(_APPEND, _KEYS[: len(batches)], [MAX_EVENTS, LIFETIME_MS, *texts])
+            await self._redis.run(
+                _APPEND, streams=_KEYS[: len(batches)], most=MAX_EVENTS, lifetime_ms=LIFETIME_MS, batches=texts
+            )
 
     async def read(self, *, after: Position = BEGINNING, most: int = 1000) -> list[StoredEvent]:
         """Return the oldest entries after the position, oldest first, at most `most` of each stream.

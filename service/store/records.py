@@ -2,7 +2,7 @@
 
 While two versions of the service run side by side, the older one meets records of the newer one. It treats such a
 record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it. The file
-lua/shared/records.lua documents each field.
+records.lua documents each field.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from service.crypto.keyring import Keyring
-from service.store.client import StoreClient
+from service.store.client import StoreClient, load_script
 from service.store.keys import registry_key
-from service.store.scripts import load_script
 
 _KEY: Final = registry_key("secret_keys")
 _REGISTER: Final = load_script("register_secret_keys")
@@ -33,7 +32,8 @@ class SecretKeys:
         that the console removed. An instance that was foreign does not take an emptied store for its own.
         """
         key_ids = msgspec.json.encode(self._keyring.key_ids).decode()
-        self._state = str((await self._redis.run(_REGISTER, [_KEY], [key_ids, self._state]))[0])
+        verdict = await self._redis.run(_REGISTER, secret_keys_key=_KEY, key_ids=key_ids, state=self._state)
+        self._state = str(verdict[0])
         self._keyring.is_in_use = self._state == "in_use"
         return self._keyring.is_in_use
 

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from service.store.families import UserEnding
 from service.store.keys import registry_key
+from service.store.sessions.families import UserEnding
 from service.worker import PENDING_REVOCATIONS_SECONDS, Worker
 from tests.admin.conftest import Admin, is_live
 from tests.conftest import SEED, Clock, MakeSettings, serving

@@ -10,7 +10,7 @@ import redis
 from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.store.access_tokens import AccessTokens
+from service.store.sessions.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.cluster.workers import worker_at

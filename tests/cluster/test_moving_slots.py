@@ -22,10 +22,10 @@ from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.slots import RETRY_DELAY_SECONDS
-from service.store.families import EndReason
 from service.store.keys import family_key, index_key
 from service.store.reports.session_scan import Session
-from service.store.revocations import Revocations
+from service.store.sessions.families import EndReason
+from service.store.sessions.revocations import Revocations
 from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
 from tests.cluster.moving import moving_slot

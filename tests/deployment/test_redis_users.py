@@ -228,7 +228,9 @@ async def revoke_nothing(connection: StoreClient, store: redis.Redis) -> None:
     The script cache is emptied in between.
     """
     for _ in range(2):
-        assert await connection.run(OWN_SCRIPTS["leave_fence"], [keys.fence_key("0a3")], [1000]) == ["left"]
+        assert await connection.run(OWN_SCRIPTS["leave_fence"], fence_key=keys.fence_key("0a3"), lifetime_ms=1000) == [
+            "left"
+        ]
         store.script_flush()
 
 

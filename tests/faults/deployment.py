@@ -15,20 +15,19 @@ from service.config.settings import load_settings
 from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.protocol.client import Client
 from service.protocol.user import User
-from service.store import scripts
+from service.store.client import load_script
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
-from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy, running_proxy
 from tests.support.clients_and_users import access_key_of
 from tests.support.logins import login_of
 from tests.support.loop_time import LoopTime
-from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
+from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-LUA = Path(scripts.__file__).with_name("lua")
+STORE = CHECKOUT / "service" / "store"
 PLENTY = "1000000/minute"
 # Answered writes are in the file and outlive the process. With `everysec` a write would wait for a slow fsync.
 KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
@@ -67,8 +66,9 @@ class Deployment:
         for key in self.store.scan_iter(count=1000):
             if self.store.ttl(key) >= 0:
                 self.store.delete(key)
-        for file in LUA.glob("*.lua"):
-            self.store.script_load(load_script(file.stem).text)
+        for file in STORE.rglob("*.lua"):
+            if "-- RETURNS" in file.read_text():
+                self.store.script_load(load_script(str(file.relative_to(STORE).with_suffix(""))).text)
 
     def restart_redis(self) -> None:
         """Start Redis with the same data. It has forgotten the scripts."""

@@ -10,7 +10,7 @@ import pytest
 
 from service.config.settings import load_settings
 from service.protocol.user import identify_user
-from service.store.scripts import load_script
+from service.store.client import load_script
 from service.worker import Worker
 from tests.conftest import Clock, serving
 from tests.faults.deployment import Deployment, Session, call_of, start_sessions
@@ -29,7 +29,7 @@ from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import recording_commands
 from tests.support.waiting import until, until_status
 
-SPEND = load_script("spend_refresh_token")
+SPEND = load_script("sessions/spend_refresh_token")
 # A worker runs these in the background: it writes security events and looks for the secret keys in use.
 BACKGROUND = [load_script(name) for name in ("append_events", "register_secret_keys")]
 USERS = 16
@@ -43,7 +43,7 @@ async def test_retry_of_a_lost_refresh_gets_the_newest_token(
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(proxied_http, ALICE))
     for spent in (1, 2, 3):
-        deployment.proxy.cut_after = call_of(SPEND.name)
+        deployment.proxy.cut_after = call_of("sessions/spend_refresh_token")
 
         with recording_commands(deployment.store) as commands:
             assert_error(await PHONE_APP.refresh(proxied_http, tokens["refresh_token"]), 503, "temporarily_unavailable")
@@ -75,7 +75,7 @@ async def test_worker_finishes_password_change_without_answer(
         browser, other = Browser(http), Browser(http)
         page = await browser.sign_in(BOB)
         await other.sign_in(BOB)
-        deployment.proxy.cut_after = call_of("replace_password_hash")
+        deployment.proxy.cut_after = call_of("registry/replace_password_hash")
         try:
             lost = await browser.submit(page, "/sessions/password", fields)
 
@@ -104,7 +104,7 @@ async def test_second_click_on_allow_returns_the_lost_code(
 ) -> None:
     browser = Browser(proxied_http)
     page = await browser.open_consent_page(authorization_url())
-    deployment.proxy.cut_after = call_of("allow_consent")
+    deployment.proxy.cut_after = call_of("browsers/allow_consent")
 
     with recording_commands(deployment.store) as commands:
         lost = await browser.allow(page)
@@ -127,12 +127,12 @@ async def test_revocation_without_answer_holds_and_can_be_repeated(
 ) -> None:
     tokens, other = [tokens_of(await PHONE_APP.log_in(proxied_http, ALICE)) for _ in range(2)]
 
-    deployment.proxy.cut_after = call_of("end_family")
+    deployment.proxy.cut_after = call_of("sessions/end_family")
     assert_error(await PHONE_APP.revoke(proxied_http, tokens["refresh_token"]), 503, "temporarily_unavailable")
     assert not deployment.knows_access_token(tokens["access_token"])
     assert (await PHONE_APP.revoke(proxied_http, tokens["refresh_token"])).status_code == 200
 
-    deployment.proxy.cut_after = call_of("revoke_all")
+    deployment.proxy.cut_after = call_of("sessions/revoke_all")
     assert_error(await revoke_all(proxied_http, other["access_token"]), 503, "temporarily_unavailable")
     assert_error(await PHONE_APP.refresh(proxied_http, other["refresh_token"]), 400, "invalid_grant")
     assert (await revoke_all(proxied_http, other["access_token"])).status_code == 200
@@ -146,7 +146,7 @@ async def test_late_answer_reaches_no_other_call(
     """The calls are given up, and the connection that all share with them."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]
     sessions = [(username, (await start_sessions(worker, username, 1))[0]) for username in usernames]
-    deployment.proxy.keep_back = call_of("spend_refresh_token")
+    deployment.proxy.keep_back = call_of("sessions/spend_refresh_token")
 
     given_up = await asyncio.gather(*(ask_often(deployment, proxied_http, *session) for session in sessions))
 

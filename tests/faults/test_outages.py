@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from service.config.settings import load_settings
-from service.store.scripts import load_script
+from service.store.client import load_script
 from service.worker import Worker
 from tests.conftest import Clock, make_code, serving
 from tests.faults.deployment import Deployment, ask_at_once, http_client_for
@@ -39,7 +39,7 @@ CROWD = 20
 ROUNDS = 2
 """The requests of the first round meet existing connections, those of the second round none."""
 
-PROBE = load_script("probe_store")
+PROBE = load_script("reports/probe_store")
 OUTAGES = ("killed", "frozen", "cut_off")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from service.config.settings import load_settings
 from service.redis_client.deadline import DEADLINE_SECONDS
-from service.store.scripts import load_script
+from service.store.client import load_script
 from service.worker import Worker
 from tests.conftest import Clock, serving
 from tests.faults.deployment import Deployment, Session, call_of, start_sessions
@@ -20,7 +20,7 @@ from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import recording_commands
 from tests.support.waiting import until, until_status
 
-REVOKE_ALL = load_script("revoke_all")
+REVOKE_ALL = load_script("sessions/revoke_all")
 MAX_KEYS = 300
 """The limit of keys that one step deletes: an access token and a family may exceed it. The bench measures a step's
 time.
@@ -88,7 +88,7 @@ async def test_repeated_revoke_all_finishes_an_interrupted_one(
     sessions = await start_sessions(worker, USERNAME, 1_000)
 
     async with serving_behind_proxy(deployment) as http:
-        deployment.proxy.hold_at = (call_of(REVOKE_ALL.name), steps)
+        deployment.proxy.hold_at = (call_of("sessions/revoke_all"), steps)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
         await until(lambda: deployment.proxy.held, "the step that is held")
         await held_time.advance_in_steps(DEADLINE_SECONDS)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from service.store.scripts import load_script
+from service.store.client import load_script
 from tests.conftest import environment_of
 from tests.faults.deployment import Deployment, call_of, http_client_for
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 from tests.support.waiting import until, wait_until
 
-SPEND = load_script("spend_refresh_token")
+SPEND = load_script("sessions/spend_refresh_token")
 REQUESTS = 5
 
 
@@ -41,7 +41,7 @@ async def test_requests_that_were_under_way_at_sigterm_are_answered(deployment: 
         async with http_client_for(service) as http:
             refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
             calls = deployment.count_calls("evalsha")
-            deployment.proxy.keep_back = call_of(SPEND.name)
+            deployment.proxy.keep_back = call_of("sessions/spend_refresh_token")
             requests = [asyncio.create_task(PHONE_APP.refresh(http, refresh_token)) for _ in range(REQUESTS)]
             await until(lambda: deployment.count_calls("evalsha") >= calls + REQUESTS)
 

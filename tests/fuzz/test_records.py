@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from service.crypto.keyring import make_access_token, make_browser_session, make_first_refresh_token, make_random_token
 from service.gateway.access_record import access_key, parse_grant
 from service.redis_client.deadline import StoreUnavailable
-from service.store import browser_sessions, codes, records, registry
+from service.store import records
+from service.store.browsers import browser_sessions
 from service.store.keys import code_key, ended_key, family_key, redeemed_key
+from service.store.registry import store as registry
 from service.store.reports import session_scan
 from service.store.reports.token_inspection import TokenInspection
+from service.store.sessions.codes import Codes
 from service.worker import Worker
 from tests.fuzz.generators import bent_bytes, data, json_values
 from tests.store.sessions import DEFAULT_LIFETIMES
@@ -109,7 +112,7 @@ async def test_browser_session_record_is_parsed_or_an_outage(worker: Worker, sto
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
     digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis)
-    codes_of_worker = codes.Codes(worker.redis, DEFAULT_LIFETIMES)
+    codes_of_worker = Codes(worker.redis, DEFAULT_LIFETIMES)
     looks: list[tuple[str, Branding]] = [
         (family_key("0a3", digest), lambda: worker.families.find("0a3", digest)),
         (family_key("0a3", digest), lambda: worker.families.find_live(refresh_token)),

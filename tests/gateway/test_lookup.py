@@ -17,7 +17,7 @@ from service.gateway.access_record import access_key
 from service.gateway.lookup import UNKNOWN_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.redis_client.url import parse_redis_url
-from service.store.access_tokens import AccessTokens
+from service.store.sessions.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.conftest import AnyRedis, Clock, read_server_ms
 from tests.faults.deployment import start_sessions

@@ -15,9 +15,9 @@ from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
 from service.store.client import StoreClient
-from service.store.families import UserEnding
 from service.store.reports.readiness import find_obstacle
-from service.store.revocations import Revocations
+from service.store.sessions.families import UserEnding
+from service.store.sessions.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import MakeSettings, make_code
 from tests.house.key_table import Row, read_table

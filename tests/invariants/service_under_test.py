@@ -21,16 +21,16 @@ from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User
 from service.redis_client.url import parse_redis_url
-from service.store.access_tokens import AccessTokens
-from service.store.browser_sessions import BrowserSessions
+from service.store.browsers.browser_sessions import BrowserSessions
+from service.store.browsers.consents import Consents
 from service.store.client import StoreClient
-from service.store.codes import Codes
-from service.store.consents import Consents
-from service.store.families import Families
 from service.store.keys import browser_key, code_key, consent_key, ended_key, family_key
 from service.store.records import parse_family
-from service.store.registry import RegistryStore
-from service.store.revocations import Revocations
+from service.store.registry.store import RegistryStore
+from service.store.sessions.access_tokens import AccessTokens
+from service.store.sessions.codes import Codes
+from service.store.sessions.families import Families
+from service.store.sessions.revocations import Revocations
 from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
 from tests.invariants import model
 from tests.support.codes import allow_code, consent_request_for, make_code_to_allow

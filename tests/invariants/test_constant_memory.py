@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.store.families import Spent
+from service.store.sessions.families import Spent
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 from tests.support.at_rest import read_key

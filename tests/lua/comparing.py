@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import redis
 
 from service.config.settings import Settings, make_redis_url
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.script import Script
+from service.redis_client.script import Argument, Script
 from service.store.client import StoreClient
 from service.store.keys import LASTING_KINDS, get_kind
 from tests.conftest import ROUNDING_MS, read_server_ms
@@ -47,13 +47,13 @@ class ComparingClient(StoreClient):
         self._fake = fake
         self._clock = clock
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+    async def run(self, script: Script, **values: Argument) -> list[str | int]:
         began_ms = read_server_ms(self.real)
         self._clock.now_ms = began_ms
         copy_keys(self.real, self._fake)
         stopped = stop_clock(script, began_ms)
-        answer = await _catch(super().run(stopped, keys, arguments))
-        fake_answer = await _catch(self._fake_client.run(stopped, keys, arguments))
+        answer = await _catch(super().run(stopped, **values))
+        fake_answer = await _catch(self._fake_client.run(stopped, **values))
         found, fake_found = look_at_keys(self.real), look_at_keys(self._fake)
         elapsed_ms = read_server_ms(self.real) - began_ms + ROUNDING_MS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import redis
 
 from service.redis_client.connection import Command
 from service.redis_client.deadline import NoScriptError, StoreUnavailable
-from service.redis_client.script import Script
+from service.redis_client.script import Argument, Script
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 
@@ -64,8 +64,8 @@ class FakeStoreClient(StoreClient):
     async def write(self, *command: str | bytes | int) -> Any:
         return await self._ask("", command, follows_ask=True)
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        return await self._run(self._ask, script, keys, arguments)
+    async def run(self, script: Script, **values: Argument) -> list[str | int]:
+        return await self._run(self._ask, script, *script.bind(values))
 
     async def _ask(self, key: str, command: Command, *, follows_ask: bool) -> Any:
         try:

@@ -13,12 +13,11 @@ from service.protocol.provider import IdentityProvider
 from service.redis_client.client import FENCE_LIFETIME_MS
 from service.redis_client.script import OWN_SCRIPTS
 from service.store.attempts import Counter
-from service.store.client import StoreClient
+from service.store.client import StoreClient, load_script
 from service.store.keys import fence_key, registry_key
 from service.store.reports.readiness import PROBE_TTL_MS
-from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
-from service.store.scripts import load_script
 from service.store.secret_keys import SecretKeys
+from service.store.sessions.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from tests.lua.comparing import ComparingClient
 from tests.lua.store_objects import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Page, StoreObjects
 from tests.store.sessions import DEFAULT_LIFETIMES
@@ -177,7 +176,7 @@ async def reserve(store_client: StoreClient, *counters: Counter) -> str:
     """Run the script once. `Attempts.reserve` repeats it while checks are pending."""
     limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
     keys = [counter.key for counter in counters]
-    return str((await store_client.run(load_script("reserve_attempt"), keys, limits))[0])
+    return str((await store_client.run(load_script("reserve_attempt"), counters=keys, limits=limits))[0])
 
 
 async def settle_attempt(comparing: ComparingClient) -> None:
@@ -246,7 +245,7 @@ async def probe_store(comparing: ComparingClient) -> None:
 
 
 async def probe(store_client: StoreClient) -> None:
-    await store_client.run(load_script("probe_store"), [registry_key("probe")], [PROBE_TTL_MS])
+    await store_client.run(load_script("reports/probe_store"), probe_key=registry_key("probe"), ttl_ms=PROBE_TTL_MS)
 
 
 async def register_secret_keys(comparing: ComparingClient) -> None:
@@ -269,7 +268,8 @@ async def keep_lock(comparing: ComparingClient) -> None:
 
 
 async def keep(store_client: StoreClient, holder: str, lifetime_ms: int) -> str:
-    return str((await store_client.run(OWN_SCRIPTS["keep_lock"], [registry_key("lock")], [holder, lifetime_ms]))[0])
+    key, keep_lock = registry_key("lock"), OWN_SCRIPTS["keep_lock"]
+    return str((await store_client.run(keep_lock, lock_key=key, holder=holder, lifetime_ms=lifetime_ms))[0])
 
 
 async def leave_fence(comparing: ComparingClient) -> None:
@@ -278,15 +278,24 @@ async def leave_fence(comparing: ComparingClient) -> None:
 
 
 async def fence(store_client: StoreClient) -> None:
-    await store_client.run(OWN_SCRIPTS["leave_fence"], [fence_key(SHARD)], [FENCE_LIFETIME_MS])
+    await store_client.run(OWN_SCRIPTS["leave_fence"], fence_key=fence_key(SHARD), lifetime_ms=FENCE_LIFETIME_MS)
 
 
 async def run_revoke_all(
     store_client: StoreClient, most_keys: int, kept_member: str = "", marked_ms: int = 0
 ) -> list[str | int]:
     """Run one step, as a revokeAll that is interrupted after it."""
-    arguments: list[str | int] = [most_keys, kept_member, 0, MIN_MARK_LIFETIME_MS, "", "revoke_all", marked_ms]
-    return await store_client.run(load_script("revoke_all"), [MARK, INDEX, REVOKED], arguments)
+    return await store_client.run(
+        load_script("sessions/revoke_all"),
+        user_keys=[MARK, INDEX, REVOKED],
+        most_keys=most_keys,
+        kept_member=kept_member,
+        until_ms=0,
+        least_lifetime_ms=MIN_MARK_LIFETIME_MS,
+        sid="",
+        reason="revoke_all",
+        marks=[marked_ms],
+    )
 
 
 async def read_mark(store_client: StoreClient) -> int:

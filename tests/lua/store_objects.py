@@ -18,19 +18,19 @@ from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.client import Client
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User
-from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
-from service.store.browser_sessions import BrowserSessions
+from service.store.browsers.browser_sessions import BrowserSessions
+from service.store.browsers.consents import AllowAnswer, Consents, DenyAnswer
 from service.store.client import StoreClient
-from service.store.codes import Codes
-from service.store.consents import AllowAnswer, Consents, DenyAnswer
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
-from service.store.families import Families, RefreshRefused, Spent
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.logout_tokens import LogoutTokens
-from service.store.registry import RegistryStore
-from service.store.revocations import Revocations
+from service.store.registry.store import RegistryStore
+from service.store.sessions.access_tokens import AccessTokens
+from service.store.sessions.codes import Codes
+from service.store.sessions.families import Families, RefreshRefused, Spent
+from service.store.sessions.revocations import Revocations
 from tests.store.sessions import ALL_SCOPES, DEFAULT_LIFETIMES
 from tests.support.codes import SESSION_MS, consent_request_for, make_code_to_allow
 from tests.support.logins import LATER_MS, login_of

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from service.redis_client.deadline import StoreUnavailable
-from service.store.families import Spent
 from service.store.keys import family_key
+from service.store.sessions.families import Spent
 from tests.house.lua_headers import NAMES, read_script
 from tests.lua.comparing import ComparingClient
 from tests.lua.scenarios import GRACE_MS, SCENARIOS
@@ -25,7 +25,7 @@ STEPS: Final = 200
 async def test_a_script_does_the_same_on_both_servers(comparing: ComparingClient, name: str) -> None:
     await SCENARIOS[name](comparing)
 
-    assert {word for script, word in comparing.words if script == name} == read_script(name).header.words
+    assert {word for script, word in comparing.words if script == name} == read_script(name).words
 
 
 async def test_both_servers_refuse_an_unknown_version(comparing: ComparingClient, store: redis.Redis) -> None:

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from service.store.attempts import Counter
-from service.store.families import Spent
 from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
-from service.store.registry import LOCK_SECONDS
+from service.store.registry.store import LOCK_SECONDS
+from service.store.sessions.families import Spent
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
 from tests.lua.scenarios import ONE, fence, keep, probe, run_revoke_all

@@ -14,7 +14,7 @@ from service.realms.provider.circuit_breaker import CALLS, FAILURES
 from service.realms.provider.client import KEYS_SECONDS, NEW_KEYS_SECONDS
 from service.redis_client.deadline import StoreUnavailable
 from service.store.logout_tokens import LogoutTokens
-from service.store.revocations import Revocations
+from service.store.sessions.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
 from tests.realms.login_steps import (

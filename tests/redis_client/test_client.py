@@ -6,8 +6,7 @@ import pytest
 
 from service.redis_client.deadline import ResponseError, StoreUnavailable
 from service.redis_client.url import parse_redis_url
-from service.store.client import StoreClient
-from service.store.scripts import load_script
+from service.store.client import StoreClient, load_script
 from tests.support.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.single_server("each test makes its own URL, of every kind")
@@ -48,7 +47,7 @@ async def test_script_without_permission_is_an_outage(redis_server: RedisServer)
     connection = StoreClient(parse_redis_url(redis_server.url.replace("//", "//halved:word@")))
     try:
         with pytest.raises(StoreUnavailable):
-            await connection.run(load_script("probe_store"), ["probe:{registry}"], [1000])
+            await connection.run(load_script("reports/probe_store"), probe_key="probe:{registry}", ttl_ms=1000)
     finally:
         await connection.close()
 
@@ -58,7 +57,9 @@ async def test_programming_error_is_not_an_outage(redis_server: RedisServer) -> 
     with pytest.raises(TypeError):
         await connection.read("GET", None)  # type: ignore[arg-type]
     with pytest.raises(ResponseError, match="user_script"):
-        await connection.run(load_script("append_events"), ["events:{0a3}:x"], [])
+        await connection.run(
+            load_script("append_events"), streams=["events:{0a3}:x"], most="x", lifetime_ms=1, batches=["{}"]
+        )
     with pytest.raises(ResponseError, match="unknown command"):
         await connection.read("GETT", "key")
     await connection.close()

@@ -12,10 +12,10 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.read import parse_seed
 from service.store.client import StoreClient
-from service.store.families import Families
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
 from service.store.reports.session_scan import SessionScan
-from service.store.revocations import Revocations
+from service.store.sessions.families import Families
+from service.store.sessions.revocations import Revocations
 from tests.store.sessions import DEFAULT_LIFETIMES
 
 KEY_ONE, KEY_TWO = b"1" * 32, b"2" * 32

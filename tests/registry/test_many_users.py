@@ -13,7 +13,7 @@ from service.protocol.user import identify_user
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.read import parse_seed
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
 from service.worker import Worker
 
 USER = """\

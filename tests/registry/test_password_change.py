@@ -12,8 +12,8 @@ from service.redis_client.deadline import StoreUnavailable
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.store.client import StoreClient
-from service.store.registry import RegistryStore
-from service.store.revocations import Revocations
+from service.store.registry.store import RegistryStore
+from service.store.sessions.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection

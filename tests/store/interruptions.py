@@ -10,7 +10,7 @@ import redis
 from service.config.settings import Settings
 from service.redis_client.connection import Command
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.script import Script
+from service.redis_client.script import Argument, Script
 from service.redis_client.topology import Master
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
@@ -36,10 +36,10 @@ class InterposedConnection(StoreClient):
             return await super().write(*command)
         return await self._call(super().write, *command)
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+    async def run(self, script: Script, **values: Argument) -> list[str | int]:
         if script.name.endswith("_lock"):
-            return await super().run(script, keys, arguments)
-        return list(await self._call(super().run, script, keys, arguments))
+            return await super().run(script, **values)
+        return list(await self._call(super().run, script, **values))
 
     async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
         return list(await self._call(super().read_many, commands, master))
@@ -47,11 +47,11 @@ class InterposedConnection(StoreClient):
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         return list(await self._call(super().write_many, commands))
 
-    async def _call(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    async def _call(self, call: Callable[..., Awaitable[Any]], *arguments: Any, **values: Any) -> Any:
         number = self.calls
         self.calls += 1
         await self._before(number)
-        return await call(*arguments)
+        return await call(*arguments, **values)
 
 
 class BreakingConnection(InterposedConnection):

@@ -11,7 +11,7 @@ from service.crypto.keyring import make_browser_session, make_consent
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User, identify_user
-from service.store.consents import AllowAnswer, DenyAnswer
+from service.store.browsers.consents import AllowAnswer, DenyAnswer
 from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
 from tests.store.sessions import Sessions, make_code_of
 from tests.support.clients_and_users import ALICE, UserCredentials

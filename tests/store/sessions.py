@@ -22,12 +22,13 @@ from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, User, UserIdentity, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.script import Script
-from service.store.codes import Codes
-from service.store.consents import Consents
-from service.store.families import Families, RefreshRefused, Spent
-from service.store.keys import code_key, ended_key, family_key, index_key, mark_key
+from service.store.browsers.consents import Consents
+from service.store.client import load_script
+from service.store.keys import code_key, ended_key, family_key, index_key, mark_key, revoked_key
 from service.store.records import FamilyRecord, parse_family
-from service.store.revocations import Revocations
+from service.store.sessions.codes import Codes
+from service.store.sessions.families import Families, RefreshRefused, Spent
+from service.store.sessions.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
 from tests.store.interruptions import BreakingConnection
@@ -245,6 +246,28 @@ class Sessions:
         finally:
             await connection.close()
         return False
+
+    async def run_revoke_all(
+        self,
+        identity: UserIdentity,
+        most_keys: int,
+        *,
+        kept: Session | None = None,
+        until_ms: int = 0,
+        marked_ms: int = 0,
+    ) -> list[str | int]:
+        """Run one step of a revokeAll."""
+        return await self.worker.redis.run(
+            load_script("sessions/revoke_all"),
+            user_keys=[key(identity.shard, identity.subject) for key in (mark_key, index_key, revoked_key)],
+            most_keys=most_keys,
+            kept_member=kept.member if kept else "",
+            until_ms=until_ms,
+            least_lifetime_ms=60_000,
+            sid="",
+            reason="revoke_all",
+            marks=[marked_ms],
+        )
 
     def now_ms(self) -> int:
         """Return the time of Redis with the offset that the scripts get."""

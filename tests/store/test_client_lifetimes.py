@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.store.families import RefreshRefused
+from service.store.sessions.families import RefreshRefused
 from tests.conftest import Clock
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import BOB

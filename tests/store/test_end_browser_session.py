@@ -2,8 +2,8 @@
 
 import pytest
 
+from service.store.client import load_script
 from service.store.keys import revoked_key
-from service.store.scripts import load_script
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
@@ -12,7 +12,9 @@ from tests.support.clients_and_users import ALICE
 async def end(pages: Pages, key: str, digest: str) -> str:
     """Run the script alone and return its word."""
     connection = pages.sessions.worker.redis
-    return str((await connection.run(load_script("end_browser_session"), [key], [digest]))[0])
+    return str(
+        (await connection.run(load_script("browsers/end_browser_session"), browser_key=key, browser_digest=digest))[0]
+    )
 
 
 async def test_a_session_is_ended_once_and_unknown_after_that(pages: Pages) -> None:

@@ -8,7 +8,7 @@ import pytest
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.store.keys import index_key, mark_key, revoked_key
-from service.store.revocations import Revocations
+from service.store.sessions.revocations import Revocations
 from tests.conftest import MakeSettings
 from tests.store.interruptions import InterposedConnection, Rollback
 from tests.store.sessions import Session, Sessions

@@ -17,7 +17,7 @@ from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, digest_sid, identify_user
 from service.store.attempts import Counter
 from service.store.keys import index_key, login_key, mark_key, revoked_key
-from service.store.revocations import MIN_MARK_LIFETIME_MS, Revocations
+from service.store.sessions.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.web.pages.pending_logins import LIFETIMES_MS, PROVIDER
 from tests.conftest import Clock
 from tests.store.pages import Page, Pages

@@ -5,7 +5,7 @@ import pytest
 import redis
 
 from service.protocol.user import User, identify_user
-from service.store.families import UserEnding
+from service.store.sessions.families import UserEnding
 from service.worker import Worker
 from tests.support.clients_and_users import ALICE
 

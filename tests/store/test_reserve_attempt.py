@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from service.store.attempts import Counter
-from service.store.scripts import load_script
+from service.store.client import load_script
 from service.worker import Worker
 from tests.conftest import Clock, Elapsed
 
@@ -14,7 +14,8 @@ TWO = Counter("login:{abc}:two", 5, 3_600_000)
 
 async def reserve(worker: Worker, *counters: Counter) -> list[str | int]:
     limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
-    return await worker.redis.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
+    keys = [counter.key for counter in counters]
+    return await worker.redis.run(load_script("reserve_attempt"), counters=keys, limits=limits)
 
 
 async def fail(worker: Worker, counter: Counter, times: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from service.protocol.user import identify_user
-from service.store.families import UserEnding
 from service.store.keys import index_key, make_key, mark_key, revoked_key
-from service.store.revocations import MAX_KEYS, Revocations
+from service.store.sessions.families import UserEnding
+from service.store.sessions.revocations import MAX_KEYS, Revocations
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions

@@ -4,7 +4,6 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.store.keys import index_key, mark_key, revoked_key
-from service.store.scripts import load_script
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE
@@ -15,9 +14,7 @@ MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_k
 
 async def mark(sessions: Sessions, kept: Session | None = None, *, until_ms: int = 0) -> str:
     """Run a step that deletes nothing. Returns `resumed` if the user must be marked again."""
-    connection = sessions.worker.redis
-    arguments: list[str | int] = [0, kept.member if kept else "", until_ms, 60_000, "", "revoke_all", 0]
-    _, returned_ms = await connection.run(load_script("revoke_all"), [MARK, INDEX, REVOKED], arguments)
+    _, returned_ms = await sessions.run_revoke_all(IDENTITY, 0, kept=kept, until_ms=until_ms)
     assert abs(int(returned_ms)) in (0, marked_ms(sessions))
     return "marked" if returned_ms else "resumed"
 

@@ -4,7 +4,6 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.store.keys import code_key, ended_key, index_key, mark_key, revoked_key
-from service.store.scripts import load_script
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
@@ -21,10 +20,7 @@ async def delete(
     is_marked = marked_ms or not sessions.store.set(MARK, until_ms or sessions.now_ms(), px=10_000_000, nx=True)
     if until_ms and not is_marked:
         sessions.store.zadd(REVOKED, {"until": 0})
-    connection = sessions.worker.redis
-    kept_member = kept.member if kept else ""
-    arguments: list[str | int] = [most_keys, kept_member, 0, 60_000, "", "revoke_all", marked_ms or 1]
-    return str((await connection.run(load_script("revoke_all"), [MARK, INDEX, REVOKED], arguments))[0])
+    return str((await sessions.run_revoke_all(IDENTITY, most_keys, kept=kept, marked_ms=marked_ms or 1))[0])
 
 
 async def set_aside(sessions: Sessions, count: int) -> list[Session]:

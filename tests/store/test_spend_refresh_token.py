@@ -3,7 +3,7 @@
 import pytest
 
 from service.redis_client.deadline import StoreUnavailable
-from service.store.families import RefreshRefused, Spent
+from service.store.sessions.families import RefreshRefused, Spent
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, KEPT_MS, Session, Sessions
 from tests.support.clients_and_users import ALICE

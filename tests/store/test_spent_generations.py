@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from service.protocol.scope import MAIN_REALM, ROLES
-from service.store.families import Spent
+from service.store.sessions.families import Spent
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 

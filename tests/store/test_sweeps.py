@@ -4,10 +4,10 @@ import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
-from service.store.families import EndReason
 from service.store.keys import index_key, revoked_key
 from service.store.reports.session_scan import Session as Judged
 from service.store.reports.session_scan import SessionScan
+from service.store.sessions.families import EndReason
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
 from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials

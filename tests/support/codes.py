@@ -7,8 +7,8 @@ from service.protocol.authorization import AuthorizationRequest, ConsentRequest,
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User
-from service.store.browser_sessions import BrowserSessions
-from service.store.consents import Consents
+from service.store.browsers.browser_sessions import BrowserSessions
+from service.store.browsers.consents import Consents
 from tests.support.logins import login_of
 
 SESSION_MS = 3_600_000

@@ -13,7 +13,7 @@ from service.admin.formatting import format_time, parse_time_ms
 from service.admin.output import Output, WrongInput
 from service.protocol.scope import MAIN_REALM
 from service.redis_client.deadline import StoreUnavailable
-from service.store.families import UserEnding
+from service.store.sessions.families import UserEnding
 
 MAX_COUNTED: Final = 10_000
 """The number of sessions of one user that are counted before they end."""

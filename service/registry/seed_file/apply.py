@@ -32,9 +32,9 @@ from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
-from service.store.families import UserEnding
 from service.store.keys import SHARDS
-from service.store.registry import RegistryStore, split_parts
+from service.store.registry.store import RegistryStore, split_parts
+from service.store.sessions.families import UserEnding
 from service.system.scheduling import count_usable_cores, lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200

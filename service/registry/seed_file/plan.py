@@ -22,7 +22,7 @@ from service.protocol.user import User, UserIdentity, find_user_narrowing
 from service.registry.record_changes import EntryKind, Record, list_changed_fields
 from service.registry.records import make_client, make_provider, make_user, merge_record
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
-from service.store.families import EndReason
+from service.store.sessions.families import EndReason
 
 Act = Literal["add", "update", "remove"]
 

@@ -7,13 +7,12 @@ from math import inf, nan
 from typing import Final
 
 from service.redis_client.deadline import StoreUnavailable, with_own_budget
-from service.store.client import StoreClient
+from service.store.client import StoreClient, load_script
 from service.store.keys import registry_key
-from service.store.scripts import load_script
 
 PROBE_TTL_MS: Final = 10_000
 
-_PROBE: Final = load_script("probe_store")
+_PROBE: Final = load_script("reports/probe_store")
 
 
 async def find_obstacle(redis: StoreClient) -> str | None:
@@ -22,7 +21,7 @@ async def find_obstacle(redis: StoreClient) -> str | None:
     An eviction policy would silently drop sessions and, worse, the marks of a revokeAll.
     """
     _, policies = await asyncio.gather(
-        with_own_budget(redis.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])),
+        with_own_budget(redis.run(_PROBE, probe_key=registry_key("probe"), ttl_ms=PROBE_TTL_MS)),
         with_own_budget(redis.eviction_policies()),
     )
     for policy in policies:

@@ -17,7 +17,7 @@ from service.redis_client.connection import Command
 from service.redis_client.slots import SlotIsMoving
 from service.store import records
 from service.store.client import StoreClient
-from service.store.families import EndReason, Families
+from service.store.sessions.families import EndReason, Families
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 

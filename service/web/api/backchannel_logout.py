@@ -16,7 +16,7 @@ from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.user import digest_sid, identify_user
 from service.realms.login import Logins
 from service.store.logout_tokens import LogoutTokens
-from service.store.revocations import Revocations
+from service.store.sessions.revocations import Revocations
 from service.web.request.reading import read_form
 from service.web.request.security_events import record_user_event
 

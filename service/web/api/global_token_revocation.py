@@ -18,7 +18,7 @@ from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.user import UserIdentity, identify_subject, identify_user, is_username
 from service.realms.external import ExternalRealms
 from service.registry.cache import UserCache
-from service.store.revocations import Revocations
+from service.store.sessions.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import read_json
 from service.web.request.security_events import record_user_event

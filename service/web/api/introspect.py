@@ -18,8 +18,8 @@ from service.protocol.client import check_introspection
 from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
 from service.protocol.scope import parse_realm
 from service.protocol.token_response import INACTIVE, Introspection, TokenUse
-from service.store.families import Families
 from service.store.records import FamilyRecord
+from service.store.sessions.families import Families
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import read_form
 from service.web.responses import render_json

@@ -19,9 +19,9 @@ from service.protocol.errors import InvalidToken
 from service.protocol.parameters import REVOCATION_PARAMETERS, require
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import parse_access_token
-from service.store.access_tokens import AccessTokens
-from service.store.families import Families
-from service.store.revocations import Revocations
+from service.store.sessions.access_tokens import AccessTokens
+from service.store.sessions.families import Families
+from service.store.sessions.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import list_header_values, read_form
 from service.web.request.security_events import record_request_event, record_user_event

@@ -40,8 +40,8 @@ from service.protocol.token_form import RandomToken, parse_authorization_code
 from service.protocol.token_response import TokenResponse
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
-from service.store.codes import Codes
-from service.store.families import Families, RefreshRefused
+from service.store.sessions.codes import Codes
+from service.store.sessions.families import Families, RefreshRefused
 from service.web.request.client_address import get_prefixes
 from service.web.request.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.web.request.reading import read_form

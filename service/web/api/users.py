@@ -26,7 +26,7 @@ from service.registry.password_change import LOCK_WAIT_SECONDS
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.check import Mistakes
 from service.registry.user_changes import UserChange, read_user_change
-from service.store.registry import RegistryStore
+from service.store.registry.store import RegistryStore
 from service.web.request.client_address import get_peer, get_prefixes
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import list_header_values, read_json

@@ -37,7 +37,7 @@ from service.protocol.token_form import digest_token
 from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm, LoginBinding
 from service.redis_client.deadline import StoreUnavailable
-from service.store.browser_sessions import BrowserSession
+from service.store.browsers.browser_sessions import BrowserSession
 from service.web.pages.consent import ConsentPages
 from service.web.pages.page import (
     PageRefusal,

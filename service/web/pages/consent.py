@@ -28,8 +28,8 @@ from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.token_form import RandomToken, parse_consent
 from service.protocol.uri import is_loopback
 from service.protocol.user import User
-from service.store.browser_sessions import BrowserSession
-from service.store.consents import AllowAnswer, DenyAnswer
+from service.store.browsers.browser_sessions import BrowserSession
+from service.store.browsers.consents import AllowAnswer, DenyAnswer
 from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal
 from service.web.pages.steps import PageSteps

@@ -21,7 +21,7 @@ from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.user import MAX_PASSWORD_CHARACTERS, Login
-from service.store.browser_sessions import BrowserSession
+from service.store.browsers.browser_sessions import BrowserSession
 from service.store.records import BrowserSessionRecord, FamilyRecord
 from service.web.pages.authorization import AuthorizationPages
 from service.web.pages.languages import Language

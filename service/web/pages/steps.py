@@ -28,12 +28,12 @@ from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.registry.password_change import PasswordChange
 from service.store.attempts import Attempts, Exhausted, make_address_counters
-from service.store.browser_sessions import BrowserSession, BrowserSessions
-from service.store.consents import Consents
+from service.store.browsers.browser_sessions import BrowserSession, BrowserSessions
+from service.store.browsers.consents import Consents
 from service.store.external_logins import ExternalLogins
-from service.store.families import Families
-from service.store.registry import RegistryStore
-from service.store.revocations import Revocations
+from service.store.registry.store import RegistryStore
+from service.store.sessions.families import Families
+from service.store.sessions.revocations import Revocations
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages
 from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place

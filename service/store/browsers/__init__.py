@@ -1,0 +1,1 @@
+"""Logins in browsers, and the authorization requests that wait for an answer there."""

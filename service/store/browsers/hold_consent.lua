@@ -1,0 +1,20 @@
+-- Stores an authorization request until the user of the browser session answers it.
+-- KEYS     consent_key browser_key
+-- DERIVED  mark, index
+-- ARGV     consent_digest request ttl_ms:number
+-- RETURNS  held | signed_out
+-- CLAUSES  RFC 6749 §10.12, SPEC §4.1
+-- USES     records browsers/pages
+
+local now_ms = read_clock()
+local session = find_browser_session(browser_key, now_ms)
+if not session then return { 'signed_out' } end
+local consent = {
+  created_ms = math.max(now_ms, read_mark(session.subject, session.sid) + 1),
+  expires_ms = math.min(now_ms + ttl_ms, session.expires_ms),
+  login = session.login, subject = session.subject, answer = '',
+  request = request, sid = session.sid,
+}
+redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
+add_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
+return { 'held' }

@@ -1,0 +1,1 @@
+"""Sessions: families of refresh tokens, codes, access tokens, and their revocation."""

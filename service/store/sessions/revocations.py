@@ -1,0 +1,202 @@
+"""The revokeAll operation: set a mark that every script of the user's shard checks, and delete in bounded steps.
+
+The mark is a time: every record created at or before it is revoked. If the step that sets the mark does not end
+everything, it moves the user's index to the key `revoked`, from which the records are deleted. Each step is one script
+that stops after `MAX_KEYS` deleted keys and the access tokens of the last family, so that other requests of the shard
+do not wait long. If a revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
+
+One step serves several users of one shard, since most users have few keys.
+
+Each later step gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
+script deletes nothing, and the revokeAll begins again.
+
+If the mark lies in the past, or is that of one login at an identity provider, other records survive. The index then
+stays, and `revoked` is a copy.
+
+Clauses: SPEC §3, §4.4, §7.5
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.script import Run
+from service.redis_client.slots import SlotIsMoving
+from service.store.client import StoreClient, load_script
+from service.store.keys import index_key, mark_key, revoked_key
+from service.store.sessions.families import EndReason, UserEnding
+
+MAX_KEYS: Final = 300
+MIN_MARK_LIFETIME_MS: Final = 900_000
+"""A mark outlives every login that is under way. At an identity provider, a login takes ten minutes at most."""
+
+USERS_AT_ONCE: Final = 16
+"""The number of users of one shard that one step serves."""
+
+STEPS_AT_ONCE: Final = 32
+MAX_MARKS: Final = 3
+"""The number of times that a revokeAll begins. One failover loses one mark, so the third is lost only in a fault."""
+
+_REVOKE_ALL: Final = load_script("sessions/revoke_all")
+
+
+class _Revocation(NamedTuple):
+    """The end of everything of users, or of one login if `sid` is not empty. `kept_member` is deleted last."""
+
+    shard: str
+    subjects: Collection[str]
+    sid: str
+    until_ms: int
+    kept_member: str
+    reason: EndReason
+
+    def list_keys(self, subjects: Iterable[str]) -> list[str]:
+        """Return for each user the keys of the mark, of the index, and of the entries that are set aside."""
+        return [
+            key
+            for subject in subjects
+            for key in (
+                mark_key(self.shard, subject, self.sid),
+                index_key(self.shard, subject),
+                revoked_key(self.shard, subject),
+            )
+        ]
+
+
+class Revocations:
+    """The end of everything that users have. One call of the script deletes at most `max_keys` keys."""
+
+    def __init__(self, redis: StoreClient, *, max_keys: int = MAX_KEYS) -> None:
+        self._max_keys = max_keys
+        self._redis = redis
+
+    async def revoke_all(
+        self,
+        shard: str,
+        subject: str,
+        *,
+        until_ms: int = 0,
+        kept_family: str = "",
+        kept_browser: str = "",
+        reason: EndReason = "revoke_all",
+    ) -> int:
+        """Revoke everything that the user has. Durable on return. Returns the time of the mark.
+
+        With `until_ms`, revoke only what was created at or before that Redis time. A session is as old as its login,
+        however often it was refreshed. An earlier revokeAll that was interrupted is completed as well.
+
+        `kept_family` is the digest of the family of the caller's token, `kept_browser` that of the caller's browser
+        session. This family or session is deleted last, once the rest is durable, so that a caller that got an error
+        can repeat the request.
+        """
+        kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
+        marks = await self._revoke(_Revocation(shard, [subject], "", until_ms, kept_member, reason))
+        return marks[subject]
+
+    async def end_provider_login(self, shard: str, subject: str, sid: str) -> None:
+        """End what came from one login at an identity provider, or from one without a session id. Durable on return.
+
+        `sid` is the `digest_sid` of that login. Families with their access tokens, codes, consents and browser sessions
+        end. A login that is under way starts nothing.
+
+        Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
+        """
+        await self._revoke(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
+
+    async def revoke_all_of(
+        self,
+        users: Iterable[UserEnding],
+        *,
+        until_ms: int = 0,
+        after_users: Callable[[int], object] = lambda _: None,
+    ) -> list[UserEnding]:
+        """Revoke everything of many users, several at once. The first failure stops all.
+
+        `after_users` gets the number of users who are done, after each few of them. If a shard turns out to lie in a
+        moving slot, the remaining users of the shard are not tried. Returns the users who keep their sessions for now
+        because their slot is moving.
+        """
+        subjects = defaultdict[tuple[str, EndReason], list[str]](list)
+        for user in users:
+            subjects[user.shard, user.reason].append(user.subject)
+        waiting = (
+            (shard, reason, some[start : start + USERS_AT_ONCE])
+            for (shard, reason), some in subjects.items()
+            for start in range(0, len(some), USERS_AT_ONCE)
+        )
+        moving: set[str] = set()
+        left: list[UserEnding] = []
+
+        async def work() -> None:
+            for shard, reason, some in waiting:
+                try:
+                    if shard not in moving:
+                        await self._revoke(_Revocation(shard, some, "", until_ms, "", reason))
+                        after_users(len(some))
+                        continue
+                except SlotIsMoving:
+                    moving.add(shard)
+                left.extend(UserEnding(shard, subject, reason) for subject in some)
+
+        workers = [asyncio.create_task(work()) for _ in range(STEPS_AT_ONCE)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        return left
+
+    async def revoke_all_left(self, users: Collection[UserEnding], *, until_ms: int = 0) -> None:
+        """Revoke everything of users whose slots were moving. Raises SlotIsMoving if a slot is still moving."""
+        left = await self.revoke_all_of(users, until_ms=until_ms)
+        if left:
+            raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
+
+    async def _revoke(self, revocation: _Revocation) -> Mapping[str, int]:
+        """Return the time of each user's mark."""
+        for _ in range(MAX_MARKS):
+            marks = await self._mark_and_delete(revocation)
+            if marks is not None:
+                return marks
+        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
+
+    async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, int] | None:
+        """Return the times of the marks, or None if Redis has lost a mark, so that something may be live."""
+        async with self._redis.durable(revocation.shard) as scripts:
+            marks = await self._run_steps(scripts.run, revocation, dict.fromkeys(revocation.subjects, 0))
+        if marks is not None and revocation.kept_member:
+            async with self._redis.durable(revocation.shard) as scripts:
+                marks = await self._run_steps(scripts.run, revocation._replace(kept_member=""), marks)
+                await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
+        return marks
+
+    async def _run_steps(self, run: Run, revocation: _Revocation, marks: Mapping[str, int]) -> Mapping[str, int] | None:
+        """Delete what the marks cover. A user whose mark is 0 is marked first.
+
+        Returns the times of the marks, or None if Redis has lost a mark.
+        """
+        _, _, sid, until_ms, kept_member, reason = revocation
+        finished: dict[str, int] = {}
+        while marks:
+            verdict, *after = await run(
+                _REVOKE_ALL,
+                user_keys=revocation.list_keys(marks),
+                most_keys=self._max_keys,
+                kept_member=kept_member,
+                until_ms=until_ms,
+                least_lifetime_ms=MIN_MARK_LIFETIME_MS,
+                sid=sid,
+                reason=reason,
+                marks=list(marks.values()),
+            )
+            if verdict == "lost":
+                return None
+            marks = dict(zip(marks, map(int, after), strict=True))
+            finished |= {subject: -marked_ms for subject, marked_ms in marks.items() if marked_ms < 0}
+            marks = {subject: marked_ms for subject, marked_ms in marks.items() if marked_ms >= 0}
+        return finished
