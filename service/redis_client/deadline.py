@@ -27,13 +27,13 @@ if sys.platform == "linux":
     read_clock = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 # Errors of a Redis that is up and cannot serve. The word begins the error, or a script's error quotes it.
-# - WRONGTYPE (Redis) and UNKNOWNVERSION (our scripts) mean a record that another version of the service wrote.
+# - WRONGTYPE (Redis) and UNREADABLE (our scripts) mean a record that another version of the service wrote.
 # - Redis 7.0 and Valkey have texts of their own for an action that a script may not do, for keys on another node, and
 #   for a script that an operator ended.
 # - A server may lack WAIT.
 _OUTAGE: Final = re.compile(
     r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM|WRONGTYPE)\b"
-    r"|UNKNOWNVERSION|The user executing the script can't|ACL failure in script"
+    r"|UNREADABLE|The user executing the script can't|ACL failure in script"
     r"|(?i:access a non[ -]local key)|Script killed by user|unknown command .?WAIT\b"
 )
 # Errors that only a mistake in our own scripts or commands causes.

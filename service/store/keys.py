@@ -3,7 +3,7 @@
 | key                             | type   | lives                                | written by                        |
 | ------------------------------- | ------ | ------------------------------------ | --------------------------------- |
 | access:{shard}:<token digest>   | string | the access token's lifetime          | start, redeem, spend              |
-| family:{shard}:<family digest>  | hash   | until family and tokens end, and more| start, redeem, spend              |
+| family:{shard}:<family digest>  | string | until family and tokens end          | start, redeem, spend              |
 | ended:{shard}:<family digest>   | string | a day from the family's end          | end_family, spend, start, redeem …|
 | code:{shard}:<code digest>      | string | the code's lifetime                  | allow_consent                     |
 | redeemed:{shard}:<code digest>  | string | ten minutes, or a code's longer life | redeem_authorization_code         |
@@ -38,7 +38,7 @@
 | events:{registry}:strangers     | stream | thirty days after the last event     | append_events                     |
 
 "And more" is at most a tenth of the lifetime of a refresh token, and at most a day, so that not every refresh must
-write these lifetimes. A client may have lifetimes of its own; an index and a mark live as long as the longest demands.
+write the index. A client may have lifetimes of its own; an index and a mark live as long as the longest demands.
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
 the user's subject. All keys of one user share it, and each of the user's tokens names it. The shard of a login that

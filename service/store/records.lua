@@ -3,41 +3,26 @@
 -- Redis converts the number arguments of `redis.call` slowly, and `%d` is faster than `%.0f`. So the scripts format their
 -- numbers themselves. A time in ms is exact in both, where a `long` of C has 64 bits.
 --
--- Every record has version "2". A family is a hash, and all other records are lines. Python parses these records
--- with the classes of records.py.
+-- Every record is lines, with version "2" in the first. A reader ignores lines behind those that it knows, and a script
+-- that writes a record anew keeps them. Python parses these records with the classes of records.py.
 --
--- A family is the record of one grant. It is a hash, so that a refresh reads and writes only a few of its fields. Every
--- session has a family, so the field names are short:
---   v           what changes rarely, "2 created kept grant_type secret_used subject": the version; the time
---               of the grant (ms since 1970); the end of the key and of its entry in the index (see `extend_lifetime`; ms
---               since the grant); "p" for password or "a" for authorization_code; "1" if the client authenticated with a
---               secret
---   h           what every refresh changes, "head expires access_until oldest replays longest":
---               head          the generation of the one live refresh token
---               expires       the end of the family unless it is refreshed (ms since the grant)
---               access_until  the end of its last access token (ms since the grant)
---               oldest        the oldest generation whose time is kept. A replay of an older one is too late
---               replays       the number of the field p that the next replay writes, before the modulo
---               longest       the longest lifetime (seconds) of the access tokens that may still live
---   c u r       client_id, username, scope. A scope of more than 64 characters is without the words realm and role,
---               "main enduser …"
---   s           the sid, absent in realm main (see below)
---   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), and "ms:generation":
---               the time of issue (since the grant), and the generation that bought the token (0 for the first one).
---               Generation n is in the field of n modulo 100. A generation without an entry, which Redis lost in a
---               failover, has the time of the next higher generation that has one
---   o           "ms:generation ms:generation …", the latest first: the times that left a0 to a99 within the grace. A time
---               is that of its generation, and of those before it down to the next pair. In each 64th of the grace there
---               is one pair, the latest. Absent in a session of fewer refreshes
---   p0 to p99   access tokens issued to replays, like a0 to a99: replay n since all tokens and the grace were over is in
---               the field of n modulo 100
---   k           "generation:streak:times": the last replayed generation, how many generations in a row were replayed,
---               and how often this one was (at most REPLAYS_COUNTED)
--- A refresh asks for few fields, and for none that may be missing but one, because each costs Redis a search. No field is
--- longer than 64 characters, unless the name of the user or the client is, or the session is refreshed a hundred times
--- within the grace. Beyond that Redis keeps the hash in an encoding that needs three times the memory, until the key is
--- written anew (see `forget`).
---
+-- A family, the record of one grant: first what never changes:
+--     version, created_ms, grant_type ("p" for password, "a" for authorization_code), secret_used ("1" if the client
+--     authenticated with a secret, or "0"), subject, client_id, username, scope, sid,
+--   and then what a refresh changes:
+--     expires_ms        the end of the family unless it is refreshed
+--     access_until_ms   the end of its last access token
+--     indexed_until_ms  the score of its member in the user's index (see `write_family`)
+--     head              the generation of the one live refresh token
+--     oldest            the oldest generation whose time may be known; a replay of an older one is too late
+--     replayed          empty, or "generation:streak:times": the last replayed generation, how many in a row were
+--                       replayed, and how often this one was (at most REPLAYS_COUNTED)
+--     tokens            the number of access tokens from the grant and from refreshes, and then, the oldest first, of
+--                       each " generation:issued:lives:digest": the generation that bought it (0 for the grant), when
+--                       it was issued (ms since created_ms), which is when the generation was spent, and for how long
+--     replay_tokens     the same for access tokens from replays
+--     times             " generation:issued" of the tokens that left the list within the grace, the oldest first. Each
+--                       stands also for the generations before it, down to the next entry
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
 --   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid.
 -- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code),
@@ -68,32 +53,24 @@ local function split(text, separator)
   return parts
 end
 
--- Refuses a record of another version, which is neither accepted nor rejected, and neither renewed nor deleted. Python
--- treats the word UNKNOWNVERSION as an outage.
-local function refuse_version(what) error('UNKNOWNVERSION ' .. what .. ' has a record of another version', 0) end
+-- Refuses a record that this version cannot read, which is neither accepted nor rejected, and neither renewed nor deleted.
+-- Python treats the word UNREADABLE as an outage.
+local function refuse_record(what)
+  error('UNREADABLE ' .. what .. ' has a record of another version, or a broken one', 0)
+end
 
-local function read_lines(text, what)
+-- Returns the lines of a record of at least `count`. The second and the third are times (ms).
+local function read_lines(text, what, count)
   local line = split(text, '\n')
-  if line[1] ~= '2' then refuse_version(what) end
+  line[2], line[3] = tonumber(line[2]), tonumber(line[3])
+  if line[1] ~= '2' or not (line[2] and line[3] and line[count]) then refuse_record(what) end
   return line
-end
-
--- Returns the fields of a hash by name.
-local function read_fields(key)
-  local names_and_values, field = redis.call('HGETALL', key), {}
-  for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
-  return field
-end
-
--- Returns the scope as the field r has it: without the words realm and role, "main enduser …", if it is too long.
-local function shorten_scope(scope)
-  return #scope > 64 and string.gsub(string.sub(scope, 7), ' role:', ' ') or scope
 end
 
 -- Returns the time (ms) of the latest mark that covers records with this sid, or 0: the mark that a revokeAll set, or
 -- that of the end of this login at an identity provider. A record created at or before the mark is revoked.
 local function read_mark(subject, sid)
-  local marked_ms = tonumber(redis.call('GET', key_of('mark', subject)) or '0')
+  local marked_ms = tonumber(redis.call('GET', key_of('mark', subject)) or '0') or refuse_record('a revokeAll')
   if sid == '' then return marked_ms end
   return math.max(marked_ms, tonumber(redis.call('GET', key_of('mark', subject .. ':' .. sid)) or '0'))
 end

@@ -1,4 +1,4 @@
-"""Parsers for the records in Redis: hashes, lines after a version, or JSON.
+"""Parsers for the records in Redis: lines after a version, or JSON.
 
 While two versions of the service run side by side, the older one meets records of the newer one. It treats such a
 record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it. The file
@@ -7,7 +7,6 @@ records.lua documents each field.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -20,33 +19,53 @@ from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
 
-_ACCESS_FIELD: Final = re.compile(r"[ap]\d+")
-_DIGEST_WIDTH: Final = 22
 _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
 
 Record = TypeVar("Record")
 
 
-class FamilyRecord(NamedTuple):
-    """The record of one grant.
+class IssuedToken(NamedTuple):
+    """An access token in the record of a family, which may have expired.
 
-    `used_ms` is the time of the last refresh, or of the grant. Replays do not count. `access_digests` names all access
-    tokens in the record, including expired ones.
+    `generation` is that of the refresh token that bought it, and `issued_in_ms` the time of issue since the grant.
     """
 
-    head: int
+    generation: int
+    issued_in_ms: int
+    lives_ms: int
+    digest: str
+
+
+class FamilyRecord(NamedTuple):
+    """The record of one grant."""
+
     created_ms: int
-    expires_ms: int
-    access_until_ms: int
+    grant_type: str
+    secret_used: bool
     subject: str
     client_id: str
     username: str
     scope: str
-    grant_type: str
-    secret_used: bool
-    used_ms: int
-    access_digests: tuple[str, ...]
+    sid: str
+    expires_ms: int
+    access_until_ms: int
+    indexed_until_ms: int
+    head: int
+    oldest: int
+    replayed: str
+    tokens: tuple[IssuedToken, ...]
+    replay_tokens: tuple[IssuedToken, ...]
+    times: str
+
+    @property
+    def used_ms(self) -> int:
+        """The time of the last refresh, or of the grant. Replays do not count."""
+        return self.created_ms + max((token.issued_in_ms for token in self.tokens), default=0)
+
+    @property
+    def access_digests(self) -> list[str]:
+        return [token.digest for token in (*self.tokens, *self.replay_tokens)]
 
     @property
     def lives_until_ms(self) -> int:
@@ -101,31 +120,23 @@ class BrowserSessionRecord(NamedTuple):
     sid: str
 
 
-def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
-    """Parse the fields of a family's hash. Raises StoreUnavailable for a record of another version or form."""
-    kind = "a session"
-    with reading(kind):
-        field = {name.decode(): value.decode() for name, value in fields.items()}
-        _check_version(field.get("v", "").partition(" ")[0], kind)
-        created, _, grant_type, secret_used, subject = field["v"].split(" ")[1:]
-        head, expires_in_ms, access_in_ms = map(int, field["h"].split(" ")[:3])
-        created_ms = int(created)
-        access = {name: text for name, text in field.items() if _ACCESS_FIELD.fullmatch(name)}
-        used_in_ms = (int(text[_DIGEST_WIDTH:].split(":")[0]) for name, text in access.items() if name[0] == "a")
-        return FamilyRecord(
-            head=head,
-            created_ms=created_ms,
-            expires_ms=created_ms + expires_in_ms,
-            access_until_ms=created_ms + access_in_ms,
-            subject=subject,
-            client_id=field["c"],
-            username=field["u"],
-            scope=_parse_scope_field(field["r"]),
-            grant_type=_GRANT_TYPES[grant_type],
-            secret_used=secret_used == "1",
-            used_ms=created_ms + max(used_in_ms, default=0),
-            access_digests=tuple(text[:_DIGEST_WIDTH] for text in access.values()),
-        )
+@contextmanager
+def reading(kind: str) -> Iterator[None]:
+    """Raise StoreUnavailable if the body fails to parse a record. Also works as a decorator."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise StoreUnavailable(f"the record of {kind} has a form that this version does not know") from None
+
+
+def parse_family(record: bytes) -> FamilyRecord:
+    return _parse(record, "a session", FamilyRecord)
+
+
+@reading("a revokeAll")
+def parse_mark(mark: bytes | None) -> int:
+    """Return the time (ms) of a mark, or 0 if there is none."""
+    return int(mark or 0)
 
 
 def parse_tombstone(record: bytes) -> TombstoneRecord:
@@ -156,15 +167,6 @@ def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind
         raise StoreUnavailable(f"the record of {kind} has a form that this version does not know: {error}") from None
 
 
-@contextmanager
-def reading(kind: str) -> Iterator[None]:
-    """Raise StoreUnavailable if the body fails to parse a record. Also works as a decorator."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise StoreUnavailable(f"the record of {kind} has a form that this version does not know") from None
-
-
 def _parse_optional(text: str) -> int | None:
     return int(text) if text else None
 
@@ -174,16 +176,25 @@ def _check_version(found: str, kind: str) -> None:
         raise StoreUnavailable(f"{kind} has a record of version {found[:20]!r}; this service knows version {VERSION}")
 
 
-def _parse_scope_field(text: str) -> str:
-    """Return the scope. The words realm and role are left out of a long one."""
-    return text if text.startswith("realm:") else "realm:" + text.replace(" ", " role:")
+def _parse_tokens(text: str) -> tuple[IssuedToken, ...]:
+    """Parse the number of tokens and the tokens, each after a space."""
+    _, *entries = text.split(" ")
+    fields = (entry.split(":") for entry in entries)
+    return tuple(IssuedToken(int(number), int(issued), int(lives), digest) for number, issued, lives, digest in fields)
 
 
 _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
     "created_ms": int,
     "expires_ms": int,
     "ended_ms": int,
+    "access_until_ms": int,
+    "indexed_until_ms": int,
     "head": int,
+    "oldest": int,
+    "grant_type": _GRANT_TYPES.__getitem__,
+    "secret_used": lambda text: text == "1",
+    "tokens": _parse_tokens,
+    "replay_tokens": _parse_tokens,
     "presented": _parse_optional,
     "spent_ms": _parse_optional,
     "code_challenge": lambda text: text or None,
@@ -193,9 +204,13 @@ _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def _parse(record: bytes, kind: str, form: Callable[..., Record]) -> Record:
-    """Parse the lines after the version into the form's fields. Raises StoreUnavailable for another version or form."""
+    """Parse the lines after the version into the form's fields, and ignore further lines.
+
+    Raises StoreUnavailable for another version or form.
+    """
     names = tuple(form.__annotations__)
     with reading(kind):
         version, *lines = record.decode().split("\n")
         _check_version(version, kind)
-        return form(**{name: _CONVERSIONS.get(name, str)(line) for name, line in zip(names, lines, strict=True)})
+        known = zip(names, lines[: len(names)], strict=True)
+        return form(**{name: _CONVERSIONS.get(name, str)(line) for name, line in known})

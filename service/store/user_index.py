@@ -12,7 +12,7 @@ from service.protocol.user import UserIdentity
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
 from service.store.keys import index_key, make_key, mark_key
-from service.store.records import BrowserSessionRecord, FamilyRecord
+from service.store.records import BrowserSessionRecord, FamilyRecord, parse_mark
 
 MEMBERS_AT_ONCE: Final = 500
 
@@ -35,11 +35,11 @@ async def list_records(
     """
     shard, subject = identity.shard, identity.subject
     digests = await _list_members(redis, identity, kind, most, members_at_once)
-    word = "HGETALL" if kind == "family" else "GET"
-    commands: list[Command] = [(word, make_key(kind, shard, digest)) for digest in digests[:most]]
+    commands: list[Command] = [("GET", make_key(kind, shard, digest)) for digest in digests[:most]]
     mark, *records = await redis.read_many([("GET", mark_key(shard, subject)), *commands])
+    marked_ms = parse_mark(mark)
     found = [(digest, parse(record)) for digest, record in zip(digests, records, strict=False) if record]
-    return [pair for pair in found if pair[1].created_ms > int(mark or 0)], len(digests) > most
+    return [pair for pair in found if pair[1].created_ms > marked_ms], len(digests) > most
 
 
 async def _list_members(

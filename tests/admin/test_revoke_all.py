@@ -58,7 +58,7 @@ async def test_failed_command_tells_how_many_have_ended(
     alices, bobs = [tokens_of(await PHONE_APP.log_in(http, user)) for user in (ALICE, BOB)]
     key = str(next(store.scan_iter("family:*")))
     record = store.dump(key)
-    store.hset(key, "v", "3")
+    store.set(key, "3\nfrom another version")
     words = ("revoke-all", "--everything", "--yes", *options)
     failed = await admin(*words)
 
@@ -76,8 +76,8 @@ def begin_at_whole_second(worker: Worker, store: redis.Redis, refresh_token: str
     token = worker.keyring.parse_refresh_token(refresh_token)
     assert token is not None
     key = family_key(token.shard, token.family_digest)
-    version, created_ms, *others = str(store.hget(key, "v")).split(" ")
-    store.hset(key, "v", " ".join([version, f"{created_ms[:-3]}000", *others]))
+    version, created_ms, *others = str(store.get(key)).split("\n")
+    store.set(key, "\n".join([version, f"{created_ms[:-3]}000", *others]), keepttl=True)
 
 
 async def test_revocation_by_time_keeps_later_sessions(

@@ -34,6 +34,7 @@ from tests.conftest import SECRET_KEY, SEED, http_client_for, make_code, running
 from tests.faults.deployment import start_sessions
 from tests.gateway.watching import settle, watch
 from tests.store.interruptions import BreakingConnection
+from tests.support.at_rest import give_sid
 from tests.support.clients_and_users import (
     ALICE,
     PHONE_APP,
@@ -228,7 +229,7 @@ async def check_answers(deployment: ClusterDeployment, held_time: LoopTime, name
     people = [await deployment.start() for _ in MOVED]
     if operation is end_provider_login:
         for held in people:
-            deployment.cluster.client.hset(deployment.list_keys(held)[0], "s", SID)
+            give_sid(deployment.cluster.client, deployment.list_keys(held)[0], SID)
     if name == "revokeAll that was begun":
         await asyncio.gather(*map(deployment.begin_to_revoke, people))
     with ExitStack() as stack:

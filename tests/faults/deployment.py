@@ -118,8 +118,8 @@ class Deployment:
     def find_family(self, refresh_token: str) -> FamilyRecord | None:
         name = KEYRING.parse_refresh_token(refresh_token)
         assert name is not None
-        fields: Any = self.store.hgetall(family_key(name.shard, name.family_digest))
-        return parse_family({field.encode(): value.encode() for field, value in fields.items()}) if fields else None
+        record: Any = self.store.get(family_key(name.shard, name.family_digest))
+        return None if record is None else parse_family(record.encode())
 
     def find_ending(self, refresh_token: str) -> str | None:
         """Why the family ended, as its tombstone says it."""

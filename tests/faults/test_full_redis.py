@@ -14,6 +14,7 @@ from service.protocol.user import identify_user
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.deployment import KEYRING, Deployment, http_client_for
+from tests.support.at_rest import give_sid
 from tests.support.browser import (
     SESSION_COOKIE,
     SESSIONS,
@@ -203,7 +204,7 @@ async def test_full_redis_accepts_a_revoke_all(
     alice = identify_user(ALICE.realm, ALICE.username)
     if caller == "provider":
         for key in deployment.store.scan_iter(f"family:{{{alice.shard}}}:*"):
-            deployment.store.hset(key, "s", "a-login")
+            give_sid(deployment.store, key, "a-login")
 
     with deployment.full():
         if caller == "bearer":

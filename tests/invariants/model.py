@@ -17,6 +17,7 @@ MAX_AGE_SECONDS = 2_592_050
 CONSENT_SECONDS = 18_050
 REMEMBERED_END_SECONDS = 86_400
 SESSIONS_PER_USER = 2
+LOOK_AHEAD_SECONDS = 86_400
 BROWSER_SECONDS = (12_050, 36_050, 900_050)
 NO_SID = "-"
 """In records of a login at an identity provider that gave no session id. Those of realm `main` have an empty text."""
@@ -34,6 +35,7 @@ class Family:
     sid: str
     created: float
     expires: float
+    indexed: float = 0
     head: int = 1
     spent: dict[int, float] = field(default_factory=dict)
     access: dict[int, AccessToken] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Ended:
 class Model:
     """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead.
 
-    `ended` is what is remembered of families for a day. `marks` has the time of the latest revokeAll of a user, and of
+    `ended` is what is remembered of families for a day, and `over` the expired families that the index still names. `marks` has the time of the latest revokeAll of a user, and of
     the latest end of each login at a provider.
     """
 
@@ -95,6 +97,7 @@ class Model:
     browsers: dict[int, BrowserSession] = field(default_factory=dict)
     consents: dict[int, Consent] = field(default_factory=dict)
     ended: dict[int, Ended] = field(default_factory=dict)
+    over: dict[int, Family] = field(default_factory=dict)
     marks: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
@@ -102,7 +105,8 @@ class Model:
         for number, family in list(self.families.items()):
             family.access = {name: token for name, token in family.access.items() if token.expires > self.now}
             if family.expires <= self.now:
-                del self.families[number]
+                self.over[number] = self.families.pop(number)
+        self.over = {number: each for number, each in self.over.items() if each.indexed > self.now}
         for number, code in list(self.codes.items()):
             ends = code.expires if code.redeemed_for is None else code.remembered_until
             if ends <= self.now:
@@ -159,9 +163,12 @@ class Model:
         ends = self.now + min(REFRESH_SECONDS, MAX_AGE_SECONDS)
         self.families[number] = Family(user, client_id, sid, self.now, ends)
         self._add_access(self.families[number], access)
-        others = [each for each, family in self.families.items() if family.user == user and each != number]
-        if len(others) == SESSIONS_PER_USER:
-            self._end(min(others, key=lambda each: self.families[each].created), "session_displaced")
+        named = {**self.families, **self.over}
+        others = [each for each, family in named.items() if family.user == user and each != number]
+        others.sort(key=lambda each: named[each].indexed)
+        for other in others[: len(others) + 1 - SESSIONS_PER_USER]:
+            if self.over.pop(other, None) is None:
+                self._end(other, "session_displaced")
 
     def issue_code(self, number: int, user: str, client_id: str, sid: str) -> None:
         self.codes[number] = Code(user, client_id, sid, self.now + CODE_SECONDS, self.now)
@@ -219,6 +226,7 @@ class Model:
         def is_covered(each: Family | Code | BrowserSession | Consent) -> bool:
             return each.user == user and each.created <= last and (not sid or each.sid in (sid, NO_SID))
 
+        self.over = {number: family for number, family in self.over.items() if family.user != user}
         for number in [number for number, family in self.families.items() if is_covered(family)]:
             self._end(number, "provider_logout" if sid else "revoke_all")
         self.codes = {
@@ -241,3 +249,5 @@ class Model:
 
     def _add_access(self, family: Family, access: int) -> None:
         family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires))
+        if not family.expires <= family.indexed <= family.expires + LOOK_AHEAD_SECONDS:
+            family.indexed = family.expires + LOOK_AHEAD_SECONDS

@@ -230,13 +230,10 @@ class ServiceUnderTest:
 
     @property
     def heads(self) -> dict[int, int]:
-        """Return the head of each family that is not over. Its key lives a little longer."""
+        """Return the head of each family that is not over."""
         keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
-        families = {
-            number: parse_family({name.encode(): text.encode() for name, text in fields.items()})
-            for number, fields in self._read(keys, "hgetall").items()
-            if fields
-        }
+        records = self._read(keys).items()
+        families = {number: parse_family(record.encode()) for number, record in records if record is not None}
         now_ms = read_server_ms(self._store) + self._offset_ms
         return {number: family.head for number, family in families.items() if now_ms < family.lives_until_ms}
 

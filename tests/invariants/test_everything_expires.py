@@ -44,5 +44,5 @@ async def test_index_expires_with_its_longest_member(operations: Operations, sto
             longest_ms = max(int(store.pttl(name)) for name in kinds.values())
 
             assert all(store.exists(name) for name in kinds.values()), operation
-            # If the longest-lived member was ended, the index stays for the difference to the next one.
-            assert -BESIDE_MS < index_ms - longest_ms < BESIDE_MS, operation
+            # The entry of a session lives up to a day longer than the session.
+            assert -BESIDE_MS < index_ms - longest_ms < 86_400_000 + BESIDE_MS, operation

@@ -255,6 +255,7 @@ class Histories(RuleBasedStateMachine):
 
     def spend(self, family: int, generation: int, client_id: str) -> None:
         access = self.name()
+        self.wait(1)  # the order of two refreshes decides which session ends
         expected = self.model.spend(family, access, generation, client_id)
         assert self.service.spend(family, access, generation, client_id) == expected
         if expected in ("rotated", "recovered"):

@@ -80,10 +80,10 @@ async def _catch(run: Awaitable[list[str | int]]) -> Answer:
 def _agree(answer: Answer, fake_answer: Answer, elapsed_ms: int) -> bool:
     """Return True if both are the same. A wait, which is the rest of a lifetime, may be shorter on the real server.
 
-    The servers add different texts to the error of a script. UNKNOWNVERSION is the only one that scripts raise.
+    The servers add different texts to the error of a script. UNREADABLE is the only one that scripts raise.
     """
     if isinstance(answer, StoreUnavailable) or isinstance(fake_answer, StoreUnavailable):
-        return "UNKNOWNVERSION" in str(answer) and "UNKNOWNVERSION" in str(fake_answer)
+        return "UNREADABLE" in str(answer) and "UNREADABLE" in str(fake_answer)
     if answer[0] == fake_answer[0] == "exhausted":
         return int(fake_answer[1]) - elapsed_ms <= int(answer[1]) <= int(fake_answer[1]) + ROUNDING_MS
     return answer == fake_answer

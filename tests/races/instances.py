@@ -76,10 +76,10 @@ class InstancePair:
     def find_family(self, refresh_token: str) -> FamilyRecord | None:
         name = KEYRING.parse_refresh_token(refresh_token)
         assert name is not None
-        fields: Any = self.store.hgetall(family_key(name.shard, name.family_digest))
-        if not fields:
+        record: Any = self.store.get(family_key(name.shard, name.family_digest))
+        if record is None:
             return None
-        family = parse_family({field.encode(): value.encode() for field, value in fields.items()})
+        family = parse_family(record.encode())
         return FamilyRecord(family.head, len(family.access_digests))
 
 

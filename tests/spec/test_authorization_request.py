@@ -280,8 +280,8 @@ async def test_redis_outage_is_redirected_as_unavailable(browser: Browser, store
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned")
 async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser, store: redis.Redis) -> None:
     await browser.sign_in()
-    identity = identify_user(ALICE.realm, ALICE.username)
-    store.set(mark_key(identity.shard, identity.subject), "no time of ours")
+    for address_key in store.scan_iter("address:*"):
+        store.set(address_key, "not a number")
 
     answer = assert_sent_back(await browser.open(authorization_url(state="x")), "server_error")
 

@@ -47,14 +47,14 @@ async def test_session_made_with_a_secret_needs_it_to_refresh(
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await WEB_SHOP.log_in(http, ALICE))["refresh_token"]
     (family,) = store.scan_iter("family:*")
-    before = store.hgetall(family)
+    before = store.get(family)
     await change_client(worker, WEB_SHOP, client_secret_hash=None)
 
     async with serving(make_settings(), clock) as http:
         response = await replace(WEB_SHOP, client_secret=None).refresh(http, first)
 
     assert_error(response, 400, "invalid_grant")
-    assert before == store.hgetall(family)
+    assert before == store.get(family)
 
 
 @pytest.mark.clause("decided-client-with-secret-always-authenticates", "6749-10.2-authenticated-when-possible")

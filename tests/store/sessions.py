@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
 import msgspec
@@ -49,7 +49,7 @@ DEFAULT_LIFETIMES = Lifetimes(
 )
 
 KEPT_MS = 2_592_000_000 + 86_400_000
-"""How long the key of a family and its entry in the index live, with the look-ahead of a day."""
+"""How long the entry of a family in the index lives, with the look-ahead of a day."""
 
 Result = TypeVar("Result")
 
@@ -194,14 +194,13 @@ class Sessions:
         session.access_tokens.append(access_token)
         return outcome, session
 
-    def record(self, session: Session) -> dict[str, str]:
-        """Return the fields of the family's record, or nothing if there is none."""
-        fields: Any = self.store.hgetall(session.key)
-        return dict(fields)
+    def record(self, session: Session) -> str | None:
+        """Return the family's record, or None if there is none."""
+        return cast("str | None", self.store.get(session.key))
 
     def parsed(self, session: Session) -> FamilyRecord:
         """Return the family's record as the service reads it."""
-        return parse_family({name.encode(): value.encode() for name, value in self.record(session).items()})
+        return parse_family((self.record(session) or "").encode())
 
     def tombstone(self, session: Session) -> dict[str, str]:
         """Return the tombstone by the names of its lines, or nothing if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Coroutine
 from itertools import count
 from typing import Any
@@ -17,6 +16,7 @@ from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, digest_sid, identify_user
 from service.store.attempts import Counter
 from service.store.keys import index_key, login_key, mark_key, revoked_key
+from service.store.records import parse_family
 from service.store.sessions.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from service.web.pages.pending_logins import LIFETIMES_MS, PROVIDER
 from tests.conftest import Clock
@@ -187,7 +187,7 @@ class Contenders:
 def read_sids(store: redis.Redis) -> set[str]:
     """Return the sid of every record."""
     keys = [key for kind in ("browser", "consent", "code") for key in store.scan_iter(f"{kind}:*")]
-    families = {str(store.hget(key, "s")) for key in store.scan_iter("family:*")}
+    families = {parse_family(str(store.get(key)).encode()).sid for key in store.scan_iter("family:*")}
     return families | {str(store.get(key)).rpartition("\n")[2] for key in keys}
 
 
@@ -210,9 +210,8 @@ async def test_end_of_a_login_wins_against_many_requests(logins: Logins, place: 
     assert read_sids(store) == left
     for session, sid in contenders.sid_of:
         assert any(logins.sessions.live(session)) == (sid in left)
-    records: list[Any] = [store.hgetall(key) for key in store.scan_iter("family:*")]
-    fields = [field for record in records for field in record.items()]
-    digests = [text[:22] for name, text in fields if re.fullmatch(r"[ap]\d+", name)]
+    families = [parse_family(str(store.get(key)).encode()) for key in store.scan_iter("family:*")]
+    digests = [digest for family in families for digest in family.access_digests]
     assert {*store.scan_iter("access:*")} <= {access_key(IDENTITY.shard, digest) for digest in digests}
     assert not store.exists(REVOKED)
 

@@ -29,7 +29,7 @@ async def test_a_code_buys_tokens_once(sessions: Sessions) -> None:
     outcome, second = await sessions.redeem(name)
 
     assert outcome == "repeated"
-    assert (sessions.record(second), sessions.live(second)) == ({}, [False])
+    assert (sessions.record(second), sessions.live(second)) == (None, [False])
     assert sessions.live(first) == [True]
     assert not sessions.code_is_there(name)
     assert RedeemedCode(

@@ -5,7 +5,7 @@ import pytest
 from service.redis_client.deadline import StoreUnavailable
 from service.store.sessions.families import RefreshRefused, Spent
 from tests.conftest import Clock
-from tests.store.sessions import ENDUSER, KEPT_MS, Session, Sessions
+from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.clients_and_users import ALICE
 
 BOTH_ROLES = "realm:main role:enduser role:organisation"
@@ -42,7 +42,7 @@ async def test_a_refresh_begins_the_familys_life_anew(sessions: Sessions, clock:
     ends_ms = sessions.parsed(session).expires_ms
 
     assert sessions.elapsed.leaves(ends_ms - sessions.now_ms(), 2_592_000_000)
-    assert sessions.elapsed.leaves(sessions.pttl(session.key), KEPT_MS)
+    assert sessions.elapsed.leaves(sessions.pttl(session.key), 2_592_000_000)
     assert ends_ms + 86_400_000 == sessions.index(session)[session.member]
 
 
@@ -51,12 +51,14 @@ async def test_a_replay_in_time_gets_the_head_and_moves_nothing(sessions: Sessio
     session = await sessions.start()
     await sessions.refresh(session, 3)
     clock.advance(200)
-    before, ttl_ms, index = sessions.record(session), sessions.pttl(session.key), sessions.index(session)
+    before, ttl_ms, index = sessions.parsed(session), sessions.pttl(session.key), sessions.index(session)
     outcome = await sessions.spend(session, 3)
-    after = sessions.record(session)
+    after = sessions.parsed(session)
 
     assert Spent("repeated", 4, 600_000, ENDUSER, ALICE.username, session.identity.subject, 1, 1) == outcome
-    assert all(after[name] == before[name] for name in ("v", "c", "u", "r"))
+    assert after == before._replace(
+        access_until_ms=after.access_until_ms, replayed="3:1:1", replay_tokens=after.replay_tokens
+    )
     assert sessions.elapsed.leaves(sessions.pttl(session.key), ttl_ms)
     assert index == sessions.index(session)
     assert sessions.live(session) == [True] * 5
@@ -70,7 +72,7 @@ async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: 
 
     refused = RefreshRefused("replayed", "", ENDUSER, ALICE.username, session.identity.subject)
     assert refused == await sessions.spend(session, 1)
-    assert sessions.record(session) == {}
+    assert sessions.record(session) is None
     assert sessions.live(session) == [False] * 3
     assert {other.member} == set(sessions.index(other))
     assert RefreshRefused("unknown") == await sessions.spend(session, 3)
@@ -213,7 +215,17 @@ async def test_the_record_decides_when_the_family_is_over_not_the_key(sessions: 
 
 async def test_record_of_another_version_is_an_outage(sessions: Sessions) -> None:
     session = await sessions.start()
-    sessions.store.hset(session.key, "v", "3")
+    sessions.store.set(session.key, (sessions.record(session) or "").replace("2", "3", 1), keepttl=True)
 
     with pytest.raises(StoreUnavailable, match="another version"):
         await sessions.spend(session, 1)
+
+
+async def test_lines_of_a_newer_version_outlive_a_refresh(sessions: Sessions) -> None:
+    session = await sessions.start()
+    sessions.store.append(session.key, "\na further line\n\nand more")
+    await sessions.refresh(session, 2)
+    await sessions.spend(session, 1)
+
+    assert str(sessions.record(session)).endswith("\na further line\n\nand more")
+    assert sessions.parsed(session).head == 3

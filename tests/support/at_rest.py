@@ -29,3 +29,9 @@ def read_everything(store: Any) -> Iterator[str]:
     for key in store.scan_iter(count=1000):
         yield str(key)
         yield from read_key(store, key)
+
+
+def give_sid(store: Any, family_key: str, sid: str) -> None:
+    """Let a session come from this login at an identity provider."""
+    lines = store.get(family_key).split("\n")
+    store.set(family_key, "\n".join([*lines[:8], sid, *lines[9:]]), keepttl=True)

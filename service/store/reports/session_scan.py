@@ -83,14 +83,14 @@ class SessionScan:
 
     async def scan_sessions(self) -> AsyncIterator[list[tuple[str, Session]]]:
         """Yield all sessions with their keys, in batches."""
-        for kind, read, parse in (("code", "GET", _parse_code), ("family", "HGETALL", _parse_family)):
+        for kind, parse in (("code", _parse_code), ("family", _parse_family)):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
-                commands: list[Command] = [(read, key) for key in keys]
+                commands: list[Command] = [("GET", key) for key in keys]
                 records = zip(keys, await self._redis.read_many(commands), strict=True)
                 yield [(key, parse(record)) for key, record in records if record]
 
     async def _end(self, key: str, client_id: str, reason: EndReason) -> bool:
-        """Return True if this call ended it. The key of a family that is over lives a little longer."""
+        """Return True if this call ended it."""
         kind, shard, digest = _split_key(key)
         if kind == "code":
             return bool(await self._redis.write("DEL", key))
@@ -109,6 +109,6 @@ def _parse_code(record: bytes) -> Session:
     return Session(code.client_id, AUTHORIZATION_CODE, code.username, code.scope)
 
 
-def _parse_family(fields: dict[bytes, bytes]) -> Session:
-    family = records.parse_family(fields)
+def _parse_family(record: bytes) -> Session:
+    family = records.parse_family(record)
     return Session(family.client_id, family.grant_type, family.username, family.scope)

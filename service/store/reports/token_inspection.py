@@ -12,7 +12,7 @@ from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
 from service.store.client import StoreClient
 from service.store.keys import ended_key, family_key, mark_key
-from service.store.records import FamilyRecord, TombstoneRecord, parse_family, parse_tombstone, reading
+from service.store.records import FamilyRecord, TombstoneRecord, parse_family, parse_mark, parse_tombstone
 
 State = Literal["live", "revoked", "over"]
 """The state of a record: usable; created at or before the mark of a revokeAll that has yet to delete it; expired."""
@@ -44,11 +44,11 @@ class TokenInspection:
 
     async def find_family(self, shard: str, digest: str, now_ms: int) -> KnownFamily | EndedFamily | None:
         """Return what is known of a family, or None if it expired, ended more than a day ago, or never existed."""
-        fields, tombstone = await self._redis.read_many(
-            [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
+        record, tombstone = await self._redis.read_many(
+            [("GET", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
         )
-        if fields:
-            family = parse_family(fields)
+        if record is not None:
+            family = parse_family(record)
             mark = await self._find_mark(shard, family.subject)
             keys = [access_key(shard, each) for each in family.access_digests]
             live = int(await self._redis.read("EXISTS", *keys)) if keys else 0
@@ -60,8 +60,7 @@ class TokenInspection:
 
     async def _find_mark(self, shard: str, subject: str) -> int | None:
         mark: Any = await self._redis.read("GET", mark_key(shard, subject))
-        with reading("a revokeAll"):
-            return None if mark is None else int(mark)
+        return None if mark is None else parse_mark(mark)
 
 
 def _judge_state(record: FamilyRecord | AuthorizationCode, marked_at_ms: int | None, now_ms: int) -> State:

@@ -6,11 +6,9 @@
 -- CLAUSES  RFC 7009 §2.1, RFC 6749 §4.1.2, SPEC §3, §4.3
 -- USES     records sessions/families
 
-local family = read_whole_family(family_key)
+local family = read_family(family_key)
 if not family then return { 'unknown' } end
 if family.client_id ~= client_id then return { 'foreign' } end
 local now_ms = read_clock()
--- The key of a family that is over lives a little longer.
-if now_ms >= math.max(family.expires_ms, family.access_until_ms) then return { 'unknown' } end
-end_whole_family(family, family_digest, reason, now_ms)
+end_family(family, family_digest, reason, now_ms)
 return { 'ended', family.username, family.scope }

@@ -1,68 +1,112 @@
--- Defines how a family is read, started, kept alive and ended.
+-- Defines how a family is read, written, kept alive and ended. Its record is lines, which records.lua describes.
 
-local ACCESS_TOKENS_PER_FAMILY = 100
-local DIGEST_WIDTH = 22
+local MOST_TOKENS = 100
+local REPLAYS_COUNTED = 6
+local GRACE_SLICES = 64
 
--- Returns a family from the values of its fields v, h, c, u and r, or nil if there is none.
-local function parse_family(fixed, state, client_id, username, scope)
-  if not fixed then return nil end
-  if string.sub(fixed, 1, 2) ~= '2 ' then refuse_version('a session') end
-  local created_ms, kept_in_ms, grant_type, secret_used, subject =
-    string.match(fixed, '^2 (%d+) (%-?%d+) (%l) (%d) (%S+)$')
-  local head, expires_in_ms, access_in_ms, oldest, replays, longest_s =
-    string.match(state or '', '^(%d+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%d+)$')
-  if not (created_ms and head) then error('a session has a broken record') end
+local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 5) .. ')' .. string.rep('(%d+)\n', 5)
+  .. '([^\n]*)\n' .. string.rep('(%d+)([^\n]*)\n', 2) .. '([^\n]*)(.*)$'
+local TOKEN = ' (%d+):(%-?%d+):(%d+):([%w_-]+)()'
+local SPENT = ' (%d+):(%-?%d+)'
+
+-- Returns the family, or nil if there is none.
+local function read_family(family_key)
+  local text = redis.call('GET', family_key)
+  if not text then return nil end
+  local facts, created_ms, secret_used, subject, client_id, username, scope, sid, expires_ms, access_until_ms,
+    indexed_until_ms, head, oldest, replayed, tokens, token_text, replays, replay_text, times, further =
+    string.match(text, FAMILY)
+  if not facts then refuse_record('a session') end
   return {
-    created_ms = created_ms + 0, kept_until_ms = created_ms + kept_in_ms, grant_type = grant_type,
-    secret_used = secret_used, subject = subject,
-    head = head + 0, expires_ms = created_ms + expires_in_ms, access_until_ms = created_ms + access_in_ms,
-    oldest = oldest + 0, replays = replays + 0, longest_s = longest_s + 0, client_id = client_id, username = username,
-    scope = string.sub(scope, 1, 6) == 'realm:' and scope or 'realm:' .. string.gsub(scope, ' ', ' role:'),
+    facts = facts, created_ms = created_ms + 0, secret_used = secret_used, subject = subject, client_id = client_id,
+    username = username, scope = scope, sid = sid, expires_ms = expires_ms + 0, access_until_ms = access_until_ms + 0,
+    indexed_until_ms = indexed_until_ms + 0, head = head + 0, oldest = oldest + 0, replayed = replayed,
+    tokens = { count = tokens + 0, text = token_text }, replay_tokens = { count = replays + 0, text = replay_text },
+    times = times, further = further,
   }
 end
 
--- Returns the text of the field v.
-local function format_fixed(family)
-  return string.format('2 %d %d %s %s %s', family.created_ms, family.kept_until_ms - family.created_ms,
-    family.grant_type, family.secret_used, family.subject)
+local MAX_LOOK_AHEAD_MS = 86400000
+
+-- Writes the record, with the lines of a newer version behind its own. It lives until the family and its last access
+-- token have ended. Its member in the user's index lives longer by a look-ahead, a tenth of the lifetime of a refresh
+-- token and at most a day, so that most refreshes do not write the index.
+local function write_family(family, family_digest, now_ms, refresh_ttl_ms)
+  local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
+  local longest_ms = lives_until_ms + math.min(MAX_LOOK_AHEAD_MS, math.floor(refresh_ttl_ms / 10))
+  if family.indexed_until_ms < lives_until_ms or family.indexed_until_ms > longest_ms then
+    family.indexed_until_ms = longest_ms
+    add_member(family.subject, 'family:' .. family_digest, longest_ms, now_ms)
+  end
+  local record = family.facts .. string.format('%d\n%d\n%d\n%d\n%d\n%s\n%d%s\n%d%s\n%s%s', family.expires_ms,
+    family.access_until_ms, family.indexed_until_ms, family.head, family.oldest, family.replayed, family.tokens.count,
+    family.tokens.text, family.replay_tokens.count, family.replay_tokens.text, family.times, family.further)
+  redis.call('SET', key_of('family', family_digest), record, 'PX', string.format('%d', lives_until_ms - now_ms))
 end
 
--- Returns the text of the field h.
-local function format_state(family)
-  return string.format('%d %d %d %d %d %d', family.head, family.expires_ms - family.created_ms,
-    family.access_until_ms - family.created_ms, family.oldest, family.replays, family.longest_s)
+-- Writes an access token, and appends it to one of the family's lists. Returns its lifetime in ms.
+local function add_access_token(family, list, family_digest, digest, scope, now_ms, ttl_ms, generation)
+  local lives_ms = math.min(ttl_ms, family.expires_ms - now_ms)
+  local record = string.format('2\n%d\n%d\n', now_ms, now_ms + lives_ms) .. family_digest .. '\n' .. family.client_id
+    .. '\n' .. family.subject .. '\n' .. family.username .. '\n' .. scope
+  redis.call('SET', key_of('access', digest), record, 'PX', string.format('%d', lives_ms))
+  family.access_until_ms = math.max(family.access_until_ms, now_ms + lives_ms)
+  list.count = list.count + 1
+  list.text = list.text .. string.format(' %d:%d:%d:', generation, now_ms - family.created_ms, lives_ms) .. digest
+  return lives_ms
 end
 
--- Returns the family without its other fields, and the values of two of these.
-local function read_family(family_key, one_field, other_field)
-  local values = redis.call('HMGET', family_key, one_field, other_field, 'v', 'h', 'c', 'u', 'r')
-  return parse_family(unpack(values, 3)), values[1], values[2]
+-- Returns when this generation was spent, or nil if that is longer ago than the record tells. A generation without an
+-- entry, whose time was thinned out or which Redis lost in a failover, has the time of the next one with an entry. If the
+-- clock was set back, an earlier generation may have a later time, which then counts.
+local function find_spent_ms(family, generation)
+  if generation < family.oldest then return nil end
+  local latest_ms = -math.huge
+  for each, ms in string.gmatch(family.times .. family.tokens.text, SPENT) do
+    latest_ms = math.max(latest_ms, ms)
+    if each + 0 >= generation then return family.created_ms + latest_ms end
+  end
 end
 
--- Returns the name of the field that holds the access token which this generation bought.
-local function access_field_of(generation) return 'a' .. generation % ACCESS_TOKENS_PER_FAMILY end
-
-local function format_entry(family, digest, ms, generation)
-  return digest .. string.format('%d:%d', ms - family.created_ms, generation)
+-- Counts a replay of the generation. Returns how many generations in a row were replayed, or 0 if this generation was
+-- also the last one replayed, and how often this generation was replayed in a row.
+local function count_replay(family, generation)
+  local last, streak, times = string.match(family.replayed, '^(%d+):(%d+):(%d+)$')
+  local is_same = last and generation == last + 0
+  times = is_same and math.min(times + 1, REPLAYS_COUNTED) or 1
+  streak = is_same and streak + 0 or last and generation == last + 1 and streak + 1 or 1
+  family.replayed = string.format('%d:%d:%d', generation, streak, times)
+  return is_same and 0 or streak, times
 end
 
--- Returns the time (ms) and the generation of an entry.
-local function parse_entry(family, entry)
-  local ms, generation = string.match(entry, '^(%-?%d+):(%d+)$', DIGEST_WIDTH + 1)
-  return family.created_ms + ms, generation + 0
+-- Keeps the time of a token that leaves its list. Of the times within one slice of the grace, the latest is kept. Those
+-- that the grace no longer covers are forgotten.
+local function keep_time(family, generation, issued, now_ms, grace_ms)
+  local kept, slice, width = {}, nil, math.ceil(grace_ms / GRACE_SLICES)
+  for each, ms in string.gmatch(family.times .. ' ' .. generation .. ':' .. issued, SPENT) do
+    if now_ms - family.created_ms - ms >= grace_ms then
+      family.oldest = math.max(family.oldest, each + 1)
+    else
+      kept[math.floor(ms / width) == slice and #kept or #kept + 1] = ' ' .. each .. ':' .. ms
+      slice = math.floor(ms / width)
+    end
+  end
+  family.times = table.concat(kept)
 end
 
-local function access_key_of(entry) return key_of('access', string.sub(entry, 1, DIGEST_WIDTH)) end
-
--- Writes an access token of the family. Returns the time (ms) when the token expires.
-local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms)
-  local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
-  local record = string.format('2\n%d\n%d\n', now_ms, expires_ms) .. family_digest .. '\n' .. family.client_id .. '\n'
-    .. family.subject .. '\n' .. family.username .. '\n' .. scope
-  redis.call('SET', key_of('access', digest), record, 'PX', string.format('%d', expires_ms - now_ms))
-  family.access_until_ms = math.max(family.access_until_ms, expires_ms)
-  family.longest_s = math.max(family.longest_s, math.ceil(ttl_ms / 1000))
-  return expires_ms
+-- Removes from the front of a list the access tokens that have expired, and those that are more than MOST_TOKENS. Deletes
+-- their keys: Redis keeps an expired token if its clock was set back.
+local function forget_tokens(family, list, now_ms, grace_ms)
+  local start, keys = 1, {}
+  while true do
+    local generation, issued, lives, digest, after = string.match(list.text, '^' .. TOKEN, start)
+    if not digest or list.count <= MOST_TOKENS and now_ms - family.created_ms < issued + lives then break end
+    if list == family.tokens then keep_time(family, generation, issued, now_ms, grace_ms) end
+    keys[#keys + 1] = key_of('access', digest)
+    list.count, start = list.count - 1, after
+  end
+  if #keys > 0 then redis.call('DEL', unpack(keys)) end
+  list.text = string.sub(list.text, start)
 end
 
 -- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 means no limit.
@@ -70,39 +114,19 @@ local function cap_lifetime(created_ms, expires_ms, max_age_ms)
   return max_age_ms > 0 and math.min(expires_ms, created_ms + max_age_ms) or expires_ms
 end
 
-local MAX_LOOK_AHEAD_MS = 86400000
-
--- Decides how long the family's key and its entry in the user's index live: until the family and its last access token
--- end, and up to a look-ahead longer, so that most refreshes write neither. The look-ahead is a tenth of the lifetime of
--- a refresh token, at most a day. Returns true if the caller must write the field v and call keep_family.
-local function extend_lifetime(family, refresh_ttl_ms, max_age_ms)
-  local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
-  local longest_ms = lives_until_ms + math.min(MAX_LOOK_AHEAD_MS, math.floor(refresh_ttl_ms / 10))
-  -- No refresh extends a family beyond its maximum age, so the look-ahead ends there.
-  longest_ms = math.max(lives_until_ms, cap_lifetime(family.created_ms, longest_ms, max_age_ms))
-  if family.kept_until_ms >= lives_until_ms and family.kept_until_ms <= longest_ms then return false end
-  family.kept_until_ms = longest_ms
-  return true
-end
-
-local function keep_family(family_key, family, family_digest, now_ms)
-  redis.call('PEXPIRE', family_key, string.format('%d', family.kept_until_ms - now_ms))
-  add_member(family.subject, 'family:' .. family_digest, family.kept_until_ms, now_ms)
-end
-
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
-  family.head, family.oldest, family.replays, family.longest_s = 1, 0, 0, 0
-  family.access_until_ms, family.kept_until_ms = 0, 0
-  local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
-  local family_key = key_of('family', family_digest)
-  extend_lifetime(family, refresh_ttl_ms, max_age_ms)
-  redis.call('HSET', family_key, 'v', format_fixed(family), 'h', format_state(family),
-    'c', family.client_id, 'u', family.username, 'r', shorten_scope(family.scope),
-    access_field_of(0), format_entry(family, access_digest, now_ms, 0))
-  if family.sid ~= '' then redis.call('HSET', family_key, 's', family.sid) end
-  keep_family(family_key, family, family_digest, now_ms)
-  return expires_ms - now_ms
+  family.facts = string.format('2\n%d\n', family.created_ms) .. table.concat({
+    family.grant_type, family.secret_used, family.subject, family.client_id, family.username, family.scope, family.sid,
+  }, '\n') .. '\n'
+  family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
+  family.access_until_ms, family.indexed_until_ms, family.head, family.oldest = 0, 0, 1, 0
+  family.replayed, family.times, family.further = '', '', ''
+  family.tokens, family.replay_tokens = { count = 0, text = '' }, { count = 0, text = '' }
+  local lives_ms =
+    add_access_token(family, family.tokens, family_digest, access_digest, family.scope, now_ms, access_ttl_ms, 0)
+  write_family(family, family_digest, now_ms, refresh_ttl_ms)
+  return lives_ms
 end
 
 -- Returns the first word of `wanted` that is not in `allowed`, or nil.
@@ -114,67 +138,49 @@ local function find_excess(allowed, wanted)
   end
 end
 
--- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
-local function read_whole_family(family_key)
-  local field = read_fields(family_key)
-  local family = parse_family(field.v, field.h, field.c, field.u, field.r)
-  if family then family.field = field end
-  return family
-end
-
 local TOMBSTONE_MS = '86400000'
 
--- Ends a family that was read whole. A deletion comes first: a full Redis accepts it, refuses no write of a script after
--- the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way, a
--- repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many
--- access tokens the record names.
-local function end_whole_family(family, family_digest, reason, now_ms, replay)
+-- Ends a family. A deletion comes first: a full Redis accepts it, refuses no write of a script after the first one, and so
+-- accepts the tombstone. The family's record is deleted last: if the script ends half-way, a repeated call finds there
+-- what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many access tokens the record
+-- names.
+local function end_family(family, family_digest, reason, now_ms, replay)
   local keys = {}
-  for name, entry in pairs(family.field) do
-    if string.find(name, '^[ap]%d') then keys[#keys + 1] = access_key_of(entry) end
+  for _, _, _, digest in string.gmatch(family.tokens.text .. family.replay_tokens.text, TOKEN) do
+    keys[#keys + 1] = key_of('access', digest)
   end
   if #keys > 0 then redis.call('DEL', unpack(keys)) end
   forget_member(family.subject, 'family:' .. family_digest)
   local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
     .. string.format('\n%d\n', family.created_ms)
     .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
-  -- The record outlives the session by the look-ahead. A session that has expired by itself has no other end.
-  if now_ms < math.max(family.expires_ms, family.access_until_ms) then
-    redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
-  end
+  redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
   redis.call('DEL', key_of('family', family_digest))
   return #keys
 end
 
 local MOST_DISPLACED = 10
 
--- Ends the oldest families of the user, by login and however recently they were refreshed, until at most `most` are live
--- with the new one. One call ends at most MOST_DISPLACED, so after the limit was lowered it takes several. The index
--- also has members of other kinds and of families that are over. It is read only if it has more members than `most`.
--- Returns digest, client_id, username and scope of each family that it ended.
-local function displace_oldest(family, family_digest, most, now_ms)
-  local index_key, live, displaced = key_of('index', family.subject), {}, {}
+-- Ends other families of the user, those first that the index names first because they would end first, until at most
+-- `most` are left with the new one. One call ends at most MOST_DISPLACED, so after the limit was lowered it takes several.
+-- The index also has members of other kinds, and it is read only if it has more members than `most`. A family that is
+-- over counts until its look-ahead ends. Returns digest, client_id, username and scope of each family that it ended.
+local function displace_families(family, family_digest, most, now_ms)
+  local index_key, others, displaced = key_of('index', family.subject), {}, {}
   if redis.call('ZCARD', index_key) <= most then return displaced end
   for _, member in ipairs(redis.call('ZRANGE', index_key, '0', '-1')) do
-    -- Only what is needed is read of each: parse_family would take twice the time.
-    local digest = string.sub(member, 1, 7) == 'family:' and string.sub(member, 8)
-    local values = digest and digest ~= family_digest and redis.call('HMGET', key_of('family', digest), 'v', 'h')
-    local created_ms = values and string.match(values[1] or '', '^2 (%d+) ')
-    if created_ms then
-      local expires_in_ms, access_in_ms = string.match(values[2], '^%d+ (%-?%d+) (%-?%d+) ')
-      if now_ms < created_ms + math.max(expires_in_ms, access_in_ms) then live[#live + 1] = { created_ms + 0, digest } end
-    end
+    local digest = string.match(member, '^family:(.+)$')
+    if digest and digest ~= family_digest then others[#others + 1] = digest end
   end
-  for _ = 1, math.min(#live + 1 - most, MOST_DISPLACED) do
-    local oldest = 1
-    for i = 2, #live do
-      if live[i][1] < live[oldest][1] then oldest = i end
-    end
-    local digest = table.remove(live, oldest)[2]
-    local other = read_whole_family(key_of('family', digest))
-    end_whole_family(other, digest, 'session_displaced', now_ms)
-    for _, value in ipairs({ digest, other.client_id, other.username, other.scope }) do
-      displaced[#displaced + 1] = value
+  for i = 1, math.min(#others + 1 - most, MOST_DISPLACED) do
+    local other = read_family(key_of('family', others[i]))
+    if other then
+      end_family(other, others[i], 'session_displaced', now_ms)
+      for _, value in ipairs({ others[i], other.client_id, other.username, other.scope }) do
+        displaced[#displaced + 1] = value
+      end
+    else
+      forget_member(family.subject, 'family:' .. others[i])
     end
   end
   return displaced

@@ -20,7 +20,7 @@ from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
 from service.store.client import StoreClient, load_script
 from service.store.keys import SHARDS, family_key, mark_key, user_key
-from service.store.records import FamilyRecord, parse_family
+from service.store.records import FamilyRecord, parse_family, parse_mark
 from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
 Success = Literal["rotated", "repeated", "recovered"]
@@ -35,7 +35,7 @@ EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old",
 - revoke_all: revokeAll was called.
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
 - provider_logout: the identity provider told that the login there which the family came from has ended.
-- session_displaced: the user has as many families as one may have, and logged in once more.
+- session_displaced: the user had as many families as one may have, and logged in once more.
 - too_old: a refresh found the family older than the maximum age, which had been shortened.
 - password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
   family depended on, and role_removed is also of a realm's default role.
@@ -193,20 +193,17 @@ class Families:
         return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
-        """Return the family, or None. The record outlives the family by a look-ahead."""
-        fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
-        return parse_family(fields) if fields else None
+        record = await self._redis.read("GET", family_key(shard, family_digest))
+        return None if record is None else parse_family(record)
 
     async def find_shard(self, family_digest: str) -> tuple[str, FamilyRecord] | None:
         """Return the shard and the record of a family of which only the digest is known, or None.
 
         All shards are asked. No client request uses this.
         """
-        records = await self._redis.read_many([("HGETALL", family_key(shard, family_digest)) for shard in SHARDS])
-        for shard, fields in zip(SHARDS, records, strict=True):
-            if fields:
-                return shard, parse_family(fields)
-        return None
+        records = await self._redis.read_many([("GET", family_key(shard, family_digest)) for shard in SHARDS])
+        found = zip(SHARDS, records, strict=True)
+        return next(((shard, parse_family(record)) for shard, record in found if record is not None), None)
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyRecord | None:
         """Return the family if it is live and the token is its current refresh token, or None.
@@ -220,7 +217,7 @@ class Families:
         if family is None or refresh_token.generation < family.head:
             return None
         mark = await self._redis.read("GET", mark_key(refresh_token.shard, family.subject))
-        is_revoked = family.created_ms <= int(mark or 0)
+        is_revoked = family.created_ms <= parse_mark(mark)
         is_over = await self.read_clock_ms() >= family.expires_ms
         return None if is_revoked or is_over else family
 

@@ -1,5 +1,5 @@
--- Exchanges an authorization code, once, and starts its family. If the user has too many families then, the one with the
--- oldest login ends. Four values tell each family that ended.
+-- Exchanges an authorization code, once, and starts its family. If the user has too many families then, the one that
+-- would end first ends. Four values tell each family that ended.
 -- The caller has checked what cannot change (client, redirect_uri, code_challenge) against the record. This script
 -- checks what can change: the code must still exist, must not be expired, and must not be covered by a mark.
 -- KEYS     code_key redeemed_key family_key access_key
@@ -15,8 +15,8 @@ if not text then
   if redis.call('EXISTS', redeemed_key) == 1 then return { 'repeated' } end
   return { 'unknown' }
 end
-local line = read_lines(text, 'an authorization code')
-local code_created_ms, code_expires_ms = tonumber(line[2]), tonumber(line[3])
+local line = read_lines(text, 'an authorization code', 10)
+local code_created_ms, code_expires_ms = line[2], line[3]
 local subject, client_id, code_challenge = line[4], line[5], line[7]
 local username, scope, sid = line[8], line[9], line[10]
 local now_ms = read_clock()
@@ -29,11 +29,10 @@ redis.call('DEL', code_key)
 forget_member(subject, 'code:' .. code_digest)
 local created_ms = math.max(now_ms, code_created_ms)
 local family = {
-  created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
-  grant_type = 'a', secret_used = secret_used,
-  subject = subject, client_id = client_id, username = username, scope = scope, sid = sid,
+  created_ms = created_ms, grant_type = 'a', secret_used = secret_used, subject = subject,
+  client_id = client_id, username = username, scope = scope, sid = sid,
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
 -- The new family comes first: after a deletion a full Redis would accept its writes as well.
-return { 'redeemed', lives_ms, unpack(displace_oldest(family, family_digest, sessions_per_user, now_ms)) }
+return { 'redeemed', lives_ms, unpack(displace_families(family, family_digest, sessions_per_user, now_ms)) }

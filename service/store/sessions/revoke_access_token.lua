@@ -7,7 +7,7 @@
 
 local text = redis.call('GET', access_key)
 if not text then return { 'unknown' } end
-local line = read_lines(text, 'an access token')
+local line = read_lines(text, 'an access token', 8)
 if line[5] ~= client_id then return { 'foreign' } end
 redis.call('DEL', access_key)
 return { 'revoked', line[7], line[8] }

@@ -74,16 +74,17 @@ end
 local function end_covered(member, limit, is_covered)
   local kind, digest = string.match(member, '^(%l+):(.+)$')
   if kind == 'family' then
-    local family = read_whole_family(key_of('family', digest))
+    local family = read_family(key_of('family', digest))
     if not family then return 0 end
-    if limit and not is_covered(family.created_ms, family.subject, family.field.s or '') then return nil end
-    return end_whole_family(family, digest, reason, now_ms)
+    if limit and not is_covered(family.created_ms, family.subject, family.sid) then return nil end
+    return end_family(family, digest, reason, now_ms)
   end
   local names = { code = key_of('code', digest), consent = key_of('consent', digest), browser = key_of('browser', digest) }
   local text = limit and redis.call('GET', names[kind])
   if text then
-    local line, subject_position = read_lines(text, 'a ' .. kind), kind == 'consent' and 5 or 4
-    if not is_covered(tonumber(line[2]), line[subject_position], line[#line]) then return nil end
+    local place = ({ code = { 4, 10 }, consent = { 5, 8 }, browser = { 4, 9 } })[kind]
+    local line = read_lines(text, 'a ' .. kind, place[2])
+    if not is_covered(line[2], line[place[1]], line[place[2]]) then return nil end
   end
   redis.call('DEL', names[kind])
   return 0

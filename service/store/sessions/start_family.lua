@@ -1,6 +1,6 @@
 -- Starts a session after a password login, unless the user's record changed since the password was verified, or a mark
--- was set since the login began. If the user has too many sessions then, the one with the oldest login ends. Four values
--- tell each session that ended.
+-- was set since the login began. If the user has too many sessions then, the one that would end first ends. Four values tell
+-- each session that ended.
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index, revoked, families with their access tokens, tombstones
 -- ARGV     family_digest access_digest revision subject sid begun_ms:number client_id username scope secret_used
@@ -15,11 +15,10 @@ local now_ms = read_clock()
 local created_ms = date_login(subject, sid, begun_ms, now_ms)
 if not created_ms then return { 'revoked' } end
 local family = {
-  created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
-  grant_type = 'p', secret_used = secret_used,
-  subject = subject, client_id = client_id, username = username, scope = scope, sid = sid,
+  created_ms = created_ms, grant_type = 'p', secret_used = secret_used, subject = subject,
+  client_id = client_id, username = username, scope = scope, sid = sid,
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
 -- The new family comes first: after a deletion a full Redis would accept its writes as well.
-return { 'started', lives_ms, unpack(displace_oldest(family, family_digest, sessions_per_user, now_ms)) }
+return { 'started', lives_ms, unpack(displace_families(family, family_digest, sessions_per_user, now_ms)) }
