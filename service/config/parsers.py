@@ -142,7 +142,7 @@ def parse_password_length(text: str) -> int:
 
 
 def parse_sessions(text: str) -> int:
-    return _read_number(text, range(1, 10_001), "a number of sessions between 1 and 10000")
+    return _read_number(text, range(1, 2_001), "a number of sessions between 1 and 2000")
 
 
 def parse_limit(text: str) -> Limit:

@@ -186,7 +186,7 @@ WRONG = {
     "TOKEN_SERVICE_PAGE_REGISTER_URL": ["javascript:alert(1)", "//example.org", "https://x:port", "https://x/\n"],
     "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "1.5/day"],
     "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "129", "8.0"],
-    "TOKEN_SERVICE_SESSIONS_PER_USER": ["0", "10001", "many"],
+    "TOKEN_SERVICE_SESSIONS_PER_USER": ["0", "2001", "many"],
     "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
     "TOKEN_SERVICE_METRICS_ADDRESS": ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100"],
     "TOKEN_SERVICE_KEEP_ALIVE": ["0", "long"],

@@ -223,7 +223,7 @@ async def test_streak_and_replays_of_the_last_generation_are_counted(sessions: S
     assert await replay(sessions, session, 3, *[5] * 7) == [(0, 2), (1, 1), *((0, n) for n in (2, 3, 4, 5, 6, 6))]
 
 
-@pytest.mark.clause("decided-i3-constant-memory", "decided-session-stays-compact")
+@pytest.mark.clause("decided-i3-constant-memory")
 @pytest.mark.parametrize("with_replays", [False, True])
 async def test_busy_hour_does_not_grow_the_record(
     sessions: Sessions, store: redis.Redis, clock: Clock, with_replays: bool
