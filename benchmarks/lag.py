@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from benchmarks.testbed import CLIENT, Testbed
-from service.system.parent_death import __file__ as parent_death
+from service.system.process import __file__ as parent_death
 from tests.support.clients_and_users import REVOKE, REVOKE_ALL, VERIFY, bearer
 from tests.support.servers import CHECKOUT, ServiceProcess, stop
 

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from service.config.settings import EXAMPLE_SEED
 from service.embedded.binary import NoServerBinary, get_server_binary
 from service.serving.banner import EXAMPLE_LOGIN
-from service.system import parent_death
+from service.system.process import __file__ as parent_death
 
 __all__ = [
     "Stack",
@@ -196,7 +196,7 @@ def running(
     this process is killed.
     """
     popen = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command],
+        [sys.executable, "-I", "-S", parent_death, str(os.getpid()), *command],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

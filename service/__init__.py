@@ -7,19 +7,19 @@ can change with the session. A lookup of a token only reads.
 The packages. Each imports only those above it.
 tests/house/test_import_law.py holds the order, and which package may import which library.
 
-    system/         calls of the operating system: parent death, private files, malloc, scheduling; and
-                    where the program's own files are
+    system/         calls of the operating system: processes, interrupts, private files; and where the program's own
+                    files are
     protocol/       the rules as plain values and functions: no await, clock, randomness, Redis or HTTP
     redis_client/   a Redis client: connections, Sentinel and Cluster, durable writes, a lock; knows no key of ours
     gateway/        what an API imports to judge bearer tokens by itself: lookups from memory or Redis, middleware
     observability/  logs, security events, metrics, and the trace that a caller's request belongs to
-    http_client/    requests to other systems, bounded in time and size
     crypto/         opaque tokens, the keyring, password hashes and their threads
     embedded/       the Redis server that the service starts itself
     config/         the settings and what they mean
     store/          Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
     registry/       clients, users and realms: caches of the workers, changes of records; seed_file/ applies a seed
-    realms/         how a login is checked and throttled: by our own passwords, or at an identity provider
+    realms/         how a login is checked and throttled: by our own passwords, or at an identity provider, which
+                    provider/ calls over HTTP, bounded in time and size
     web/            HTTP: middleware, how requests are read, the endpoints for programs (api), the pages for people
     admin/          the console behind scripts/admin: one subject a file
     serving/        the processes around uvicorn, and the listener of the metrics
@@ -27,7 +27,7 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     routes          every path and its handler
     app             the application: the middleware in order, and the table from exception to answer
 
-Three groups of packages do not import each other: system and protocol; http_client, crypto and embedded; web and admin.
+Three groups of packages do not import each other: system and protocol; crypto and embedded; web and admin.
 protocol, redis_client and gateway use relative imports, and import no other package of the service.
 
 Where the sections of the specification are kept:

@@ -19,7 +19,7 @@ from service.protocol.errors import BearerMissing, OAuthError
 from service.protocol.metadata import metadata_paths
 from service.redis_client.deadline import StoreUnavailable
 from service.routes import STATIC_ROUTES, list_prefixes, make_routes
-from service.system.parent_death import die_with_supervisor
+from service.system.process import die_with_supervisor
 from service.web import responses
 from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin

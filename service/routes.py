@@ -14,9 +14,8 @@ from service.protocol.metadata import metadata_paths
 from service.web.api.backchannel_logout import BackchannelLogoutEndpoint
 from service.web.api.global_token_revocation import GlobalTokenRevocationEndpoint
 from service.web.api.introspect import IntrospectionEndpoint
-from service.web.api.metadata import MetadataEndpoint
+from service.web.api.metadata import MetadataEndpoint, OpenApiEndpoint
 from service.web.api.metrics import MetricsEndpoint
-from service.web.api.openapi import OpenApiEndpoint
 from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
 from service.web.api.token import AuthorizationCodeGrant, PasswordGrant, RefreshTokenGrant, TokenEndpoint
 from service.web.api.users import UsersEndpoint
@@ -66,7 +65,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
             authenticator, worker.external_realms, worker.users, worker.revocations, issuer
         ).post,
     }
-    logout = BackchannelLogoutEndpoint(worker.logins, worker.logout_tokens, worker.revocations)
+    logout = BackchannelLogoutEndpoint(worker.logins, worker.single_use, worker.revocations)
     least = worker.settings.min_password_characters
     users = UsersEndpoint(authenticator, worker.registry, worker.pending_revocations, worker.passwords, least)
     routes = [

@@ -33,8 +33,6 @@ from service.store.browsers.browser_sessions import BrowserSessions
 from service.store.browsers.consents import Consents
 from service.store.client import StoreClient
 from service.store.events import EventStream
-from service.store.external_logins import ExternalLogins
-from service.store.logout_tokens import LogoutTokens
 from service.store.registry.store import RegistryStore
 from service.store.reports.readiness import find_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
@@ -44,6 +42,7 @@ from service.store.sessions.access_tokens import AccessTokens
 from service.store.sessions.codes import Codes
 from service.store.sessions.families import Families
 from service.store.sessions.revocations import Revocations
+from service.store.single_use import SingleUse
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -88,8 +87,7 @@ class Worker:
         self.codes = Codes(self.redis, lifetimes)
         self.consents = Consents(self.redis, lifetimes)
         self.families = Families(self.redis, lifetimes)
-        self.external_logins = ExternalLogins(self.redis)
-        self.logout_tokens = LogoutTokens(self.redis)
+        self.single_use = SingleUse(self.redis)
         self.registry = RegistryStore(self.redis)
         self.event_stream = EventStream(self.redis)
         self.audit_stream = AuditStream(self.event_stream.append, on_lost=metrics.get_metrics().events_lost.inc)

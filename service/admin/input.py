@@ -1,13 +1,16 @@
-"""Secrets that the console reads from a terminal, a file or a pipe."""
+"""Secrets that the console reads from a terminal, a file or a pipe, and times that its arguments name."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from service.admin.output import WrongInput, ending_at_ctrl_c
+from service.config.parsers import parse_duration_or_zero_ms
 
 
 def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: bool = False) -> str:
@@ -48,3 +51,34 @@ def _read_file(file: str) -> str:
         raise WrongInput(f"{name_file(file)} cannot be read: {error.strerror}") from None
     except UnicodeError:
         raise WrongInput(f"{name_file(file)}: expected text in UTF-8") from None
+
+
+def parse_time_ms(text: str) -> int:
+    """Parse a time in ISO 8601 and return milliseconds since 1970. Without an offset the time is in UTC.
+
+    Raises ValueError with what was expected. A year before 2000 counts as a typing error. The store would take a time
+    before 1970 for no time at all.
+    """
+    expected = "a time by ISO 8601 such as 2026-11-21T08:30:00Z"
+    try:
+        time = datetime.fromisoformat(text.strip())
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        in_utc = aware.astimezone(UTC)
+    except (ValueError, OverflowError):  # the last hours of the year 9999 may be out of range in UTC
+        raise ValueError(expected) from None
+    if in_utc.year < 2000:
+        raise ValueError(f"{expected}, in this century")
+    return int(in_utc.timestamp() * 1000)
+
+
+def read_since_ms(text: str) -> int:
+    """Parse a time in ISO 8601, or a span before now such as 90m, which is returned as a negative number.
+
+    Raises ValueError with what was expected.
+    """
+    with suppress(ValueError):
+        return -parse_duration_or_zero_ms(text)
+    try:
+        return parse_time_ms(text)
+    except ValueError as expected:
+        raise ValueError(f"{expected}, or a span such as 90m or 24h") from None

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -189,3 +190,35 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None or value == "" else str(value)
+
+
+def format_time(ms: int) -> str:
+    """Return the time in UTC, to the second: 2026-11-21T08:30:00Z."""
+    return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def format_span(ms: int) -> str:
+    """Return the span in its two greatest units: 3 d 4 h, 12 min 5 s, 0.4 s."""
+    if ms < 10_000:
+        return f"{ms / 1000:g} s"
+    parts: list[str] = []
+    seconds = ms // 1000
+    for name, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count} {name}" if count else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+def format_when(ms: int, now_ms: int) -> str:
+    """Return the time, and how long ago or ahead it is."""
+    span = format_span(abs(now_ms - ms))
+    return f"{format_time(ms)} ({span} ago)" if ms <= now_ms else f"{format_time(ms)} (in {span})"
+
+
+def format_bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

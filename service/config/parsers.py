@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from service.protocol.grammar import is_web_address
-from service.redis_client.durability import DISK, MEMORY, REPLICA, Durability
-from service.redis_client.url import parse_redis_url
+from service.redis_client.url import DISK, MEMORY, REPLICA, Durability, parse_redis_url
 
 SECRET_KEY_BYTES = 32
 

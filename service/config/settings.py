@@ -20,11 +20,10 @@ from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
 from service.config.reading import BadSettings, Reading, Setting, setting
 from service.embedded.data_folder import socket_path
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Lifetimes
 from service.protocol.uri import is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
-from service.redis_client.durability import MEMORY, Durability
-from service.redis_client.url import RedisUrl, parse_redis_url, without_password
+from service.redis_client.url import MEMORY, Durability, RedisUrl, parse_redis_url, without_password
 from service.system.program_files import IS_INSTALLED, PROGRAM_FILES
 
 EXAMPLE_SEED = PROGRAM_FILES / "examples" / "seed.yaml"

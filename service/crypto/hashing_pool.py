@@ -19,8 +19,7 @@ from typing import Final, NoReturn, TypeVar
 
 from service.observability.metrics import get_metrics
 from service.protocol.errors import TemporarilyUnavailable
-from service.system.malloc import configure_malloc, trim_heap
-from service.system.scheduling import count_usable_cores, lower_thread_priority
+from service.system.process import configure_malloc, count_usable_cores, lower_thread_priority, trim_heap
 
 _ROOM_PER_THREAD: Final = 26
 _MIN_ROOM: Final = 52

@@ -19,8 +19,8 @@ from typing import Final
 from service.embedded.binary import get_server_binary
 from service.embedded.data_folder import make_secret_key, socket_path
 from service.observability.logs import EventLog
-from service.system import parent_death
 from service.system.private_files import FolderRefused, hold_lock, make_private
+from service.system.process import __file__ as parent_death
 from service.system.program_files import PROGRAM_FILES
 
 # Time limits for a large append-only file, which takes long to load and to write.
@@ -67,7 +67,7 @@ class EmbeddedStore:
     def start(self) -> None:
         """Start the server and wait until it answers. Raises FolderRefused, NoServerBinary or StoreFailed.
 
-        The calling thread must live as long as the server (see service.system.parent_death).
+        The calling thread must live as long as the server (see service.system.process).
         """
         binary, lock = get_server_binary(), self._hold_store_lock()
         try:
@@ -108,7 +108,7 @@ class EmbeddedStore:
     def _spawn(self, binary: str, inherited_lock: int) -> subprocess.Popen[bytes]:
         # In a process with threads it is unsafe to request the death signal between fork and exec. So a new interpreter
         # requests the signal, and then becomes the server.
-        leash = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid())]
+        leash = [sys.executable, "-I", "-S", parent_death, str(os.getpid())]
         overrides = {
             "--port": "0",
             "--unixsocket": str(self.socket_path),

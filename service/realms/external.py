@@ -33,8 +33,8 @@ from service.realms.provider.circuit_breaker import CircuitBreaker
 from service.registry.cache import RealmCache, UserCache
 
 if TYPE_CHECKING:
-    from service.http_client.client import HttpClient
     from service.realms.provider.client import ProviderClient
+    from service.realms.provider.http_client import HttpClient
 
 log = logging.getLogger("service.realms")
 
@@ -263,6 +263,6 @@ class ExternalRealms:
         """Import the client of identity providers in a thread: on the event loop, all requests would wait."""
         await asyncio.to_thread(import_module, "service.realms.provider.client")
         if self._http_client is None:
-            from service.http_client.client import HttpClient
+            from service.realms.provider.http_client import HttpClient
 
             self._http_client = HttpClient()

@@ -13,14 +13,13 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
 from .deadline import CallObserver, NoScriptError, StoreUnavailable, watch_call, within_deadline
-from .durability import MEMORY, Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .managed_connection import ConnectionOptions
 from .router import Router
 from .script import OWN_SCRIPTS, Argument, Run, Script
 from .slots import NodeSlots, get_slot, list_unsettled, parse_own_slots
 from .topology import Master
-from .url import RedisUrl
+from .url import MEMORY, Durability, RedisUrl
 
 log: Final = logging.getLogger(__package__)
 

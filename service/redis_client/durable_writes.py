@@ -24,11 +24,10 @@ from weakref import WeakKeyDictionary
 
 from .connection import Command, Connection, open_connection
 from .deadline import NotSent, ResponseError, StoreUnavailable, read_clock, remaining_seconds, within_deadline
-from .durability import Durability
 from .managed_connection import CLOSED
 from .router import send_until_answered
 from .topology import Master, Topology
-from .url import Node, RedisUrl
+from .url import Durability, Node, RedisUrl
 
 RESERVE_SECONDS: Final = 0.3
 """The part of the request's budget that is kept for answering that nothing was confirmed."""

@@ -1,10 +1,10 @@
-"""The parser of REDIS_URL: one server, a cluster, or a master that Sentinels name."""
+"""The operator's choices about Redis: the URL (one server, a cluster, or a master behind Sentinels), and durability."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 Kind = Literal["single", "cluster", "sentinel"]
@@ -120,3 +120,22 @@ def _parse_database(path: str, query: str) -> int:
     if len(numbers) > 1 or not all(re.fullmatch(r"[0-9]{1,5}", number) for number in numbers):
         raise ValueError("one number of a database, as in redis://host:6379/0")
     return int(numbers[0]) if numbers else 0
+
+
+class Durability(NamedTuple):
+    """The level, and with `replica` the least number of replicas, if the operator names one.
+
+    `memory`: wait for nothing. `replica`: wait for every replica that could be promoted, as far as the topology knows
+    them. `disk`: require the append-only file of the master.
+    """
+
+    level: Literal["memory", "replica", "disk"]
+    min_replicas: int = 1
+
+    def __str__(self) -> str:
+        return self.level if self.min_replicas == 1 else f"{self.level}:{self.min_replicas}"
+
+
+MEMORY: Final = Durability("memory")
+REPLICA: Final = Durability("replica")
+DISK: Final = Durability("disk")

@@ -40,7 +40,7 @@ from service.registry.seed_file.report import MAX_REPORTED
 from service.registry.user_changes import UserChange, read_user_change
 from service.store.registry.store import RegistryStore
 from service.store.sessions.families import UserEnding
-from service.system.scheduling import count_usable_cores, lower_thread_priority
+from service.system.process import count_usable_cores, lower_thread_priority
 
 LINES_PER_BATCH: Final = 3_000
 MAX_LINE_BYTES: Final = 65_536

@@ -42,8 +42,8 @@ from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
 from service.system.interrupts import INTERRUPTED
-from service.system.malloc import configure_malloc
 from service.system.private_files import FolderRefused
+from service.system.process import configure_malloc
 
 DONE, FAILED, REFUSED = 0, 1, 2
 

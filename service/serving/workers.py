@@ -19,7 +19,7 @@ from service.observability import metrics
 from service.observability.logs import EventLog
 from service.serving.draining_server import MAX_DRAIN_SECONDS, DrainingServer
 from service.system.interrupts import exit_at_interrupt
-from service.system.malloc import configure_malloc
+from service.system.process import configure_malloc
 
 # After so many replacements for each worker within the window, the workers are considered unable to start.
 REPLACEMENTS = 5

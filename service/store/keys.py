@@ -7,8 +7,8 @@
 | ended:{shard}:<family digest>   | string | a day from the family's end          | end_family, spend, start, redeem …|
 | code:{shard}:<code digest>      | string | the code's lifetime                  | allow_consent                     |
 | redeemed:{shard}:<code digest>  | string | ten minutes, or a code's longer life | redeem_authorization_code         |
-| external:{shard}:<digest>       | string | ten minutes                          | external_logins                   |
-| logout:{shard}:<digest>         | string | twenty minutes                       | logout_tokens                     |
+| external:{shard}:<digest>       | string | ten minutes                          | single_use                        |
+| logout:{shard}:<digest>         | string | twenty minutes                       | single_use                        |
 | browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
 | consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
 | index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |

@@ -1,1 +1,1 @@
-"""Calls of the operating system: malloc, scheduling, the death of a parent process, private files."""
+"""Calls of the operating system: processes, interrupts, private files, and the files of the program."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import redis
 
-from service.system.parent_death import __file__ as parent_death
+from service.system.process import __file__ as parent_death
 from tests.support.certificates import Authority
 from tests.support.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, server_binary, with_user
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until

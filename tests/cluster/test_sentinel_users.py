@@ -9,8 +9,7 @@ import redis
 
 from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
-from service.redis_client.durability import REPLICA
-from service.redis_client.url import parse_redis_url
+from service.redis_client.url import REPLICA, parse_redis_url
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.reports.readiness import find_obstacle

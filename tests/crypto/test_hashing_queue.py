@@ -14,7 +14,7 @@ import pytest
 
 from service.crypto.hashing_pool import HashingPool
 from service.protocol.errors import TemporarilyUnavailable
-from service.system.scheduling import LOWER_BY, count_usable_cores
+from service.system.process import LOWER_BY, count_usable_cores
 
 FLOOD, OTHER = "2001:db8::/48", "203.0.113.7"
 ROOM = 52

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 
-from service.system.parent_death import __file__ as parent_death
+from service.system.process import __file__ as parent_death
 from tests.support.clients_and_users import ALICE, TOKEN, login_form
 from tests.support.servers import CHECKOUT, free_port, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until

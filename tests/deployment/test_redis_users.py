@@ -26,6 +26,7 @@ from service.store import keys
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.reports.session_count import COUNTED_KEYS, estimate_session_count
+from service.store.single_use import make_state_key, make_token_key
 from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
 from tests.conftest import SEED, Clock, environment_of, http_client_for, make_code, running_lifespan
@@ -120,8 +121,8 @@ async def test_the_service_uses_all_that_it_was_granted(
             await make_code(worker)
             await PHONE_APP.log_in(http, ALICE)
             await change_seed(worker)
-            assert await worker.external_logins.take("state", 60_000)
-            await worker.logout_tokens.note_use(identify_user("cep", "zoe"), "a token")
+            assert await worker.single_use.take(make_state_key("state"), 60_000)
+            await worker.single_use.note(make_token_key(identify_user("cep", "zoe"), "a token"))
             await estimate_session_count(worker.redis)
             await revoke_nothing(worker.redis, store)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.admin.command import parsed_by
-from service.admin.formatting import format_span, format_time, parse_time_ms
+from service.admin.input import parse_time_ms
+from service.admin.output import format_span, format_time
 from service.config.parsers import parse_duration_or_zero_ms
 from service.config.reading import BadSettings
 from service.config.settings import SETTINGS, load_settings

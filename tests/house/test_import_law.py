@@ -17,7 +17,7 @@ ORDER = (
     {"redis_client"},
     {"gateway"},
     {"observability"},
-    {"http_client", "crypto", "embedded"},
+    {"crypto", "embedded"},
     {"config"},
     {"store"},
     {"registry"},
@@ -37,7 +37,7 @@ LIBRARIES = {
     "starlette": {"web", "app", "routes"},
     "fastapi": {"gateway.fastapi_guard"},
     "prometheus_client": {"observability"},
-    "httpcore2": {"http_client"},
+    "httpcore2": {"realms.provider"},
     "joserfc": {"realms.provider"},
     "ctypes": {"system"},
 }

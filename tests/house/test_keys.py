@@ -10,7 +10,7 @@ import redis
 from service.config.settings import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.durability import DISK
+from service.redis_client.url import DISK
 from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
@@ -18,6 +18,7 @@ from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from service.store.sessions.families import UserEnding
 from service.store.sessions.revocations import Revocations
+from service.store.single_use import make_state_key, make_token_key
 from service.worker import Worker
 from tests.conftest import MakeSettings, make_code
 from tests.house.key_table import Row, read_table
@@ -58,9 +59,9 @@ async def every_kind_of_key(
     yield "a session revoked"
     await Browser(http).open_consent_page(authorization_url())
     yield "a consent page"
-    await worker.external_logins.take("state", 600_000)
+    await worker.single_use.take(make_state_key("state"), 600_000)
     yield "a login that came back from an organisation"
-    await worker.logout_tokens.note_use(identify_user("cep", "zoe"), "a token")
+    await worker.single_use.note(make_token_key(identify_user("cep", "zoe"), "a token"))
     yield "a logout at an organisation"
     tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
     yield "an exchanged code"

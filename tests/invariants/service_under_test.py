@@ -16,8 +16,7 @@ from service.crypto.keyring import (
 )
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
-from service.protocol.client import Client
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Client, Lifetimes
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User
 from service.redis_client.url import parse_redis_url

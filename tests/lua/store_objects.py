@@ -23,14 +23,13 @@ from service.store.browsers.browser_sessions import BrowserSessions
 from service.store.browsers.consents import AllowAnswer, Consents, DenyAnswer
 from service.store.client import StoreClient
 from service.store.events import EventStream
-from service.store.external_logins import ExternalLogins
 from service.store.keys import index_key, mark_key, revoked_key
-from service.store.logout_tokens import LogoutTokens
 from service.store.registry.store import RegistryStore
 from service.store.sessions.access_tokens import AccessTokens
 from service.store.sessions.codes import Codes
 from service.store.sessions.families import Families, RefreshRefused, Spent
 from service.store.sessions.revocations import Revocations
+from service.store.single_use import SingleUse
 from tests.store.sessions import ALL_SCOPES, DEFAULT_LIFETIMES
 from tests.support.codes import SESSION_MS, consent_request_for, make_code_to_allow
 from tests.support.logins import LATER_MS, login_of
@@ -72,8 +71,7 @@ class StoreObjects:
         self.codes = Codes(store_client, DEFAULT_LIFETIMES)
         self.consents = Consents(store_client, DEFAULT_LIFETIMES)
         self.browser_sessions = BrowserSessions(store_client)
-        self.external_logins = ExternalLogins(store_client)
-        self.logout_tokens = LogoutTokens(store_client)
+        self.single_use = SingleUse(store_client)
         self.attempts = Attempts(store_client)
         self.revocations = Revocations(store_client)
         self.registry = RegistryStore(store_client)

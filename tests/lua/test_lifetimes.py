@@ -15,6 +15,7 @@ from service.store.attempts import Counter
 from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
 from service.store.registry.store import LOCK_SECONDS
 from service.store.sessions.families import Spent
+from service.store.single_use import make_state_key, make_token_key
 from tests.house.key_table import read_table
 from tests.lua.fake_redis import ServerClock
 from tests.lua.scenarios import ONE, fence, keep, probe, run_revoke_all
@@ -29,6 +30,7 @@ KEPT: Final = MONTH + DAY
 LOGIN: Final = 900
 """The time by which a mark outlives what it covers."""
 
+STATE_KEY: Final = make_state_key("state")
 LOCK_MS: Final = 1000 * LOCK_SECONDS
 
 OTHER: Final = Counter("login:{abc}:other", 5, 60_000)
@@ -65,8 +67,8 @@ WRITES: Final[dict[str, tuple[int, Callable[[StoreObjects], Awaitable[object]]]]
     "ended": (DAY, end_family),
     "code": (MINUTE, StoreObjects.issue_code),
     "redeemed": (600, redeem_code),
-    "external": (600, lambda objects: objects.external_logins.take("state", 600_000)),
-    "logout": (1_200, lambda objects: objects.logout_tokens.note_use(USER.identity, "a token")),
+    "external": (600, lambda objects: objects.single_use.take(STATE_KEY, 600_000)),
+    "logout": (1_200, lambda objects: objects.single_use.note(make_token_key(USER.identity, "a token"))),
     "browser": (3_600, lambda objects: objects.sign_in(Page())),
     "consent": (1_800, StoreObjects.open),
     "index": (KEPT, StoreObjects.must_start),
@@ -194,12 +196,12 @@ async def test_a_lock_that_is_not_renewed_is_lost_after_ten_seconds(
 
 
 async def test_a_login_returns_once_within_its_lifetime(objects: StoreObjects, server_clock: ServerClock) -> None:
-    assert await objects.external_logins.take("state", 600_000)
+    assert await objects.single_use.take(STATE_KEY, 600_000)
     server_clock.advance(599)
-    assert not await objects.external_logins.take("state", 600_000)
+    assert not await objects.single_use.take(STATE_KEY, 600_000)
     server_clock.advance(2)
 
-    assert await objects.external_logins.take("state", 600_000)
+    assert await objects.single_use.take(STATE_KEY, 600_000)
 
 
 async def test_each_event_gives_its_stream_thirty_more_days(

@@ -21,7 +21,7 @@ import redis
 
 from deployment.stack import Stack, write_certificate
 from service.embedded.data_folder import socket_path
-from service.system import parent_death
+from service.system.process import __file__ as parent_death
 from tests.process.locks import can_lock
 from tests.support.servers import CHECKOUT
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
@@ -39,7 +39,7 @@ class Service:
         # Successive starts share the folder, and each has its own output.
         with self.output.open("w") as output, self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command],
+                [sys.executable, "-I", "-S", parent_death, str(os.getpid()), *command],
                 env=environment,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

@@ -13,8 +13,8 @@ from joserfc.jwk import RSAKey
 from service.realms.provider.circuit_breaker import CALLS, FAILURES
 from service.realms.provider.client import KEYS_SECONDS, NEW_KEYS_SECONDS
 from service.redis_client.deadline import StoreUnavailable
-from service.store.logout_tokens import LogoutTokens
 from service.store.sessions.revocations import Revocations
+from service.store.single_use import SingleUse
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
 from tests.realms.login_steps import (
@@ -250,7 +250,7 @@ async def test_outage_before_the_note_leaves_the_token_usable(
             raise StoreUnavailable("broken by the test")
 
     connection = InterposedConnection(make_settings(), refuse_first_note)
-    http_worker.logout_tokens = LogoutTokens(connection)
+    http_worker.single_use = SingleUse(connection)
     async with serving_worker(http_worker) as http:
         session, token = await log_in(http), provider.make_logout_token()
         assert_unavailable(await log_out(http, token))

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.http_client.client import MAX_ANSWER_BYTES, READ_BYTES, HttpClient
 from service.protocol.provider_responses import InvalidProviderResponse
+from service.realms.provider.http_client import MAX_ANSWER_BYTES, READ_BYTES, HttpClient
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 

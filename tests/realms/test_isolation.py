@@ -11,8 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.http_client import client
-from service.realms.provider import circuit_breaker
+from service.realms.provider import circuit_breaker, http_client
 from tests.realms.login_steps import RegisterRealm, log_in_with_password
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang
@@ -104,7 +103,7 @@ async def test_hanging_name_server_blocks_no_other_lookup(
     named = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint")
     await register_realm(issuer=None, **{name: f"https://{SLOW_HOST}/{name}" for name in named})
     logins = start_logins(http, circuit_breaker.CALLS)
-    await until(lambda: names.waiting == client.LOOKUPS)
+    await until(lambda: names.waiting == http_client.LOOKUPS)
 
     loop = asyncio.get_running_loop()
     assert await loop.getaddrinfo("localhost", 6379)
@@ -113,6 +112,6 @@ async def test_hanging_name_server_blocks_no_other_lookup(
     await held_time.advance_until_done(assert_all_unavailable(logins))
 
     # The threads still hang. The callers that waited for one have given up.
-    assert names.waiting == client.LOOKUPS
+    assert names.waiting == http_client.LOOKUPS
     names.released.set()
     await until(lambda: names.waiting == 0)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.durability import REPLICA
-from service.redis_client.url import parse_redis_url
+from service.redis_client.url import REPLICA, parse_redis_url
 from service.store.client import StoreClient
 from tests.conftest import MakeSettings
 

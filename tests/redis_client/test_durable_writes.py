@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.redis_client.durability import REPLICA
 from service.redis_client.durable_writes import MAX_LEASED, ConfirmationPool
 from service.redis_client.managed_connection import ConnectionOptions
 from service.redis_client.router import Router
-from service.redis_client.url import parse_redis_url
+from service.redis_client.url import REPLICA, parse_redis_url
 from tests.redis_client.host_names import resolve
 from tests.redis_client.scripted_cluster import key_of, scripted_cluster
 from tests.redis_client.scripted_redis import scripted_redis

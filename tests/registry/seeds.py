@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import hash_password
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Lifetimes
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import Seed

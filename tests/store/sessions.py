@@ -15,8 +15,7 @@ import redis
 from service.crypto.keyring import RefreshToken, make_access_token, make_first_refresh_token
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
-from service.protocol.client import Client
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Client, Lifetimes
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, User, UserIdentity, identify_user

@@ -25,7 +25,7 @@ import pytest
 import redis
 
 from service.embedded.binary import get_server_binary
-from service.system.parent_death import __file__ as parent_death
+from service.system.process import __file__ as parent_death
 from tests.support.left_out import leave_out
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 

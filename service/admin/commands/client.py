@@ -12,10 +12,8 @@ import msgspec
 
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time, format_when
-from service.admin.options import change_record, list_option, part_options
-from service.admin.output import CommandRefused, Output
-from service.admin.validation import validate_client
+from service.admin.options import change_record, list_option, part_options, validate_client
+from service.admin.output import CommandRefused, Output, format_time, format_when
 from service.config.parsers import parse_duration_or_zero_ms
 from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_narrowing

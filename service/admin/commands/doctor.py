@@ -13,21 +13,19 @@ import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_bytes, format_span
-from service.admin.output import Advance, Output
+from service.admin.output import Advance, Output, format_bytes, format_span
 from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
 from service.crypto.hash_kinds import find_hash_kind
-from service.http_client.client import HttpClient
-from service.protocol.client import MIN_SECRET_CHARACTERS, Client
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import MIN_SECRET_CHARACTERS, Client, Lifetimes
 from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.uri import is_loopback
 from service.realms.provider.client import ProviderClient
+from service.realms.provider.http_client import HttpClient
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.durability import Durability
+from service.redis_client.url import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
 from service.store.events import MAX_EVENTS
 from service.store.reports.key_statistics import Statistics

@@ -15,8 +15,8 @@ import msgspec
 
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time, read_since_ms
-from service.admin.output import Output, WrongInput
+from service.admin.input import read_since_ms
+from service.admin.output import Output, WrongInput, format_time
 from service.observability.audit import GROUPS, get_level
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import identify_user, normalize_username

@@ -13,7 +13,7 @@ from service.crypto.password_hashing import hash_password
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
-from service.system.scheduling import count_usable_cores
+from service.system.process import count_usable_cores
 
 
 @command(console, "hash-secret", needs_store=False, examples=("hash-secret", "hash-secret --file secrets.txt"))

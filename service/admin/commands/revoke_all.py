@@ -9,8 +9,8 @@ import click
 
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time, parse_time_ms
-from service.admin.output import Output, WrongInput
+from service.admin.input import parse_time_ms
+from service.admin.output import Output, WrongInput, format_time
 from service.protocol.scope import MAIN_REALM
 from service.redis_client.deadline import StoreUnavailable
 from service.store.sessions.families import UserEnding

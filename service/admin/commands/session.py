@@ -8,8 +8,7 @@ import click
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_time
-from service.admin.output import CommandRefused, Output, WrongInput
+from service.admin.output import CommandRefused, Output, WrongInput, format_time
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity
 

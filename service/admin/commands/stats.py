@@ -6,8 +6,7 @@ from typing import Any
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_bytes
-from service.admin.output import Output, list_facts
+from service.admin.output import Output, format_bytes, list_facts
 from service.store.reports.key_statistics import Statistics
 
 

@@ -8,12 +8,11 @@ import click
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.formatting import format_span, format_time, format_when
 from service.admin.input import read_secret
-from service.admin.output import CommandRefused, Output
+from service.admin.output import CommandRefused, Output, format_span, format_time, format_when
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.bearer import AccessGrant
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Lifetimes
 from service.protocol.token_form import RandomToken, parse_access_token, parse_authorization_code
 from service.store.records import FamilyRecord, TombstoneRecord
 from service.store.reports.token_inspection import EndedFamily, KnownFamily

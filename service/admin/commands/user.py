@@ -16,15 +16,14 @@ from service.admin.command import Work, command, console
 from service.admin.commands.session import SESSION_COLUMNS, list_sessions
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
-from service.admin.options import change_record, list_option, part_options
+from service.admin.options import change_record, list_option, part_options, validate_user
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
-from service.admin.validation import validate_user
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
-from service.system.scheduling import LEAST_PRIORITY, lower_thread_priority
+from service.system.process import LEAST_PRIORITY, lower_thread_priority
 
 
 @console.group("user")

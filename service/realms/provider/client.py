@@ -16,12 +16,12 @@ from urllib.parse import quote_plus, urlencode
 
 from joserfc.jwk import KeySet
 
-from service.http_client.client import HttpClient, HttpResponse
 from service.protocol import provider_responses
 from service.protocol.errors import InvalidRequest
 from service.protocol.logout_token import LogoutToken
 from service.protocol.provider import IdentityProvider, ProviderEndpoints, list_metadata_addresses
 from service.protocol.provider_responses import Claims, ExternalIdentity, InvalidProviderResponse, ProviderTokens
+from service.realms.provider.http_client import HttpClient, HttpResponse
 from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, read_sid, verify_id_token
 from service.realms.provider.logout_token import check_signature, parse_logout_token
 

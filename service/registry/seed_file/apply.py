@@ -35,7 +35,7 @@ from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, r
 from service.store.keys import SHARDS
 from service.store.registry.store import RegistryStore, split_parts
 from service.store.sessions.families import UserEnding
-from service.system.scheduling import count_usable_cores, lower_thread_priority
+from service.system.process import count_usable_cores, lower_thread_priority
 
 ENTRIES_PER_BATCH: Final = 200
 BATCH_PAUSE_SECONDS: Final = 2 * LOCK_PAUSE_SECONDS

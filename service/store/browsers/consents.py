@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from service.protocol.authorization import ConsentRequest
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Lifetimes
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User
 from service.store.client import StoreClient, load_script

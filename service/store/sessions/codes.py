@@ -12,8 +12,7 @@ from typing import Final
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
-from service.protocol.client import Client
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Client, Lifetimes
 from service.protocol.token_form import RandomToken
 from service.store.client import StoreClient, load_script
 from service.store.keys import code_key, family_key, redeemed_key

@@ -13,8 +13,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
 from service.observability.audit import record_event
-from service.protocol.client import Client
-from service.protocol.lifetimes import Lifetimes
+from service.protocol.client import Client, Lifetimes
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user

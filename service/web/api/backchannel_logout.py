@@ -15,8 +15,8 @@ from service.protocol.parameters import LOGOUT_PARAMETERS, require
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.user import digest_sid, identify_user
 from service.realms.login import Logins
-from service.store.logout_tokens import LogoutTokens
 from service.store.sessions.revocations import Revocations
+from service.store.single_use import SingleUse, make_token_key
 from service.web.request.reading import read_form
 from service.web.request.security_events import record_user_event
 
@@ -24,7 +24,7 @@ from service.web.request.security_events import record_user_event
 @dataclass(frozen=True, slots=True)
 class BackchannelLogoutEndpoint:
     logins: Logins
-    logout_tokens: LogoutTokens
+    single_use: SingleUse
     revocations: Revocations
 
     async def post(self, request: Request) -> Response:
@@ -40,12 +40,13 @@ class BackchannelLogoutEndpoint:
         require(form, "logout_token")
         token = await realm.read_logout_token(form["logout_token"])
         user = identify_user(realm.name, token.username)
-        if await self.logout_tokens.is_used(user, token.jti):
+        key = make_token_key(user, token.jti)
+        if await self.single_use.is_used(key):
             raise InvalidRequest("logout_token_used")
         if token.sid:
             await self.revocations.end_provider_login(user.shard, user.subject, digest_sid(realm.name, token.sid))
         else:
             await self.revocations.revoke_all(user.shard, user.subject, reason="provider_logout")
         record_user_event(request, "provider_logout", user, reason="login" if token.sid else "user")
-        await self.logout_tokens.note_use(user, token.jti)
+        await self.single_use.note(key)
         return Response(headers=NO_STORE_HEADERS)

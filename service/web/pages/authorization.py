@@ -38,6 +38,7 @@ from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm, LoginBinding
 from service.redis_client.deadline import StoreUnavailable
 from service.store.browsers.browser_sessions import BrowserSession
+from service.store.single_use import make_state_key
 from service.web.pages.consent import ConsentPages
 from service.web.pages.page import (
     PageRefusal,
@@ -354,7 +355,7 @@ class CallbackPage(PageSteps):
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
             raise PageRefusal("expired", "login_expired")
-        if not await self.external_logins.take(state, time_left_ms):
+        if not await self.single_use.take(make_state_key(state), time_left_ms):
             raise PageRefusal("expired", "external_login_repeated")
 
     async def _return_to_sessions(

