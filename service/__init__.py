@@ -41,7 +41,7 @@ Where the sections of the specification are kept:
     SPEC §4.1  login and consent                protocol/authorization.py, web/pages/authorization.py,
                                                 web/pages/consent.py, store/browsers/consents.py,
                                                 store/browsers/allow_consent.lua
-    SPEC §4.2  the token endpoint               web/api/token.py, protocol/authorization_code.py
+    SPEC §4.2  the token endpoint               web/api/token.py, protocol/authorization_code.py, protocol/verdicts.py
     SPEC §4.3  revoke                           web/api/revoke.py, store/sessions/end_family.lua
     SPEC §4.4  revokeAll                        web/api/revoke.py, store/sessions/revocations.py
     SPEC §4.5  bearer tokens                    protocol/bearer.py, store/sessions/access_tokens.py, gateway/lookup.py,

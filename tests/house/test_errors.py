@@ -9,7 +9,7 @@ import pytest
 from service.protocol import errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
 from service.protocol.errors import DESCRIPTIONS, OAuthError
-from service.web.api import token
+from service.protocol.verdicts import CODE_REFUSALS, REFRESH_REFUSALS
 from tests.support.servers import CHECKOUT
 
 CODES_OF_THE_RFCS = {
@@ -36,17 +36,17 @@ def used_reasons() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
                 yield from reasons_of(node.args[0])
-    yield from (reason for _, reason, _ in token._REFUSALS.values())
-    yield from token._CODE_REFUSALS.values()
+    yield from (refusal.reason for refusal in REFRESH_REFUSALS.values())
+    yield from CODE_REFUSALS.values()
 
 
 def reasons_of(argument: ast.expr) -> Iterator[str]:
-    """Yield a literal. Other reasons are in tables of the token endpoint, which are read above, or in `Query`."""
+    """Yield a literal. Other reasons are in `verdicts.py`, which are read above, or in `Query`."""
     if isinstance(argument, ast.Constant):
         assert isinstance(argument.value, str)
         yield argument.value
     else:
-        assert ast.unparse(argument) in ("_CODE_REFUSALS[verdict]", "reason", "query.mistakes[name]")
+        assert ast.unparse(argument) in ("CODE_REFUSALS[verdict]", "reason", "query.mistakes[name]")
 
 
 def test_reasons_and_descriptions_match() -> None:

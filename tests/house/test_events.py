@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from service.observability.audit import VITAL, get_level, goes_to_stream
+from service.protocol.verdicts import REFRESH_REFUSALS
 from tests.support.events import read_table
 from tests.support.servers import CHECKOUT
 
@@ -40,6 +41,8 @@ def find_recorded_names(tree: ast.AST) -> Iterator[str]:
 def test_documents_list_every_recorded_event() -> None:
     trees = {path: ast.parse(path.read_text()) for path in (CHECKOUT / "service").rglob("*.py")}
     recorded = {name: path.name for path, tree in trees.items() for name in find_recorded_names(tree)}
+
+    recorded |= {refusal.event: "verdicts.py" for refusal in REFRESH_REFUSALS.values() if refusal.event}
 
     assert {"tokens_issued", "code_replayed", "consent_denied"} <= set(recorded)
     assert not {name: path for name, path in recorded.items() if name not in read_table()}

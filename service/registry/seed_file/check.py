@@ -12,7 +12,7 @@ from typing import Final
 
 from service.crypto.hash_kinds import find_hash_mistake
 from service.crypto.password_hashing import is_secret_hash
-from service.crypto.password_rules import PasswordMistake, find_password_mistake
+from service.crypto.password_rules import find_password_mistake
 from service.protocol.client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
@@ -34,7 +34,7 @@ Some are the same for all users, who would become one user. Others differ at eac
 """
 
 _WITHOUT_CONTROLS: Final = "without control characters and marks that change the text direction"
-_PASSWORD_MISTAKES: Final[dict[PasswordMistake, str]] = {
+_PASSWORD_MISTAKES: Final[dict[str, str]] = {
     "common": "is one of the most common passwords, which are guessed first",
     "own_name": "is the user's own name or address, which is guessed first",
 }

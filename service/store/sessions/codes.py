@@ -7,13 +7,14 @@ Clauses: RFC 6749 §4.1.2, §4.1.3, §10.5, RFC 6819 §5.1.5.3, §5.2.4.4
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.client import Client, Lifetimes
 from service.protocol.token_form import RandomToken
+from service.protocol.verdicts import CodeRefusal
 from service.store.client import StoreClient, load_script
 from service.store.keys import code_key, family_key, redeemed_key
 from service.store.records import parse_code, parse_redeemed
@@ -44,12 +45,12 @@ class Codes:
         secret_used: bool,
         refresh_token: RefreshToken,
         access_token: RandomToken,
-    ) -> int | str:
+    ) -> int | CodeRefusal:
         """Exchange the code and start its family. Durable on return.
 
         The caller has checked that the code is this client's.
 
-        Returns the access token's lifetime in milliseconds, or a verdict: repeated, revoked or unknown.
+        Returns the access token's lifetime in milliseconds, or the refusal.
         """
         lifetimes = self._lifetimes.of(client)
         async with self._redis.durable(name.shard) as scripts:
@@ -70,4 +71,4 @@ class Codes:
                 sessions_per_user=lifetimes.sessions_per_user,
             )
             record_displaced(verdict[2:])
-        return verdict[1] if verdict[0] == "redeemed" else verdict[0]
+        return int(verdict[1]) if verdict[0] == "redeemed" else cast("CodeRefusal", verdict[0])

@@ -8,7 +8,7 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 from service.crypto.keyring import RefreshToken
 from service.gateway.access_record import access_key
@@ -17,13 +17,12 @@ from service.protocol.client import Client, Lifetimes
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
+from service.protocol.verdicts import SUCCESS_EVENTS, SpendRefusal, Success
 from service.store.client import StoreClient, load_script
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family, parse_mark
 from service.store.user_index import MEMBERS_AT_ONCE, list_records
 
-Success = Literal["rotated", "repeated", "recovered"]
-SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
 Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "provider_logout", "console"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
 EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old", Revocation, UserNarrowing, Deprivation]
@@ -53,8 +52,6 @@ class UserEnding(NamedTuple):
     def of(cls, user: UserIdentity, reason: EndReason) -> UserEnding:
         return cls(user.shard, user.subject, reason)
 
-
-_SUCCESSES: Final = frozenset(get_args(Success))
 
 _START: Final = load_script("sessions/start_family")
 _SPEND: Final = load_script("sessions/spend_refresh_token")
@@ -170,7 +167,7 @@ class Families:
             max_age_ms=lifetimes.session_max_age_ms or 0,
             grace_ms=lifetimes.refresh_grace_ms,
         )
-        if verdict[0] in _SUCCESSES:
+        if verdict[0] in SUCCESS_EVENTS:
             return Spent(*verdict)  # type: ignore[arg-type]
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 

@@ -23,7 +23,6 @@ from service.protocol.errors import (
     InvalidClient,
     InvalidGrant,
     InvalidScope,
-    OAuthError,
     TemporarilyUnavailable,
     UnsupportedGrantType,
 )
@@ -38,6 +37,7 @@ from service.protocol.scope import (
 )
 from service.protocol.token_form import RandomToken, parse_authorization_code
 from service.protocol.token_response import TokenResponse
+from service.protocol.verdicts import CODE_REFUSALS, REFRESH_REFUSALS, SUCCESS_EVENTS, CodeRefusal
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.store.sessions.codes import Codes
@@ -97,9 +97,6 @@ def make_token_response(
     )
 
 
-_CODE_REFUSALS: Final = {"repeated": "code_repeated", "revoked": "code_revoked", "unknown": "code_unknown"}
-
-
 @dataclass(frozen=True, slots=True)
 class AuthorizationCodeGrant:
     """The authorization_code grant, which exchanges a code for tokens, once."""
@@ -117,7 +114,7 @@ class AuthorizationCodeGrant:
         code = await self.codes.find(name) if name else None
         if name is None or code is None:
             raise InvalidGrant("code_unknown")
-        verdict = "repeated"
+        verdict: CodeRefusal = "repeated"
         if isinstance(code, AuthorizationCode):
             self._check_exchange(code, request, form, caller)
             refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
@@ -138,7 +135,7 @@ class AuthorizationCodeGrant:
             code = await self.codes.find(name)
         if isinstance(code, RedeemedCode):
             await self._judge_second_exchange(name, code, request, form, caller)
-        raise InvalidGrant(_CODE_REFUSALS[verdict])
+        raise InvalidGrant(CODE_REFUSALS[verdict])
 
     def _check_exchange(
         self, code: AuthorizationCode, request: Request, form: Form, caller: AuthenticatedClient
@@ -238,21 +235,6 @@ REPLAYS_OF_A_PATTERN: Final = 5
 Only this replay of the generation raises the event replay_pattern; later ones do not repeat it.
 """
 
-_SUCCESS_EVENTS: Final[dict[str, str]] = {
-    "rotated": "tokens_refreshed",
-    "repeated": "refresh_token_repeated",
-    "recovered": "lost_generations_recovered",
-}
-_REFUSALS: Final[dict[str, tuple[type[OAuthError], str, str]]] = {
-    "replayed": (InvalidGrant, "refresh_token_replayed", "refresh_token_replayed"),
-    "foreign": (InvalidGrant, "refresh_token_of_another_client", "refresh_token_misused"),
-    "without_secret": (InvalidGrant, "refresh_without_secret", "refresh_token_misused"),
-    "withdrawn": (InvalidGrant, "refresh_token_scope_withdrawn", ""),
-    "beyond": (InvalidScope, "scope_beyond_grant", ""),
-    "unknown": (InvalidGrant, "refresh_token_unknown", ""),
-}
-"""The error, the reason, and the security event of each refusal."""
-
 
 @dataclass(frozen=True, slots=True)
 class RefreshTokenGrant:
@@ -289,12 +271,12 @@ class RefreshTokenGrant:
         get_metrics().refresh_tally.count(outcome.verdict)
         client_id, username, sub = caller.client.client_id, outcome.username, outcome.subject
         if isinstance(outcome, RefreshRefused):
-            refusal, reason, event = _REFUSALS[outcome.verdict]
+            error, reason, event = REFRESH_REFUSALS[outcome.verdict]
             if event:
                 _record(request, event, client_id, refresh_token, username, outcome.scope, sub=sub, reason=reason)
-            raise refusal(reason, name=outcome.item)
+            raise error(reason, name=outcome.item)
         is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
-        event = "replay_pattern" if is_pattern else _SUCCESS_EVENTS[outcome.verdict]
+        event = "replay_pattern" if is_pattern else SUCCESS_EVENTS[outcome.verdict]
         _record(request, event, client_id, refresh_token, username, outcome.scope, sub=sub)
         head = refresh_token._replace(generation=outcome.head)
         return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)

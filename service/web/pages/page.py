@@ -36,7 +36,13 @@ from service.web.responses import answer_http_exception
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 
-_STATUS: Final = {"expired": 400, "answered": 400, "forged": 403, "astray": 403, "signed_out": 403}
+_STATUS: Final[dict[RefusalKind, int]] = {
+    "expired": 400,
+    "answered": 400,
+    "forged": 403,
+    "astray": 403,
+    "signed_out": 403,
+}
 _HEADERS: Final = {
     **NO_STORE_HEADERS,
     "X-Frame-Options": "DENY",
