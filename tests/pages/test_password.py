@@ -77,6 +77,6 @@ async def test_error_is_shown_at_its_focused_field(page: Page, worker: Worker) -
     await page.keyboard.press("Enter")
 
     await expect(field(page, "current")).to_be_focused()
-    await expect(field(page, "current")).to_have_accessible_description(page_text("password.current_wrong"))
+    await expect(field(page, "current")).to_have_accessible_description(page_text("password.error_wrong"))
     for name in ("current", "new", "repeated"):
         await expect(field(page, name)).to_have_value("")

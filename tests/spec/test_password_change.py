@@ -180,7 +180,7 @@ async def test_the_current_password_must_be_right(
     shown = await change_password(browser, page, current=wrong, new=new, repeated=new)
     event = {"username": ALICE.username, "realm": "main", "reason": "password_wrong", "address": "203.0.113.7"}
 
-    assert_says(shown, "password.current_wrong")
+    assert_says(shown, "password.error_wrong")
     assert events_of(json_logs) == [("login_failed", event)]
     await assert_password(http, ALICE.password)
 
@@ -191,7 +191,7 @@ async def test_wrong_current_passwords_are_throttled(
 ) -> None:
     page = await browser.sign_in()
     for guess in range(GUESSES):
-        assert_says(await change_password(browser, page, current=f"guess {guess}"), "password.current_wrong")
+        assert_says(await change_password(browser, page, current=f"guess {guess}"), "password.error_wrong")
     events_of(json_logs)
     refused = await change_password(browser, page)
 
@@ -227,7 +227,7 @@ async def test_failed_redis_authentication_changes_no_record(
     before = await worker.logins.find_user(ALICE.realm, ALICE.username)
     answer = await change_password(browser, page)
 
-    assert is_login_page(answer) or page_text("password.current_wrong") in Page(answer).text
+    assert is_login_page(answer) or page_text("password.error_wrong") in Page(answer).text
     assert await worker.logins.find_user(ALICE.realm, ALICE.username) == before
 
 

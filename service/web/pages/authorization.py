@@ -40,6 +40,7 @@ from service.redis_client.deadline import StoreUnavailable
 from service.store.browsers.browser_sessions import BrowserSession
 from service.store.single_use import make_state_key
 from service.web.pages.consent import ConsentPages
+from service.web.pages.cookies import Notice
 from service.web.pages.page import (
     PageRefusal,
     add_retry_after,
@@ -154,7 +155,7 @@ class AuthorizationPages(PageSteps):
         client: Client | None,
         *,
         force_login: bool = False,
-        notice: str | None = None,
+        notice: Notice | None = None,
     ) -> Response:
         """Return a login page, or a redirect to the identity provider if that is the only way to log in.
 
@@ -190,7 +191,10 @@ class AuthorizationPages(PageSteps):
         return LoginForm(login, sealed, browser_secret, client, MAIN_REALM in realms, providers)
 
     async def log_in(self, request: Request) -> Response:
-        """Handle a submitted login form. A form that is not from this browser has no effect."""
+        """Handle a submitted login form. A form that is not from this browser has no effect.
+
+        If the login is refused, the form is shown again. All fields keep their values, but for the password.
+        """
         fields = await read_form(request, LOGIN_PARAMETERS)
         form = await self._get_form(request, fields.get("request", ""))
         realm = fields.get("realm")
@@ -202,10 +206,10 @@ class AuthorizationPages(PageSteps):
             if provider is not None:
                 return await self._redirect_to_provider(form, provider)
             return await self._check_password(request, form, fields)
-        except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
-            return self._refuse(request, form, fields, error, provider)
-        except StoreUnavailable as outage:
-            return self._refuse(request, form, fields, report_outage(outage), provider)
+        except (InvalidGrant, LoginThrottled, TemporarilyUnavailable, StoreUnavailable) as problem:
+            error = problem if isinstance(problem, OAuthError) else report_outage(problem)
+        message, status = self.describe_refusal(request, "login", error, provider)
+        return add_retry_after(self._render(request, form, fields, error=message, status=status), error)
 
     async def _get_form(self, request: Request, sealed: str) -> LoginForm:
         """Return the form that this browser sent. Raises PageRefusal if it is too old or another browser's."""
@@ -264,21 +268,6 @@ class AuthorizationPages(PageSteps):
         user = await self.registry.find_user(identity)
         return self.browsers.get_device(request, identity, user.revision if user else "")
 
-    def _refuse(
-        self, request: Request, form: LoginForm, fields: Form, error: OAuthError, provider: ExternalRealm | None
-    ) -> Response:
-        """Return the form again with an error. All fields keep their values, but for the password."""
-        request.scope[REASON] = error.reason
-        text = self.pages.get_language(request).text
-        if isinstance(error, InvalidGrant):
-            return self._render(request, form, fields, error=text("login.error_wrong"))
-        if provider is not None and error.reason.startswith("provider_"):
-            message = text("login.error_provider", provider=provider.label)
-        else:
-            kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
-            message = text(f"login.error_{kind}")
-        return add_retry_after(self._render(request, form, fields, error=message, status=error.status), error)
-
     def _render(
         self,
         request: Request,
@@ -287,7 +276,7 @@ class AuthorizationPages(PageSteps):
         *,
         error: str | None = None,
         missing: bool = False,
-        notice: str | None = None,
+        notice: Notice | None = None,
         status: int = 200,
     ) -> Response:
         fields = fields or {}
@@ -310,7 +299,7 @@ class AuthorizationPages(PageSteps):
         )
 
 
-_NOTICES: Final = {
+_NOTICES: Final[dict[str, Notice]] = {
     "provider_denied": "login_denied",
     "user_not_admitted": "login_not_admitted",
     "email_not_verified": "login_not_admitted",

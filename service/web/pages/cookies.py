@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, Literal, cast
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -29,6 +29,11 @@ from service.crypto.keyring import Keyring, make_browser_secret
 from service.protocol.token_form import RandomToken, parse_browser_session
 from service.protocol.user import User, UserIdentity
 from service.web.request.reading import get_from_query, list_header_values
+
+Notice = Literal[
+    "signed_out_here", "signed_out_everywhere", "password_changed", "login_denied", "login_not_admitted", "login_failed"
+]
+"""What was just done in this browser, which the next page says."""
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _DEVICE: Final = re.compile(r"([A-Za-z0-9_-]{43})~([A-Za-z0-9_-]{43})")
@@ -92,12 +97,12 @@ class BrowserCookies:
     def verify_csrf(self, signature: str, form: str, *parts: str) -> bool:
         return self._keyring.recognises_for_page(signature, f"form {form}", *parts)
 
-    def make_notice(self, request: Request, path: str, notice: str) -> str:
+    def make_notice(self, request: Request, path: str, notice: Notice) -> str:
         """Return the address of one of our pages, with a notice of what was just done; see `find_notice`."""
         proof = self.sign_form("notice", self.find_secret(request) or "", notice)
         return f"{path}{'&' if '?' in path else '?'}notice={notice}&proof={proof}"
 
-    def find_notice(self, request: Request) -> str | None:
+    def find_notice(self, request: Request) -> Notice | None:
         """Return the notice of what was just done in this browser, or None.
 
         A link without a proof for this browser has no notice.
@@ -105,7 +110,7 @@ class BrowserCookies:
         notice, proof = (get_from_query(request, name) for name in ("notice", "proof"))
         secret = self.find_secret(request)
         is_true = secret is not None and self.verify_csrf(proof, "notice", secret, notice)
-        return notice if is_true else None
+        return cast("Notice", notice) if is_true else None
 
     def _find(self, request: Request, name: str) -> str:
         """Return the value of one of our cookies, or an empty text. The last value of several counts.

@@ -70,7 +70,8 @@ class Language:
 
     def count(self, key: str, count: int) -> Markup:
         """Return the text with this count."""
-        return self.text(f"{key}_{'one' if count == 1 else 'other'}", count=count)
+        form = "one" if count == 1 else "other"
+        return self.text(f"{key}_{form}", count=count)
 
 
 @cache

@@ -35,6 +35,7 @@ from service.web.responses import answer_http_exception
 
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
+ErrorKind = Literal[RefusalKind, "no_access", "unverified", "busy", "unforeseen", "unknown_path"]
 
 _STATUS: Final[dict[RefusalKind, int]] = {
     "expired": 400,
@@ -234,7 +235,7 @@ class Pages:
         return add_retry_after(self._refuse(request, "busy", error.reason, error.status), error)
 
     def _refuse(
-        self, request: Request, kind: str, reason: str, status: int, *, detail: str = "", link: str = ""
+        self, request: Request, kind: ErrorKind, reason: str, status: int, *, detail: str = "", link: str = ""
     ) -> Response:
         request.scope[REASON] = reason
         is_login = "route" in request.scope and request.scope["route"].name in _LOGIN_ROUTES

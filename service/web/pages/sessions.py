@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from service.crypto.password_hashing import hash_password, normalize_password
 from service.crypto.password_rules import find_password_mistake
-from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
+from service.protocol.errors import InvalidGrant, LoginThrottled, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM, parse_scope
@@ -24,19 +24,19 @@ from service.protocol.user import MAX_PASSWORD_CHARACTERS, Login
 from service.store.browsers.browser_sessions import BrowserSession
 from service.store.records import BrowserSessionRecord, FamilyRecord
 from service.web.pages.authorization import AuthorizationPages
+from service.web.pages.cookies import Notice
 from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal, SessionOver, add_retry_after, check_is_page
 from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_peer, get_prefixes
 from service.web.request.reading import read_form
 from service.web.request.security_events import record_request_event, recording_login
-from service.web.request.state import REASON
 
 PASSWORD_PARAMETERS: Final = frozenset({"csrf", "current", "new", "repeated"})
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
 MAX_SHOWN: Final = 100
 
-_FORCES_LOGIN: Final = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
+_FORCES_LOGIN: Final[tuple[Notice, ...]] = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
 """The notices after which a login is forced.
 
 Otherwise an identity provider could log the next person in as the last one.
@@ -146,7 +146,7 @@ class SessionsPages(PageSteps):
         _record(request, "signed_out", session)
         return self._redirect_to_login(request, "signed_out_here")
 
-    def _redirect_to_login(self, request: Request, notice: str) -> Response:
+    def _redirect_to_login(self, request: Request, notice: Notice) -> Response:
         response = self.pages.redirect(self.browsers.make_notice(request, "/sessions/", notice))
         self.browsers.remove_session_cookie(response)
         return response
@@ -199,7 +199,11 @@ class SessionsPages(PageSteps):
             await self.count_page(request)
             login = await self._replace_password(request, session, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
-            return await self._refuse_password(request, error)
+            message, status = self.describe_refusal(request, "password", error, None)
+            errors = PasswordErrors(**{"current" if isinstance(error, InvalidGrant) else "form": message})
+            session = await self._get_session(request)  # it may have ended since the form was read
+            page = await self._render(request, session, password_errors=errors, status=status)
+            return add_retry_after(page, error)
         path = self.browsers.make_notice(request, "/sessions/", "password_changed")
         remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
         response = await self.start_session(request, None, login, remember_me=remember_me, path=path)
@@ -224,18 +228,6 @@ class SessionsPages(PageSteps):
         if changed is None:
             raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
         return changed
-
-    async def _refuse_password(self, request: Request, error: OAuthError) -> Response:
-        """Return the page with the error, unless the session has ended since the form was read."""
-        request.scope[REASON] = error.reason
-        session = await self._get_session(request)
-        text = self.pages.get_language(request).text
-        if isinstance(error, InvalidGrant):
-            errors = PasswordErrors(current=text("password.current_wrong"))
-            return await self._render(request, session, password_errors=errors)
-        kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
-        errors = PasswordErrors(form=text(f"password.error_{kind}"))
-        return add_retry_after(await self._render(request, session, password_errors=errors, status=error.status), error)
 
     async def _show(self, digest: str, family: FamilyRecord) -> dict[str, Any]:
         client = await self.clients.find(family.client_id)
@@ -286,9 +278,10 @@ def _find_mistake_in_new(language: Language, current: str, new: str, least: int,
     if not new:
         return language.text("password.new_missing")
     mistake = find_password_mistake(new, least, *names)
-    limits = {"too_short": least, "too_long": MAX_PASSWORD_CHARACTERS}
-    if mistake in limits:
-        return language.count(f"password.{mistake}", limits[mistake])
+    if mistake == "too_short":
+        return language.count("password.too_short", least)
+    if mistake == "too_long":
+        return language.count("password.too_long", MAX_PASSWORD_CHARACTERS)
     if mistake is not None:
         return language.text(f"password.{mistake}")
     return language.text("password.not_new") if normalize_password(new) == normalize_password(current) else None

@@ -6,7 +6,9 @@ Clauses: RFC 6749 §10.2, §10.10, RFC 6819 §4.4.1.8, SPEC §4.1, §5.2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,9 +22,10 @@ from service.protocol.authorization import (
     recheck_registration,
 )
 from service.protocol.client import Client, Lifetimes
-from service.protocol.errors import AccessDenied, TemporarilyUnavailable
+from service.protocol.errors import AccessDenied, InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.token_form import RandomToken, digest_token
 from service.protocol.user import Login, User
+from service.realms.external import ExternalRealm
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.registry.password_change import PasswordChange
@@ -38,6 +41,10 @@ from service.web.pages.page import PageRefusal, Pages
 from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place
 from service.web.request.client_address import get_prefixes
 from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.state import REASON
+
+LoginRefusal = Literal["wrong", "throttled", "busy"]
+"""The refusals of a login that have a text on the login page and in the form for a new password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,19 @@ class PageSteps:
         """Return the browser session of the request, or None if there is none. Its user may be disabled."""
         name = self.browsers.find_session_token(request)
         return await self.browser_sessions.find(name) if name else None
+
+    def describe_refusal(
+        self, request: Request, page: Literal["login", "password"], error: OAuthError, provider: ExternalRealm | None
+    ) -> tuple[Markup, int]:
+        """Return the text that a page shows for a refused login, and the status of this page. Notes the reason."""
+        request.scope[REASON] = error.reason
+        text = self.pages.get_language(request).text
+        refusal: LoginRefusal = "throttled" if isinstance(error, LoginThrottled) else "busy"
+        if isinstance(error, InvalidGrant):
+            refusal = "wrong"
+        elif provider is not None and error.reason.startswith("provider_"):
+            return text("login.error_provider", provider=provider.label), error.status
+        return text(f"{page}.error_{refusal}"), 200 if refusal == "wrong" else error.status
 
     async def recheck_client(self, request: AuthorizationRequest, scope: str) -> Client:
         """Return the client of the request as it is registered now, or raise what `recheck_registration` raises."""
