@@ -35,7 +35,7 @@ Where the sections of the specification are kept:
     SPEC §1    three grants, form encoding      web/api/token.py, protocol/parameters.py
     SPEC §2.1  the token response               protocol/token_response.py, web/responses.py
     SPEC §2.2  scope, realms, roles             protocol/scope.py, realms/main.py, realms/external.py
-    SPEC §2.3  client and user records          protocol/client.py, protocol/user.py, store/registry/store.py
+    SPEC §2.3  client and user records          protocol/client.py, protocol/user.py, store/registry/
     SPEC §2.4  the error body                   protocol/errors.py, web/responses.py
     SPEC §3    the life of tokens               store/sessions/spend_refresh_token.lua, store/sessions/families.py
     SPEC §4.1  login and consent                protocol/authorization.py, web/pages/authorization.py,

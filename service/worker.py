@@ -200,7 +200,7 @@ class Worker:
         """
         if self.is_seeded and self.settings.seed_file is not None:
             with suppress(StoreUnavailable):
-                self.is_seeded = await self.registry.find_seed("file") is not None
+                self.is_seeded = await self.registry.seeds.find("file") is not None
         return self.is_seeded
 
     async def keep_pending_revocations_run(self) -> None:

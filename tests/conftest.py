@@ -473,7 +473,7 @@ async def make_code(
     code_challenge: str | None = None,
 ) -> str:
     """Return an authorization code as the consent page issues it. Users of other realms need no record here."""
-    user = await worker.registry.find_user(identify_user(credentials.realm, credentials.username))
+    user = await worker.registry.users.find(identify_user(credentials.realm, credentials.username))
     user = user or User(realm=credentials.realm, username=credentials.username)
     code = make_code_to_allow(user.username, client.client_id, redirect_uri, scope, code_challenge)
     name = await allow_code(worker.browser_sessions, worker.consents, worker.keyring, user, code)

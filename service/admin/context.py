@@ -81,18 +81,18 @@ class AdminContext:
 
     async def get_client(self, client_id: str) -> Client:
         """Return the client. Raises CommandRefused if there is none."""
-        client = await self.registry.find_client(client_id)
+        client = await self.registry.clients.find(client_id)
         if client is None:
             raise CommandRefused(f"there is no client {client_id}")
         return client
 
     async def check_realm(self, realm: str) -> None:
-        if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:
+        if realm != MAIN_REALM and await self.registry.realms.find(realm) is None:
             raise CommandRefused(f"there is no realm {realm}")
 
     async def identify_user(self, realm: str, username: str) -> UserIdentity:
         """Return the identity of a user name as typed, by the rule of the realm."""
-        provider = None if realm == MAIN_REALM else await self.registry.find_realm(realm)
+        provider = None if realm == MAIN_REALM else await self.registry.realms.find(realm)
         name = normalize_claim(username, provider.username_claim) if provider else username
         return identify_user(realm, name)
 
@@ -103,7 +103,7 @@ class AdminContext:
         """
         await self.check_realm(realm)
         identity = await self.identify_user(realm, username)
-        if realm == MAIN_REALM and await self.registry.find_user(identity) is None:
+        if realm == MAIN_REALM and await self.registry.users.find(identity) is None:
             raise CommandRefused(f"there is no user {username} in realm {realm}")
         return identity
 

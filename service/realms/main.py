@@ -35,7 +35,7 @@ class MainRealm:
         An unknown name is refused with the same response and after the same time as a wrong password. The record is
         therefore read from Redis and not from this worker's cache, which holds existing users only.
         """
-        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
+        user = await self._registry.users.find(identify_user(MAIN_REALM, username))
         if user is None or user.password_hash is None:
             await self._passwords.run(verify_dummy_password, password, network=network)
             raise InvalidGrant("user_unknown")
@@ -47,12 +47,12 @@ class MainRealm:
         if new_hash is not None:
             with suppress(StoreUnavailable):
                 upgraded_from = user.upgraded_from or digest_hash(user.password_hash)
-                await self._registry.replace_password_hash(user, new_hash, upgraded_from)
+                await self._registry.users.replace_password_hash(user, new_hash, upgraded_from)
         return Login(user, begun_ms)
 
     async def find_registered_name(self, username: str) -> str:
         """Return the name in the user's record, or an empty text. An unknown name costs as much as a known one."""
-        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
+        user = await self._registry.users.find(identify_user(MAIN_REALM, username))
         return user.username if user else ""
 
     async def find_user(self, username: str) -> User | None:

@@ -23,7 +23,10 @@ from service.redis_client.deadline import read_clock
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.router import Router
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
-from service.store.registry.store import ENABLED_CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
+from service.store.registry.clients import ENABLED_CLIENTS, ORIGINS
+from service.store.registry.realms import REALMS
+from service.store.registry.record_kind import KeyCommand, RecordKind
+from service.store.registry.users import USERS
 
 MAX_ENTRIES: Final = 10_000
 """The bound for each kind of record. The records that were not used for longest are dropped first."""

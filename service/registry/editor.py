@@ -58,9 +58,9 @@ class RegistryEditor:
 
     async def create_client(self, client: Client, *, on_written: Callable[[], object]) -> None:
         async with self._changing(scans=True):
-            if await self._registry.find_client(client.client_id) is not None:
+            if await self._registry.clients.find(client.client_id) is not None:
                 raise ChangeRefused(f"the client {client.client_id} already exists")
-            await self._registry.put_client(client)
+            await self._registry.clients.put(client)
             self._record(None, client)
             on_written()
 
@@ -75,7 +75,7 @@ class RegistryEditor:
         async with self._changing(scans=True):
             old = await self._get_client(client_id)
             new = change(old)
-            await self._registry.put_client(new, old)
+            await self._registry.clients.put(new, old)
             self._record(old, new)
             on_written()
 
@@ -83,7 +83,7 @@ class RegistryEditor:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
         async with self._changing(scans=True):
             client = await self._get_client(client_id)
-            await self._registry.delete_client(client)
+            await self._registry.clients.delete(client)
             self._record(client, None)
 
     async def create_user(self, user: User) -> None:
@@ -93,7 +93,7 @@ class RegistryEditor:
         If the new record lacks one of these roles, the user's sessions end.
         """
         async with self._changing():
-            if await self._registry.find_user(user.identity) is not None:
+            if await self._registry.users.find(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
             await self._put_user(None, user, find_user_narrowing(unlisted, user) if unlisted else None)
@@ -124,7 +124,7 @@ class RegistryEditor:
         `change` gets None if there is no such user. If it returns the record that it got, nothing is written.
         """
         async with self._changing():
-            old = await self._registry.find_user(identity)
+            old = await self._registry.users.find(identity)
             new = change(old)
             if new != old:
                 await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
@@ -136,7 +136,7 @@ class RegistryEditor:
             user = await self._get_user(identity)
             check(user)
             await self._registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
-            await self._registry.delete_user(identity)
+            await self._registry.users.delete(identity)
             self._record(user, None)
 
     @asynccontextmanager
@@ -161,7 +161,7 @@ class RegistryEditor:
         record_change(old, new, **self._origin)
 
     async def _get_client(self, client_id: str) -> Client:
-        client = await self._registry.find_client(client_id)
+        client = await self._registry.clients.find(client_id)
         if client is None:
             raise ChangeRefused(f"there is no client {client_id}")
         return client
@@ -171,7 +171,7 @@ class RegistryEditor:
 
         With `or_unlisted` a user of an external realm who has no record is returned as one with the default roles.
         """
-        user = await self._registry.find_user(identity)
+        user = await self._registry.users.find(identity)
         if user is not None:
             return user
         unlisted = await self._find_unlisted(identity)
@@ -187,7 +187,7 @@ class RegistryEditor:
         """
         if identity.realm == MAIN_REALM:
             return None
-        provider = await self._registry.find_realm(identity.realm)
+        provider = await self._registry.realms.find(identity.realm)
         if provider is None:
             raise ChangeRefused(f"there is no realm {identity.realm}")
         return provider.make_unlisted_user(identity.realm, identity.username)
@@ -196,5 +196,5 @@ class RegistryEditor:
         """Write and record the change of `old` to `new`. With a reason, all sessions of the user end."""
         if reason is not None:
             await self._registry.add_pending_users([UserEnding.of(new.identity, reason)])
-        await self._registry.put_user(new)
+        await self._registry.users.put(new)
         self._record(old, new)

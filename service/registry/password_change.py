@@ -44,13 +44,13 @@ class PasswordChange:
         try:
             async with self._registry.make_lock(wait_seconds=self.lock_wait_seconds):
                 # This read comes before the pending revocation, so that a change which loses the race ends no sessions.
-                present = await self._registry.find_user(identity)
+                present = await self._registry.users.find(identity)
                 if present is None or present.revision != checked.revision:
                     return None
                 ending = UserEnding.of(identity, "password_set")
                 await self._registry.add_pending_users([ending])
                 new = msgspec.structs.replace(checked, password_hash=password_hash, upgraded_from=None)
-                changed = await self._registry.put_password(new, login.begun_ms)
+                changed = await self._registry.users.put_password(new, login.begun_ms)
                 if changed is None:
                     return None
                 # Recorded now, so that an interruption of the revocation cannot hide the change.

@@ -19,7 +19,8 @@ from service.protocol.scope import parse_scope
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.store.registry.store import RegistryStore, split_parts
+from service.store.registry.record_kind import split_parts
+from service.store.registry.store import RegistryStore
 from service.store.reports.session_scan import Session, SessionScan
 from service.store.sessions.families import EndReason, UserEnding
 from service.store.sessions.revocations import Revocations
@@ -103,7 +104,7 @@ class PendingRevocations:
         """End the sessions that the changed clients no longer allow. Returns their number."""
         if not pending:
             return 0
-        clients = {client_id: await self._registry.find_client(client_id) for client_id in pending}
+        clients = {client_id: await self._registry.clients.find(client_id) for client_id in pending}
 
         def find_reason(session: Session) -> EndReason | None:
             client, mark = clients[session.client_id], pending[session.client_id]
@@ -120,12 +121,12 @@ class PendingRevocations:
         That is a role that the realm no longer grants by default and the user's record does not list. If the realm no
         longer exists, the sessions of all its users end.
         """
-        providers = {realm: await self._registry.find_realm(realm) for realm in pending_realms}
+        providers = {realm: await self._registry.realms.find(realm) for realm in pending_realms}
         ended, left = set[str](), set[UserEnding]()
         async for batch in self._session_scan.scan_sessions():
             found = [(session.identity, set(parse_scope(session.scope).roles)) for _, session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
-            users = await self._registry.find_users([identity for identity, _ in concerned])
+            users = await self._registry.users.find_many([identity for identity, _ in concerned])
             for (identity, roles), user in zip(concerned, users, strict=True):
                 provider = providers[identity.realm]
                 if user is None and provider is not None:

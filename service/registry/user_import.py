@@ -91,7 +91,7 @@ class UserImport:
                 if first != number:
                     mistakes[f"line {number}: username"] = f"is already named in line {first}"
             no_password = [line for line in batch if not line.change.names_password]
-            users = await self._registry.find_users([line.change.identity for line in no_password])
+            users = await self._registry.users.find_many([line.change.identity for line in no_password])
             new = (line for line, user in zip(no_password, users, strict=True) if user is None)
             mistakes |= {
                 f"line {line.number}: password": "is missing (or password_hash); the user is new" for line in new
@@ -148,7 +148,7 @@ class UserImport:
                         planned = await plan()
                         endings = [UserEnding.of(each.identity, each.ending) for each in planned if each.ending]
                         await self._registry.add_pending_users(endings)
-                        await self._registry.put_users([(each.identity, each.new) for each in planned])
+                        await self._registry.users.put_many([(each.identity, each.new) for each in planned])
                         await self._pending_revocations.run_user_revocations(lock)
                     next_write = clock() + self.batch_pause_seconds
                 yield batch, planned
@@ -186,7 +186,7 @@ class UserImport:
         self, lines: Sequence[Line], threads: ThreadPoolExecutor, hashes: dict[int, str]
     ) -> list[PlannedUser]:
         """Return the changes that the lines make now. `hashes` holds hashes that were made before, by line."""
-        olds = await self._registry.find_users([line.change.identity for line in lines])
+        olds = await self._registry.users.find_many([line.change.identity for line in lines])
         secrets = {
             number: (change.entry.password, old.password_hash if old else None)
             for (number, change), old in zip(lines, olds, strict=True)

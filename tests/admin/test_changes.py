@@ -156,9 +156,9 @@ async def test_repeated_disabling_ends_sessions_restored_by_an_outage(
 ) -> None:
     """A failover or a restored backup can lose the revocation and keep the record."""
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
-    user = await worker.registry.find_user(identify_user("main", ALICE.username))
+    user = await worker.registry.users.find(identify_user("main", ALICE.username))
     assert user is not None
-    await worker.registry.put_user(msgspec.structs.replace(user, disabled=True))
+    await worker.registry.users.put(msgspec.structs.replace(user, disabled=True))
 
     assert (await admin("user", "disable", ALICE.username, "--yes")).status == 0
 

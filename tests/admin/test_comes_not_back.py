@@ -91,7 +91,7 @@ async def test_service_ends_revocations_of_a_killed_console(
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
     await worker.registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
-    await worker.registry.delete_user(identity)
+    await worker.registry.users.delete(identity)
 
     if is_restarted:
         async with serving(make_settings(), clock):

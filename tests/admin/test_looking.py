@@ -120,7 +120,7 @@ class TestEvents:
         """A user name at a provider must not control an admin's terminal."""
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
         store.set("realm:{registry}:cep", '{"client_id":"us"}')
-        await worker.registry.put_user(eve)
+        await worker.registry.users.put(eve)
         await admin("user", "disable", eve.username, "--realm", "cep", "--yes")
 
         for words in (
@@ -172,8 +172,8 @@ class TestDoctor:
     async def test_doctor_counts_password_hashes_by_kind(self, admin: Admin, worker: Worker) -> None:
         ours = (await self.read_findings(admin))["good", "password hashes"]
         for number, text in enumerate((BCRYPT_HASH, BCRYPT_HASH, "cut off", None)):
-            await worker.registry.put_user(User(realm="main", username=f"user{number}", password_hash=text))
-        await worker.registry.put_user(User(realm="cep", username="user9"))
+            await worker.registry.users.put(User(realm="main", username=f"user{number}", password_hash=text))
+        await worker.registry.users.put(User(realm="cep", username="user9"))
 
         assert ours.endswith(" argon2id")
         found = await self.read_findings(admin)

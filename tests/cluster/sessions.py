@@ -25,7 +25,7 @@ Tokens = dict[str, str]
 async def start_session(worker: Worker, credentials: UserCredentials, client_id: str = "phone-app") -> Tokens:
     """Start a session of a user, with or without a record, as a login does."""
     identity = identify_user(credentials.realm, credentials.username)
-    user = await worker.registry.find_user(identity) or User(realm=credentials.realm, username=credentials.username)
+    user = await worker.registry.users.find(identity) or User(realm=credentials.realm, username=credentials.username)
     access_token, refresh_token = await faults.start_session(worker, user, client_id)
     return {"access_token": access_token, "refresh_token": refresh_token}
 

@@ -32,10 +32,10 @@ from tests.support.waiting import until, until_status
 
 async def register(worker: Worker, people: Sequence[UserCredentials]) -> None:
     """All with Alice's password, whose hash costs something."""
-    alice = await worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+    alice = await worker.registry.users.find(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
     for credentials in people:
-        await worker.registry.put_user(replace(alice, username=credentials.username))
+        await worker.registry.users.put(replace(alice, username=credentials.username))
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-redis-cluster")

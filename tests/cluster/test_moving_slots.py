@@ -85,11 +85,11 @@ class ClusterDeployment:
     async def start(self) -> Held:
         """Return what a new user has: two access tokens of a session, refreshed once, and a code."""
         credentials = self.make_user()
-        alice = await self.worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+        alice = await self.worker.registry.users.find(identify_user(ALICE.realm, ALICE.username))
         assert alice is not None
         user = User(realm="main", username=credentials.username, password_hash=alice.password_hash, roles=alice.roles)
         ((access_token, refresh_token),) = await start_sessions(self.worker, credentials.username, 1)
-        await self.worker.registry.put_user(user)
+        await self.worker.registry.users.put(user)
         refreshed = tokens_of(await PHONE_APP.refresh(self.http, refresh_token))
         code = await make_code(self.worker, credentials)
         return Held(credentials, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)

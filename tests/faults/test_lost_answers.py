@@ -66,7 +66,7 @@ async def test_retry_of_a_lost_refresh_gets_the_newest_token(
 async def test_worker_finishes_password_change_without_answer(
     deployment: Deployment, worker: Worker, loop_time: LoopTime
 ) -> None:
-    before = await worker.registry.find_user(identify_user(BOB.realm, BOB.username))
+    before = await worker.registry.users.find(identify_user(BOB.realm, BOB.username))
     assert before is not None
     fields = {"current": BOB.password, "new": "a new password", "repeated": "a new password"}
     settings = load_settings(deployment.environment(REDIS_URL=deployment.proxy.url))
@@ -89,7 +89,7 @@ async def test_worker_finishes_password_change_without_answer(
             new = UserCredentials(BOB.username, "a new password")
             assert not is_login_page(await browser.sign_in(new))
         finally:
-            await worker.registry.put_user(before)
+            await worker.registry.users.put(before)
 
 
 def count_runs(commands: Sequence[str]) -> int:

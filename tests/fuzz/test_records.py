@@ -18,7 +18,9 @@ from service.redis_client.deadline import StoreUnavailable
 from service.store import records
 from service.store.browsers import browser_sessions
 from service.store.keys import code_key, ended_key, family_key, redeemed_key
-from service.store.registry import store as registry
+from service.store.registry.clients import CLIENTS
+from service.store.registry.realms import REALMS
+from service.store.registry.users import USERS
 from service.store.reports import session_scan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.sessions.codes import Codes
@@ -61,9 +63,9 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
     "family in a sweep": (session_scan._parse_family, FAMILY),
     "consent": (records.parse_consent, CONSENT),
     "browser session": (lambda record: browser_sessions._parse_session(make_browser_session("0a3"), record), SESSION),
-    "client": (registry._parse_client, CLIENT),
-    "user": (lambda record: registry._parse_user((record, b"r1")), USER),
-    "user's revision": (lambda revision: registry._parse_user((USER, revision)), b"r1"),
+    "client": (CLIENTS.parse, CLIENT),
+    "user": (lambda record: USERS.parse((record, b"r1")), USER),
+    "user's revision": (lambda revision: USERS.parse((USER, revision)), b"r1"),
 }
 pieces = st.one_of(data, st.just(b"\n"), json_values.map(msgspec.json.encode))
 
@@ -81,7 +83,7 @@ def test_a_record_is_read_or_an_outage(kind: str, record: bytes) -> None:
         with suppress(StoreUnavailable):
             parse(some)
         with suppress(StoreUnavailable):
-            registry._parse_realm(some)
+            REALMS.parse(some)
 
 
 def test_answer_outside_text_is_an_outage() -> None:

@@ -43,11 +43,11 @@ async def every_kind_of_key(
     registry = worker.registry
     async with registry.make_lock(), registry.make_seed_lock(), registry.make_scan_lock():
         yield "a seed under way"
-    client = await worker.registry.find_client("web-shop")
+    client = await worker.registry.clients.find("web-shop")
     assert client is not None
-    await worker.registry.put_client(client, msgspec.structs.replace(client, scope=f"{client.scope} role:admin"))
+    await worker.registry.clients.put(client, msgspec.structs.replace(client, scope=f"{client.scope} role:admin"))
     yield "a narrowed client"
-    await worker.registry.put_realm("cep", None, ends_sessions=True)
+    await worker.registry.realms.put("cep", None, ends_sessions=True)
     yield "a narrowed realm"
     await worker.registry.add_pending_users([UserEnding.of(identify_user("main", ALICE.username), "password_set")])
     yield "a changed user"

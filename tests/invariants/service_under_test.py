@@ -77,8 +77,8 @@ class ServiceUnderTest:
         self._revocations = Revocations(self._connection)
         self._registry = RegistryStore(self._connection)
         for user in USERS.values():
-            self._run(self._registry.put_user(user))
-        self._users = {name: self._run(self._registry.find_user(user.identity)) for name, user in USERS.items()}
+            self._run(self._registry.users.put(user))
+        self._users = {name: self._run(self._registry.users.find(user.identity)) for name, user in USERS.items()}
         self.family_names: dict[int, RefreshToken] = {}
         self.code_names: dict[int, RandomToken] = {}
         self.access_names: dict[int, RandomToken] = {}

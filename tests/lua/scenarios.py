@@ -199,44 +199,44 @@ CLIENT: Final = Client(
 async def put_client(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
     narrowed = msgspec.structs.replace(CLIENT, grant_types=("password",), redirect_uris=CLIENT.redirect_uris[:1])
-    await registry.put_client(CLIENT)
-    await registry.put_client(narrowed, CLIENT)
-    await registry.put_client(Client(client_id=CLIENT.client_id), narrowed, applied="{}")
+    await registry.clients.put(CLIENT)
+    await registry.clients.put(narrowed, CLIENT)
+    await registry.clients.put(Client(client_id=CLIENT.client_id), narrowed, applied="{}")
 
 
 async def delete_client(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
     for is_forgotten in (False, True):
-        await registry.put_client(CLIENT, applied="{}")
-        await registry.delete_client(CLIENT, is_forgotten=is_forgotten)
+        await registry.clients.put(CLIENT, applied="{}")
+        await registry.clients.delete(CLIENT, is_forgotten=is_forgotten)
 
 
 async def put_realm(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_realm("cep", IdentityProvider(client_id="us"), applied="{}")
-    await registry.put_realm("cep", None, ends_sessions=True)
+    await registry.realms.put("cep", IdentityProvider(client_id="us"), applied="{}")
+    await registry.realms.put("cep", None, ends_sessions=True)
 
 
 async def put_user(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_user(USER, "{}")
-    await registry.put_user(CHANGED_USER, None)
+    await registry.users.put(USER, "{}")
+    await registry.users.put(CHANGED_USER, None)
 
 
 async def remove_user(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_user(USER, "{}")
-    await registry.remove_user(USER.identity)
+    await registry.users.put(USER, "{}")
+    await registry.users.remove(USER.identity)
 
 
 async def replace_password_hash(comparing: ComparingClient) -> None:
     registry = StoreObjects(comparing).registry
-    await registry.put_user(USER)
-    user = await registry.find_user(USER.identity)
+    await registry.users.put(USER)
+    user = await registry.users.find(USER.identity)
     assert user is not None
     for _ in range(2):
-        await registry.replace_password_hash(user, "stronger", "digest")
-    await registry.replace_password_hash(CHANGED_USER, "stronger", "digest")
+        await registry.users.replace_password_hash(user, "stronger", "digest")
+    await registry.users.replace_password_hash(CHANGED_USER, "stronger", "digest")
 
 
 async def probe_store(comparing: ComparingClient) -> None:

@@ -122,5 +122,5 @@ async def register_person(worker: Worker, username: str, **changes: object) -> U
     """Register a user with Alice's password, and her roles unless the changes say otherwise."""
     alice = await worker.logins.find_user(ALICE.realm, ALICE.username)
     assert alice is not None
-    await worker.registry.put_user(msgspec.structs.replace(alice, username=username, **changes))
+    await worker.registry.users.put(msgspec.structs.replace(alice, username=username, **changes))
     return UserCredentials(username, ALICE.password)

@@ -274,7 +274,7 @@ async def test_browser_login_during_disabling_is_void(
         await worker.revocations.revoke_all(identity.shard, identity.subject)
         return httpx2.Response(200)
 
-    known = await worker.registry.find_user(identity)
+    known = await worker.registry.users.find(identity)
     assert known is not None
     logins = [until_available(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
     clicks = [allow_and_exchange(browser, page) for browser, page in opened]
@@ -295,7 +295,7 @@ async def test_browser_login_during_disabling_is_void(
         for kind in ("access", "family", "code", "browser", "consent"):
             assert not list(instances.store.scan_iter(f"{kind}:*")), kind
     finally:
-        await worker.registry.put_user(known)
+        await worker.registry.users.put(known)
         await await_invalidations(worker)
     assert await Browser(http).get_code()
 

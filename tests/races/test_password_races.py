@@ -24,10 +24,10 @@ IDENTITY = identify_user(BOB.realm, BOB.username)
 @pytest.fixture
 async def bob(instances: InstancePair, worker: Worker) -> AsyncIterator[UserCredentials]:
     """Bob, who has his password back after the test, since the registry is shared."""
-    before = await worker.registry.find_user(IDENTITY)
+    before = await worker.registry.users.find(IDENTITY)
     assert before is not None
     yield BOB
-    await worker.registry.put_user(before)
+    await worker.registry.users.put(before)
     await await_invalidations(worker)
 
 
@@ -48,7 +48,7 @@ async def open_windows(http: httpx2.AsyncClient, count: int) -> list[tuple[Brows
 
 async def find_password(worker: Worker, passwords: list[str]) -> str:
     """Return the one of these passwords that is Bob's now."""
-    user = await worker.registry.find_user(IDENTITY)
+    user = await worker.registry.users.find(IDENTITY)
     assert user is not None
     assert user.password_hash is not None
     (password,) = [each for each in passwords if verify_password(each, user.password_hash)[0]]

@@ -26,7 +26,7 @@ async def test_one_of_many_sign_ups_creates_the_user(
     bodies = [SIGN_UP | {"name": f"Eve {number}"} for number in range(CONTENDERS)]
     sign_up = partial(put_user, http, EVE.username, headers={"If-None-Match": "*"})
     answers = await all_at_once([until_available(partial(sign_up, body)) for body in bodies])
-    user = await worker.registry.find_user(identify_user("main", EVE.username))
+    user = await worker.registry.users.find(identify_user("main", EVE.username))
     await until_available(partial(delete_user, http, EVE.username))
 
     assert Counter(answer.status_code for answer in answers) == {201: 1, 412: CONTENDERS - 1}

@@ -376,7 +376,7 @@ async def test_disabled_external_user_gets_wrong_password_answer(
     http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     wrong = await guess(http)
-    await worker.registry.put_user(User(realm="cep", username=SUB, roles=("enduser",), disabled=True))
+    await worker.registry.users.put(User(realm="cep", username=SUB, roles=("enduser",), disabled=True))
     await await_invalidations(worker)
 
     disabled = await log_in(http)
@@ -435,14 +435,14 @@ async def test_realm_change_during_a_login_yields_no_tokens(
     store: redis.Redis,
     changes: dict[str, object] | None,
 ) -> None:
-    record = await worker.registry.find_realm("cep")
+    record = await worker.registry.realms.find("cep")
     assert record is not None
     login = asyncio.create_task(log_in(http))
     async with held_login(provider, login):
         if changes is None:
             store.delete(registry_key("realm", "cep"))
         else:
-            await worker.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
+            await worker.registry.realms.put("cep", msgspec.structs.replace(record, **changes))
         await await_invalidations(worker)
 
     assert_provider_unavailable(await login)

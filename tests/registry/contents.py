@@ -13,13 +13,13 @@ IDENTITY = identify_user("main", ALICE.username)
 
 
 async def find_alice(worker: Worker) -> User:
-    user = await worker.registry.find_user(IDENTITY)
+    user = await worker.registry.users.find(IDENTITY)
     assert user is not None
     return user
 
 
 async def find_client(worker: Worker, client_id: str = "phone-app") -> Client:
-    client = await worker.registry.find_client(client_id)
+    client = await worker.registry.clients.find(client_id)
     assert client is not None
     return client
 

@@ -33,7 +33,7 @@ def make_client(name: str = "One", client_id: str = "app") -> Client:
 
 
 async def put_client(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
 
 
 async def remember(worker: Worker, client: Client) -> None:
@@ -52,9 +52,9 @@ def count_reads(commands: list[str]) -> int:
 async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
     client = msgspec.structs.replace(make_client(), redirect_uris=(f"{ORIGIN}/x",))
     cep = IdentityProvider(issuer="https://cep.example", client_id="us")
-    await worker.registry.put_client(client)
-    await worker.registry.put_realm("cep", cep)
-    await worker.registry.put_user(CAROL)
+    await worker.registry.clients.put(client)
+    await worker.registry.realms.put("cep", cep)
+    await worker.registry.users.put(CAROL)
 
     async def find_all() -> list[object]:
         user = await worker.users.find(CAROL.identity)
@@ -71,9 +71,9 @@ async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, s
         assert await find_all() == [client, True, cep, CAROL]
     assert count_reads(commands) == 0
 
-    await worker.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
-    await worker.registry.put_user(msgspec.structs.replace(CAROL, disabled=True))
-    await worker.registry.delete_client(client)
+    await worker.registry.realms.put("cep", msgspec.structs.replace(cep, name="CEP"))
+    await worker.registry.users.put(msgspec.structs.replace(CAROL, disabled=True))
+    await worker.registry.clients.delete(client)
     await await_invalidations(worker)
 
     gone, origin, realm, user = await find_all()
@@ -113,7 +113,7 @@ async def test_unknown_tokens_are_cached_for_half_a_second(
 async def test_unknown_user_is_not_cached(worker: Worker) -> None:
     """Most users of a provider have no record. The record of one who gets one, and is disabled, counts at once."""
     assert await worker.users.find(CAROL.identity) is None
-    await worker.registry.put_user(CAROL)
+    await worker.registry.users.put(CAROL)
 
     assert await worker.users.find(CAROL.identity) is not None
 

@@ -69,7 +69,7 @@ async def caches_at(url: str) -> AsyncIterator[RegistryCaches]:
 
 
 async def put(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
 
 
 async def remember(caches: RegistryCaches) -> None:

@@ -94,7 +94,7 @@ async def test_a_realm_is_kept_whole_and_its_secret_sealed(
     worker: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(make_seed())
-    record = await worker.registry.find_realm("cep")
+    record = await worker.registry.realms.find("cep")
 
     assert record is not None
     assert record.sealed_secret

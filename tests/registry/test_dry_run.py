@@ -34,9 +34,9 @@ async def change_at_the_console(worker: Worker) -> None:
         previous_secret_hash=SECRET_HASH,
         previous_secret_until_ms=2**50,
     )
-    await worker.registry.put_client(rotated)
-    await worker.registry.put_user(msgspec.structs.replace(alice, disabled=True))
-    await worker.registry.delete_user(BOB.identity)
+    await worker.registry.clients.put(rotated)
+    await worker.registry.users.put(msgspec.structs.replace(alice, disabled=True))
+    await worker.registry.users.delete(BOB.identity)
 
 
 def lines_of(change: Change) -> list[str]:

@@ -77,21 +77,21 @@ async def begin(sessions: Sessions, seeding: Seeding) -> None:
     """Load the first seed into an empty store, and change another field at the console."""
     sessions.store.flushall()
     await seeding.apply(FIRST)
-    bob = await sessions.worker.registry.find_user(identify_user("main", BOB.username))
+    bob = await sessions.worker.registry.users.find(identify_user("main", BOB.username))
     assert bob is not None
-    await sessions.worker.registry.put_user(msgspec.structs.replace(bob, name="By the console"))
+    await sessions.worker.registry.users.put(msgspec.structs.replace(bob, name="By the console"))
 
 
 async def registry_of(worker: Worker) -> list[object]:
     """Return the registry without the revisions and sealed secrets, which every write changes."""
-    users = [user for realm in ("main", "cep") for user in await worker.registry.list_users(realm)]
-    realms = await worker.registry.list_realms()
+    users = [user for realm in ("main", "cep") for user in await worker.registry.users.list_of(realm)]
+    realms = await worker.registry.realms.list_all()
     return [
         [msgspec.structs.replace(user, revision="") for user in users],
-        await worker.registry.list_clients(),
+        await worker.registry.clients.list_all(),
         {name: msgspec.structs.replace(realm, sealed_secret="") for name, realm in realms.items()},
         await is_origin(worker, "https://phone.example"),
-        (await worker.registry.list_seeds()).keys() - {"file"},
+        (await worker.registry.seeds.list_all()).keys() - {"file"},
     ]
 
 
@@ -153,7 +153,7 @@ async def test_sessions_of_changed_entries_end_under_any_next_file(
         before = await sessions.find_user()
         alice, bob = await sessions.start(ALICE, "web-shop"), await sessions.start(BOB)
         is_broken = await load.break_off(make_settings, calls)
-        client = await registry.find_client("phone-app")
+        client = await registry.clients.find("phone-app")
         is_alice_changed = (await sessions.find_user()).revision != before.revision
         is_phone_narrowed = client is not None and "refresh_token" not in client.grant_types
         cut_short += is_alice_changed and any(sessions.live(alice))

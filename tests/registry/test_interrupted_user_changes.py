@@ -40,7 +40,7 @@ async def test_repeated_change_ends_what_the_first_left(
 
     calls, is_broken = 0, True
     while is_broken:
-        await worker.registry.put_user(bob)
+        await worker.registry.users.put(bob)
         family, connection = await sessions.start(BOB), BreakingConnection(make_settings(), calls=calls)
         is_broken = False
         try:

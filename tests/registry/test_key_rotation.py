@@ -24,14 +24,14 @@ def read_realm_secret(store: redis.Redis, *secret_keys: bytes) -> str | None:
 async def test_key_rotation_changes_no_entry_or_session(sessions: Sessions) -> None:
     worker = sessions.worker
     await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
-    user, client = await sessions.find_user(), await worker.registry.find_client("web-shop")
+    user, client = await sessions.find_user(), await worker.registry.clients.find("web-shop")
     session = await sessions.start()
     for keys in STEPS:
         await make_seeding(worker.redis, *keys).apply(SeedText().seed)
         await make_seeding(worker.redis, *keys).apply(SeedText().seed)
 
         assert user == await sessions.find_user()
-        assert client == await worker.registry.find_client("web-shop")
+        assert client == await worker.registry.clients.find("web-shop")
     assert (await sessions.spend(session, 1)).verdict == "rotated"
 
 
@@ -78,7 +78,7 @@ async def test_a_dropped_key_leaves_secrets_of_the_console_alone(sessions: Sessi
     worker = sessions.worker
     await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
     changed = msgspec.structs.replace(await sessions.find_user(), disabled=True, password_hash=OTHER_HASH)
-    await worker.registry.put_user(changed)
+    await worker.registry.users.put(changed)
     second = make_seeding(worker.redis, KEY_TWO)
 
     outcome = await second.apply(SeedText().but(name="Alicia").seed)

@@ -56,7 +56,7 @@ async def test_batches_cover_all_users(worker: Worker, seeding: Seeding) -> None
 
     assert (await seeding.apply(seed, on_progress=lambda done, _: told.append(done))).counts["users"].added == 40
     assert told == [0, 7, 14, 21, 28, 35, 40]
-    assert all(await worker.registry.find_users([identify_user("main", entry.username) for entry in seed.users]))
+    assert all(await worker.registry.users.find_many([identify_user("main", entry.username) for entry in seed.users]))
     assert (await seeding.apply(parse_seed(b"users:"), prune=True)).counts["users"].removed == 40
 
 
@@ -85,6 +85,6 @@ async def test_file_that_changes_while_a_worker_waits_is_read_then(
         file.write_text(file.read_text().replace("Old", "New"))
     await applying
 
-    user = await worker.registry.find_user(identify_user("main", "alice"))
+    user = await worker.registry.users.find(identify_user("main", "alice"))
     assert user is not None
     assert user.name == "New"

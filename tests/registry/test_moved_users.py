@@ -49,7 +49,7 @@ def make_seed(hashes: dict[str, str], shown: str = "Moved") -> Seed:
 
 
 async def find_user(worker: Worker, name: str) -> User:
-    user = await worker.registry.find_user(identify_user("main", name))
+    user = await worker.registry.users.find(identify_user("main", name))
     assert user is not None
     return user
 

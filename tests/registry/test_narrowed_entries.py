@@ -144,9 +144,9 @@ async def test_a_change_during_a_scan_is_scanned_for_again(
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
-    client = await worker.registry.find_client("phone-app")
+    client = await worker.registry.clients.find("phone-app")
     assert client is not None
-    await worker.registry.put_client(msgspec.structs.replace(client, grant_types=("password",)), client)
+    await worker.registry.clients.put(msgspec.structs.replace(client, grant_types=("password",)), client)
     held_time.advance(SCAN_DELAY_SECONDS)
     await until(applying.done, "the second scan")
     late = await sessions.start(scope=ENDUSER)

@@ -41,7 +41,7 @@ def make_change(redis_client: StoreClient, worker: Worker) -> PasswordChange:
 
 
 async def get_alice(worker: Worker) -> User:
-    user = await worker.registry.find_user(User(realm=ALICE.realm, username=ALICE.username).identity)
+    user = await worker.registry.users.find(User(realm=ALICE.realm, username=ALICE.username).identity)
     assert user is not None
     return user
 
@@ -95,7 +95,7 @@ async def test_interrupted_change_is_absent_or_completed(sessions: Sessions, mak
     worker = sessions.worker
     original, calls, is_broken = await get_alice(worker), 0, True
     while is_broken:
-        await worker.registry.put_user(original)
+        await worker.registry.users.put(original)
         before, family = await get_alice(worker), await sessions.start(ALICE)
         is_broken = await break_off(worker, make_settings, calls)
         is_changed = await get_alice(worker) != before

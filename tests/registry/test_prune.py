@@ -38,10 +38,10 @@ KEPT = {"bob, shop", "console, shop"}
 
 async def make_at_the_console(worker: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
     for realm, name in names:
-        await worker.registry.put_user(User(realm=realm, username=name, roles=("enduser",)))
+        await worker.registry.users.put(User(realm=realm, username=name, roles=("enduser",)))
 
 
 async def start_sessions(sessions: Sessions) -> dict[str, Session]:
@@ -74,11 +74,11 @@ async def test_pruning_removes_only_seeded_records(sessions: Sessions, seeding: 
     assert (outcome.counts["realms"], outcome.counts["clients"]) == (Counts(removed=1), Counts(removed=1, unchanged=1))
     assert outcome.counts["users"] == Counts(removed=2, unchanged=1)
     assert find_live(sessions, by_name) == KEPT
-    assert await registry.find_realm("cep") is None
-    assert await registry.find_client("phone-app") is None
+    assert await registry.realms.find("cep") is None
+    assert await registry.clients.find("phone-app") is None
     assert not await is_origin(sessions.worker, "https://phone.example")
-    assert await registry.find_user(identify_user("main", ALICE.username)) is None
-    assert await registry.find_client("made-at-the-console")
+    assert await registry.users.find(identify_user("main", ALICE.username)) is None
+    assert await registry.clients.find("made-at-the-console")
     assert await is_origin(sessions.worker, "https://console.example")
     assert not sessions.store.keys("owed_*")
 

@@ -38,9 +38,9 @@ async def change_at_the_console(worker: Worker) -> None:
         disabled=True,
         scope="realm:main role:partner",
     )
-    await worker.registry.put_client(rotated)
+    await worker.registry.clients.put(rotated)
     changed = msgspec.structs.replace(alice, disabled=True, password_hash=OTHER_HASH, roles=("partner",))
-    await worker.registry.put_user(changed)
+    await worker.registry.users.put(changed)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ async def test_disabled_in_the_file_ends_sessions(sessions: Sessions, seeding: S
         ("bob@example.com", ["disabled: false → true"], True),
     ]
     assert sessions.live(session) == [False]
-    bob = await sessions.worker.registry.find_user(identify_user("main", "bob@example.com"))
+    bob = await sessions.worker.registry.users.find(identify_user("main", "bob@example.com"))
     assert bob is not None
     assert bob.disabled
     assert (await find_client(sessions.worker)).disabled
@@ -124,8 +124,8 @@ async def test_edited_entry_does_not_restore_a_deleted_record(
     outcome = await seeding.apply(parse_seed(EDITED.encode()))
 
     assert outcome.changes == 0
-    assert await worker.registry.find_client("web-shop") is None
-    assert await worker.registry.find_user(IDENTITY) is None
+    assert await worker.registry.clients.find("web-shop") is None
+    assert await worker.registry.users.find(IDENTITY) is None
     forced = await seeding.apply(parse_seed(EDITED.encode()), force=True)
     assert (forced.counts["clients"], forced.counts["users"]) == (
         Counts(added=1, unchanged=1),
@@ -136,7 +136,7 @@ async def test_edited_entry_does_not_restore_a_deleted_record(
 
 async def test_entry_sets_its_fields_of_a_console_record(worker: Worker, seeding: Seeding) -> None:
     made = Client(client_id="web-shop", client_name="Shop", introspect=True, client_secret_hash=OTHER_HASH)
-    await worker.registry.put_client(made)
+    await worker.registry.clients.put(made)
     await seeding.apply(FIRST.seed)
 
     shop = await find_client(worker, "web-shop")
@@ -163,16 +163,16 @@ async def test_pruning_keeps_disabled_external_users(worker: Worker, seeding: Se
     carol = User(realm="cep", username="carol", roles=("enduser",))
     listed = f"{FIRST.text}  - {{username: carol, realm: cep, roles: [enduser]}}\n"
     await seeding.apply(parse_seed(listed.encode()))
-    await worker.registry.put_user(msgspec.structs.replace(carol, disabled=True))
+    await worker.registry.users.put(msgspec.structs.replace(carol, disabled=True))
     outcome = await seeding.apply(FIRST.seed, prune=True)
-    found = await worker.registry.find_user(carol.identity)
+    found = await worker.registry.users.find(carol.identity)
 
     assert outcome.counts["users"].removed == 0
     assert found is not None
     assert found.disabled
-    assert await worker.registry.find_seed(carol.identity) is None
+    assert await worker.registry.seeds.find(carol.identity) is None
     await seeding.apply(parse_seed(listed.encode()))
-    found = await worker.registry.find_user(carol.identity)
+    found = await worker.registry.users.find(carol.identity)
     assert found is not None
     assert found.disabled
 

@@ -34,7 +34,7 @@ async def test_an_empty_registry_gets_everything(worker: Worker, seeding: Seedin
     assert (client.scope, client.is_public) == ("realm:main role:enduser role:organisation", True)
     assert (await find_client(worker, "web-shop")).client_secret_hash == SECRET_HASH
     assert (alice.password_hash, alice.roles, alice.name) == (PASSWORD_HASH, ("enduser", "organisation"), "Alice")
-    assert await worker.registry.find_realm("cep")
+    assert await worker.registry.realms.find("cep")
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates")

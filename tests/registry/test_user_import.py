@@ -57,7 +57,7 @@ async def import_users(worker: Worker, *lines: Fields) -> dict[str, int]:
 
 async def read_users(worker: Worker) -> list[User]:
     """Return all users without the revisions, which every write changes."""
-    return [msgspec.structs.replace(user, revision="") for user in await worker.registry.list_users("main")]
+    return [msgspec.structs.replace(user, revision="") for user in await worker.registry.users.list_of("main")]
 
 
 FIRST = (make_user(ALICE.username, name="Alice"), make_user(BOB.username), *(make_user(f"user{n}") for n in range(3)))
@@ -111,14 +111,14 @@ async def test_console_changes_beside_an_import_are_not_lost(worker: Worker) -> 
     usernames = [f"user{n}@example.com" for n in range(10)]
     await import_users(worker, *map(make_user, usernames))
     editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "console"})
-    weak = {user.username: user for user in await worker.registry.list_users("main")}
+    weak = {user.username: user for user in await worker.registry.users.list_of("main")}
 
     async def add_role(username: str) -> None:
         identity = identify_user("main", username)
         await editor.change_user(identity, lambda user: msgspec.structs.replace(user, roles=("enduser", "partner")))
 
     async def replace_hash(username: str) -> None:
-        await worker.registry.replace_password_hash(weak[username], OTHER_HASH, digest_hash(PASSWORD_HASH))
+        await worker.registry.users.replace_password_hash(weak[username], OTHER_HASH, digest_hash(PASSWORD_HASH))
 
     lines = [{"username": username, "name": f"Name of {username}"} for username in usernames]
     await asyncio.gather(

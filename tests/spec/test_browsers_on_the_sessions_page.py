@@ -113,7 +113,7 @@ async def test_ended_login_is_not_shown(browser: Browser, http: httpx2.AsyncClie
 
 async def test_page_shows_a_hundred_browsers_at_most(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
-    alice = await worker.registry.find_user(IDENTITY)
+    alice = await worker.registry.users.find(IDENTITY)
     assert alice is not None
     for _ in range(100):
         session = make_browser_session(IDENTITY.shard)

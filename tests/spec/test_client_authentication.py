@@ -168,7 +168,7 @@ async def test_body_client_id_selects_the_reading_of_basic(
             grant_types=grant_types,
             scope="realm:main role:enduser",
         )
-        await worker.registry.put_client(client)
+        await worker.registry.clients.put(client)
 
     async with serving(make_settings(), clock) as http:
         header = basic("a+b", SECRET)

@@ -206,7 +206,7 @@ async def test_a_right_secret_is_never_a_failure(
     is_encoded: bool,
 ) -> None:
     client = Client(client_id="plus", client_secret_hash=make_hash(TWO_READINGS))
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
     spell = quote_plus if is_encoded else str
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
         statuses = [(await guess(http, "plus", spell(TWO_READINGS))).status_code for _ in range(10)]
@@ -225,7 +225,7 @@ async def test_spellings_of_a_client_id_share_a_counter(
     make_settings: MakeSettings, clock: Clock, worker: Worker, first: str, second: str
 ) -> None:
     client = Client(client_id="a+b", client_secret_hash=hash_generated_secret("s" * 43))
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
         assert_error(await guess(http, first, "wrong"), 401, "invalid_client")
         assert_error(await guess(http, second, "wrong"), 401, "invalid_client")

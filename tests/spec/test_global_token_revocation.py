@@ -74,7 +74,7 @@ async def put_cep(worker: Worker, *, issuer: str = ISSUER, username_claim: str =
         username_claim=username_claim,
         default_roles=("enduser",),
     )
-    await worker.registry.put_realm("cep", provider)
+    await worker.registry.realms.put("cep", provider)
 
 
 async def log_carol_in(http: httpx2.AsyncClient, worker: Worker) -> str:
@@ -270,8 +270,8 @@ async def test_only_a_client_with_the_right_may_revoke(
 @pytest.mark.clause("decided-global-revocation-right")
 async def test_a_public_client_has_no_right_to_revoke(http: httpx2.AsyncClient, worker: Worker) -> None:
     """Only a record that was written past all checks could give it one."""
-    client = await worker.registry.find_client(PHONE_APP.client_id)
+    client = await worker.registry.clients.find(PHONE_APP.client_id)
     assert client is not None
-    await worker.registry.put_client(msgspec.structs.replace(client, revoke_users=True), client)
+    await worker.registry.clients.put(msgspec.structs.replace(client, revoke_users=True), client)
 
     assert_error(await post(http, BODY, PHONE_APP), 403, "unauthorized_client")

@@ -292,7 +292,7 @@ async def test_introspecting_own_tokens_needs_the_right(http: httpx2.AsyncClient
 
 @pytest.mark.clause("decided-introspection-right")
 async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, worker: Worker) -> None:
-    await worker.registry.put_client(Client(client_id="careless", introspect="all"))
+    await worker.registry.clients.put(Client(client_id="careless", introspect="all"))
 
     assert_error(await OAuthClient("careless").introspect(http, "x"), 403, "unauthorized_client")
 

@@ -53,7 +53,7 @@ async def test_waiting_login_does_not_get_scope_lost_by_its_client(
     status: int,
     error: str,
 ) -> None:
-    client = await worker.registry.find_client(PHONE_APP.client_id)
+    client = await worker.registry.clients.find(PHONE_APP.client_id)
     assert client is not None
     async with serving(make_settings(), clock) as http:
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
@@ -66,7 +66,7 @@ async def test_waiting_login_does_not_get_scope_lost_by_its_client(
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
             narrowed = msgspec.structs.replace(client, **changes)
-            await worker.registry.put_client(narrowed)
+            await worker.registry.clients.put(narrowed)
         await await_invalidations(worker)
         store.delete(COUNTER, "lease:" + COUNTER)
 

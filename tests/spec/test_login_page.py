@@ -138,7 +138,7 @@ async def test_login_page_does_not_reveal_users(browser: Browser, worker: Worker
 @pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
 @pytest.mark.usefixtures("real_hashes")
 async def test_unknown_user_costs_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
-    await worker.registry.put_user(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
+    await worker.registry.users.put(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
     page = await browser.open(authorization_url())
     for credentials in (wrong(ALICE), UNKNOWN_USER):
         with recording_hashes() as costs:

@@ -107,9 +107,9 @@ async def test_unknown_user_and_wrong_password_look_the_same(http: httpx2.AsyncC
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.AsyncClient, worker: Worker) -> None:
     wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
-    alice = await worker.registry.find_user(identify_user("main", ALICE.username))
+    alice = await worker.registry.users.find(identify_user("main", ALICE.username))
     assert alice is not None
-    await worker.registry.put_user(msgspec.structs.replace(alice, disabled=True))
+    await worker.registry.users.put(msgspec.structs.replace(alice, disabled=True))
     await await_invalidations(worker)
 
     disabled = await PHONE_APP.log_in(http, ALICE)

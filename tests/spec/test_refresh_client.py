@@ -25,10 +25,10 @@ from tests.support.clients_and_users import (
 
 async def change_client(worker: Worker, app: OAuthClient, **changes: object) -> None:
     """Change a client's record as the console does. A service that starts afterwards sees the change at once."""
-    client = await worker.registry.find_client(app.client_id)
+    client = await worker.registry.clients.find(app.client_id)
     assert client is not None
     changed = msgspec.structs.replace(client, **changes)
-    await worker.registry.put_client(changed)
+    await worker.registry.clients.put(changed)
 
 
 @pytest.mark.clause("6749-6-client-authenticates", "6819-5.2.2.2-bound-to-client-id", "6749-3.2.1-client-authenticates")

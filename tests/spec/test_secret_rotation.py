@@ -22,7 +22,7 @@ EACH_KIND = pytest.mark.parametrize(("old", "new"), [("made", "chosen"), ("chose
 
 
 async def put(worker: Worker, client: Client) -> None:
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
     await await_invalidations(worker)
 
 

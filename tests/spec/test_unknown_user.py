@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("real_hashes")
 async def test_an_unknown_user_takes_the_work_of_a_wrong_password(
     http: httpx2.AsyncClient, worker: Worker, password: str, hashes: int
 ) -> None:
-    await worker.registry.put_user(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
+    await worker.registry.users.put(User(realm="main", username=ALICE.username, password_hash=hash_password("right")))
     for credentials in (replace(ALICE, password=password), UserCredentials("nobody@example.com", password)):
         with recording_hashes() as costs:
             response = await PHONE_APP.log_in(http, credentials)

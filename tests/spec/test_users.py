@@ -54,14 +54,14 @@ def assert_refused(response: httpx2.Response, status: int, error: str, beginning
 
 
 async def find_user(worker: Worker, username: str) -> User | None:
-    return await worker.registry.find_user(identify_user("main", username))
+    return await worker.registry.users.find(identify_user("main", username))
 
 
 async def change_bob(worker: Worker, **changes: Any) -> None:
     """Change Bob as the console does."""
     bob = await find_user(worker, BOB.username)
     assert bob is not None
-    await worker.registry.put_user(msgspec.structs.replace(bob, **changes))
+    await worker.registry.users.put(msgspec.structs.replace(bob, **changes))
 
 
 @pytest.mark.clause("decided-managed-users")
@@ -156,9 +156,9 @@ async def test_a_role_beyond_the_client_is_out_of_reach(
 
 @pytest.mark.clause("decided-managed-users-roles")
 async def test_a_client_without_scope_manages_users_without_roles(http: httpx2.AsyncClient, worker: Worker) -> None:
-    client = await worker.registry.find_client(BACK_OFFICE.client_id)
+    client = await worker.registry.clients.find(BACK_OFFICE.client_id)
     assert client is not None
-    await worker.registry.put_client(msgspec.structs.replace(client, scope=""))
+    await worker.registry.clients.put(msgspec.structs.replace(client, scope=""))
 
     assert_error(await put_user(http, EVE.username, SIGN_UP), 403, "unauthorized_client")
     assert_done(await put_user(http, EVE.username, SIGN_UP | {"roles": []}), 201)
@@ -289,9 +289,9 @@ async def test_only_a_client_with_the_right_may_manage_users(
 @pytest.mark.clause("decided-managed-users-right")
 async def test_a_public_client_has_no_right_to_manage_users(http: httpx2.AsyncClient, worker: Worker) -> None:
     """Only a record that was written past all checks could give it one."""
-    client = await worker.registry.find_client(PHONE_APP.client_id)
+    client = await worker.registry.clients.find(PHONE_APP.client_id)
     assert client is not None
-    await worker.registry.put_client(msgspec.structs.replace(client, manage_users=True))
+    await worker.registry.clients.put(msgspec.structs.replace(client, manage_users=True))
 
     assert_error(await put_user(http, EVE.username, SIGN_UP, PHONE_APP), 403, "unauthorized_client")
 

@@ -93,7 +93,7 @@ class Sessions:
 
     async def find_user(self, credentials: UserCredentials = ALICE) -> User:
         """Return the user. Users of other realms than main may have no record."""
-        user = await self.worker.registry.find_user(identify_user(credentials.realm, credentials.username))
+        user = await self.worker.registry.users.find(identify_user(credentials.realm, credentials.username))
         assert user is not None or credentials.realm != MAIN_REALM
         return user or User(realm=credentials.realm, username=credentials.username)
 

@@ -197,7 +197,7 @@ async def test_mark_revokes_earlier_codes(sessions: Sessions, pages: Pages) -> N
 @pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": "another"}, {"roles": ()}])
 async def test_changed_user_gets_no_code(sessions: Sessions, pages: Pages, changes: dict[str, object]) -> None:
     page = await pages.open()
-    await sessions.worker.registry.put_user(msgspec.structs.replace(page.user, **changes))
+    await sessions.worker.registry.users.put(msgspec.structs.replace(page.user, **changes))
     before = pages.dump_all()
 
     assert await pages.allow(page) == "changed"

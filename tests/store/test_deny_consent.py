@@ -74,6 +74,6 @@ async def test_mark_covers_earlier_consents(pages: Pages, later_ms: int, answer:
 async def test_changed_user_may_still_deny(sessions: Sessions, pages: Pages) -> None:
     """Denying needs no right."""
     page = await pages.open()
-    await sessions.worker.registry.put_user(msgspec.structs.replace(page.user, roles=()))
+    await sessions.worker.registry.users.put(msgspec.structs.replace(page.user, roles=()))
 
     assert await pages.deny(page) == "denied"

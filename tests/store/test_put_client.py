@@ -26,28 +26,28 @@ async def list_pending(worker: Worker) -> dict[str, str]:
 
 
 async def test_the_record_is_read_as_it_was_written(worker: Worker) -> None:
-    await worker.registry.put_client(CLIENT)
+    await worker.registry.clients.put(CLIENT)
 
-    assert await worker.registry.find_client("app") == CLIENT
-    assert await worker.registry.find_client("App") is None
+    assert await worker.registry.clients.find("app") == CLIENT
+    assert await worker.registry.clients.find("App") is None
 
 
 async def test_an_origin_stays_while_a_client_has_it(worker: Worker) -> None:
     both, one = make("https://a.example", "https://b.example"), make("https://b.example")
-    await worker.registry.put_client(both)
-    await worker.registry.put_client(make("https://a.example", client_id="other"))
-    await worker.registry.put_client(one, both)
+    await worker.registry.clients.put(both)
+    await worker.registry.clients.put(make("https://a.example", client_id="other"))
+    await worker.registry.clients.put(one, both)
     assert await is_origin(worker, "https://a.example")
     assert await is_origin(worker, "https://b.example")
 
-    await worker.registry.put_client(make(client_id="other"), make("https://a.example", client_id="other"))
+    await worker.registry.clients.put(make(client_id="other"), make("https://a.example", client_id="other"))
     assert not await is_origin(worker, "https://a.example")
 
 
 async def test_a_scan_is_pending_until_it_is_cleared(worker: Worker, store: redis.Redis) -> None:
-    await worker.registry.put_client(LESS_SCOPE, FULL)
+    await worker.registry.clients.put(LESS_SCOPE, FULL)
     marks = await worker.registry.list_pending_scans("pending_scans")
-    await worker.registry.put_client(Client(client_id="app"), LESS_SCOPE)
+    await worker.registry.clients.put(Client(client_id="app"), LESS_SCOPE)
     await worker.registry.clear_pending_scans("pending_scans", marks)
     assert await list_pending(worker) == {"app": "refresh"}, "changed since it was listed"
 
@@ -69,6 +69,6 @@ async def test_largest_pending_loss_is_kept(
     worker: Worker, changes: Sequence[tuple[Client, Client]], lost: str
 ) -> None:
     for old, new in changes:
-        await worker.registry.put_client(new, old)
+        await worker.registry.clients.put(new, old)
 
     assert await list_pending(worker) == {"app": lost}

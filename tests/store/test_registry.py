@@ -14,8 +14,8 @@ CAROL = User(realm="main", username="Carol@example.com", password_hash="$argon2i
 
 @pytest.mark.clause("spec-2.3-user-record")
 async def test_user_is_found_under_any_spelling_of_the_name(worker: Worker) -> None:
-    await worker.registry.put_user(CAROL)
-    found = await worker.registry.find_user(identify_user("main", "carol@EXAMPLE.com"))
+    await worker.registry.users.put(CAROL)
+    found = await worker.registry.users.find(identify_user("main", "carol@EXAMPLE.com"))
 
     assert found is not None
     assert found.revision
@@ -24,9 +24,9 @@ async def test_user_is_found_under_any_spelling_of_the_name(worker: Worker) -> N
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_users_of_one_name_in_two_realms_have_two_records(worker: Worker) -> None:
-    await worker.registry.put_user(CAROL)
-    await worker.registry.put_user(msgspec.structs.replace(CAROL, realm="cep", name="another"))
-    found = await worker.registry.find_users([identify_user(realm, CAROL.username) for realm in ("main", "cep")])
+    await worker.registry.users.put(CAROL)
+    await worker.registry.users.put(msgspec.structs.replace(CAROL, realm="cep", name="another"))
+    found = await worker.registry.users.find_many([identify_user(realm, CAROL.username) for realm in ("main", "cep")])
 
     assert [CAROL.name, "another"] == [user.name for user in found if user]
 
@@ -37,7 +37,7 @@ async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, st
     carols, alices = UserEnding.of(CAROL.identity, "user_deleted"), UserEnding.of(alice, "password_set")
     await worker.registry.add_pending_users([carols, alices])
     await worker.registry.add_pending_users([carols])
-    await worker.registry.put_user(CAROL)
+    await worker.registry.users.put(CAROL)
 
     assert set(await worker.registry.list_pending_users()) == {carols, alices}
     await worker.registry.clear_pending_users([carols])

@@ -10,8 +10,8 @@ CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 
 @pytest.mark.clause("decided-seed-prune")
 async def test_a_record_and_its_seed_entry_go_together(worker: Worker) -> None:
-    await worker.registry.put_user(CAROL, "{}")
-    await worker.registry.remove_user(CAROL.identity)
+    await worker.registry.users.put(CAROL, "{}")
+    await worker.registry.users.remove(CAROL.identity)
 
-    assert await worker.registry.find_user(CAROL.identity) is None
-    assert await worker.registry.find_seed(CAROL.identity) is None
+    assert await worker.registry.users.find(CAROL.identity) is None
+    assert await worker.registry.seeds.find(CAROL.identity) is None

@@ -31,7 +31,7 @@ async def test_login_with_a_changed_record_starts_no_session(
     sessions: Sessions, pages: Pages, changes: dict[str, object]
 ) -> None:
     user = await sessions.find_user()
-    await sessions.worker.registry.put_user(msgspec.structs.replace(user, **changes))
+    await sessions.worker.registry.users.put(msgspec.structs.replace(user, **changes))
     before = pages.dump_all()
 
     assert not await pages.browser_sessions.start(

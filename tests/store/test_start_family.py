@@ -54,7 +54,7 @@ async def test_no_access_token_outlives_its_family(sessions: Sessions, lifetimes
 
 async def test_login_with_a_changed_record_starts_no_session(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    await sessions.worker.registry.put_user(msgspec.structs.replace(user, disabled=True))
+    await sessions.worker.registry.users.put(msgspec.structs.replace(user, disabled=True))
     before = set(sessions.store.scan_iter())
 
     assert await sessions.try_to_start(login_of(user)) is None

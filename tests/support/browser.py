@@ -139,18 +139,18 @@ async def register(worker: Worker, client_id: str, *redirect_uris: str, **change
         default_scope="realm:main role:enduser",
     )
     client = msgspec.structs.replace(usual, **changes)
-    await worker.registry.put_client(client)
+    await worker.registry.clients.put(client)
     await await_invalidations(worker)
     return OAuthClient(client_id)
 
 
 async def register_neighbour(worker: Worker) -> UserCredentials:
     """Register another user with Alice's password, whose keys lie in the same shard as hers."""
-    alice = await worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+    alice = await worker.registry.users.find(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
     names = (f"neighbour{number}" for number in itertools.count())
     name = next(name for name in names if identify_user(ALICE.realm, name).shard == alice.identity.shard)
-    await worker.registry.put_user(msgspec.structs.replace(alice, username=name))
+    await worker.registry.users.put(msgspec.structs.replace(alice, username=name))
     return UserCredentials(name, ALICE.password)
 
 
@@ -158,7 +158,7 @@ async def change_user(worker: Worker, credentials: UserCredentials, **changes: A
     """Change a user's record as a seed or the console does, without the revocations that follow from it."""
     user = await worker.logins.find_user(credentials.realm, credentials.username)
     assert user is not None
-    await worker.registry.put_user(msgspec.structs.replace(user, **changes))
+    await worker.registry.users.put(msgspec.structs.replace(user, **changes))
     await await_invalidations(worker)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.store.registry.store import ORIGINS
+from service.store.registry.clients import ORIGINS
 from service.worker import Worker
 
 

@@ -88,12 +88,12 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
         findings.append(await _look_at_durability(context, durability))
     findings += await _look_at_slots(context)
     findings += await _look_at_keys(context, advance)
-    clients = await context.registry.list_clients()
+    clients = await context.registry.clients.list_all()
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
     findings += await _look_at_callers(context)
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
     findings.append(await _look_at_hashes(context))
-    for name, provider in (await context.registry.list_realms()).items():
+    for name, provider in (await context.registry.realms.list_all()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
     return findings
 
@@ -235,7 +235,7 @@ def _look_at_clients(clients: Sequence[Client], lifetimes: Lifetimes) -> Iterato
 async def _look_at_hashes(context: AdminContext) -> Finding:
     """Count the password hashes of all users of realm main by kind."""
     kinds: Counter[str] = Counter()
-    async for user in context.registry.scan_users():
+    async for user in context.registry.users.scan():
         if user.realm == MAIN_REALM:
             kinds["none" if user.password_hash is None else find_hash_kind(user.password_hash) or "unreadable"] += 1
     says = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no users"

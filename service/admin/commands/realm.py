@@ -22,7 +22,7 @@ def realms() -> None:
 @command(realms, "list", examples=("realm list",))
 async def list_realms(context: AdminContext, output: Output) -> None:
     """List the realms: main, and those of identity providers."""
-    providers = await context.registry.list_realms()
+    providers = await context.registry.realms.list_all()
     rows = [_describe_main(), *(_describe(name, provider) for name, provider in providers.items())]
     output.table(rows, ("realm", "name", "issuer", "default_roles"), "")
 
@@ -34,7 +34,7 @@ async def show_realm(context: AdminContext, output: Output, realm: str) -> None:
     if realm == MAIN_REALM:
         output.facts(_describe_main())
         return
-    provider = await context.registry.find_realm(realm)
+    provider = await context.registry.realms.find(realm)
     if provider is None:
         raise CommandRefused(f"there is no realm {realm}")
     callback = f"{context.settings.web_url}/authorization/callback"

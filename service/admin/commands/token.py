@@ -121,7 +121,7 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
 
 async def _find_lifetimes(context: AdminContext, client_id: str) -> Lifetimes:
     """Return the lifetimes of the client, or those of the settings if it was deleted."""
-    client = await context.registry.find_client(client_id)
+    client = await context.registry.clients.find(client_id)
     return context.lifetimes.of(client) if client else context.lifetimes
 
 

@@ -48,7 +48,7 @@ async def list_users(context: AdminContext, output: Output, realm: str) -> None:
     A user of an identity provider needs none.
     """
     await context.check_realm(realm)
-    rows = [_describe(user) for user in await context.registry.list_users(realm)]
+    rows = [_describe(user) for user in await context.registry.users.list_of(realm)]
     output.table(rows, ("username", "name", "roles", "disabled"), f"No user of realm {realm} has a record here.")
 
 
@@ -61,7 +61,7 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     """
     await context.check_realm(realm)
     identity = await context.identify_user(realm, username)
-    user = await context.registry.find_user(identity)
+    user = await context.registry.users.find(identity)
     sessions, is_cut = await list_sessions(context, identity)
     if user is None and not sessions:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
@@ -96,7 +96,7 @@ async def create_user(
     username = identity.username
     user = change_record(User(realm=realm, username=username), options)
     validate_user(user, None, context.settings.min_password_characters)
-    if await context.registry.find_user(identity) is not None:
+    if await context.registry.users.find(identity) is not None:
         raise CommandRefused(f"the user {username} already exists in realm {realm}")
     if realm == MAIN_REALM:
         password = _read_password(context, user, password_file)
@@ -119,7 +119,7 @@ async def create_user(
 async def update_user(context: AdminContext, output: Output, username: str, realm: str, **options: Any) -> None:
     """Change the given fields of a user. If a role is removed, the user's sessions end."""
     await context.check_realm(realm)
-    old = await context.registry.find_user(await context.identify_user(realm, username))
+    old = await context.registry.users.find(await context.identify_user(realm, username))
     if old is None:
         raise CommandRefused(f"there is no user {username} with a record in realm {realm}")
     new = change_record(old, options)
@@ -151,7 +151,7 @@ async def set_password(
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
     identity = await context.identify_known_user(realm, username)
-    user = await context.registry.find_user(identity) or User(realm=realm, username=username)
+    user = await context.registry.users.find(identity) or User(realm=realm, username=username)
     password = _read_password(context, user, password_file)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
         output.ask(f"Replace the password of {username} and end all of their sessions?")
@@ -225,7 +225,7 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     it was typed.
     """
     identity = await context.identify_known_user(realm, username)
-    user = await context.registry.find_user(identity)
+    user = await context.registry.users.find(identity)
     cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
         context.record("user_unlocked", username=identity.username, realm=realm, reason="console")
@@ -243,7 +243,7 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
     A user of an identity provider can still log in, and has the default roles of the realm again.
     """
     identity = await context.identify_user(realm, username)
-    if await context.registry.find_user(identity) is not None:
+    if await context.registry.users.find(identity) is not None:
         output.ask(f"Delete the user {username} of realm {realm} and end all of their sessions?")
     await context.editor.delete_user(identity)
     sentence = f"The user {username} is deleted, and their sessions have ended."

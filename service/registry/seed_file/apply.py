@@ -33,7 +33,8 @@ from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit,
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.keys import SHARDS
-from service.store.registry.store import RegistryStore, split_parts
+from service.store.registry.record_kind import split_parts
+from service.store.registry.store import RegistryStore
 from service.store.sessions.families import UserEnding
 from service.system.process import count_usable_cores, lower_thread_priority
 
@@ -104,13 +105,13 @@ class Seeding:
         return outcome
 
     async def _is_in_force(self, fingerprint: bytes) -> bool:
-        return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
+        return await self._registry.seeds.find("file") == self._keyring.digest_seed(fingerprint)
 
     async def _apply(self, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str) -> Outcome:
         outcome = Outcome(seed)
         if force or prune or not await self._is_in_force(seed.fingerprint):
             # Until the end, no file is in force, neither this one nor the one before.
-            await self._registry.put_seed("file", "is being applied")
+            await self._registry.seeds.put("file", "is being applied")
             done = 0
             on_progress(done, seed.size)
             try:
@@ -125,7 +126,7 @@ class Seeding:
             finally:
                 record_totals(outcome, actor)
         await self._pending_revocations.run_all()
-        await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
+        await self._registry.seeds.put("file", self._keyring.digest_seed(seed.fingerprint))
         return outcome
 
     async def _run(
@@ -163,11 +164,11 @@ class Seeding:
         kept = {item.seed_name for item in items}
         subjects = {item.identity.subject for item in items if item.identity is not None}
         for shards in split_parts(self.shards, _SHARDS_AT_ONCE):
-            seeded = await self._registry.list_seeded_users(shards)
+            seeded = await self._registry.seeds.list_users(shards)
             users = [Item("user", "", None, user) for user, _ in seeded if user.subject not in subjects]
             for batch in split_parts(users, self.entries_per_batch):
                 yield batch
-        left = [name.partition(":") for name in sorted((await self._registry.list_seeds()).keys() - kept)]
+        left = [name.partition(":") for name in sorted((await self._registry.seeds.list_all()).keys() - kept)]
         for kind in ("client", "realm"):
             for batch in split_parts(
                 [Item(kind, name) for each, _, name in left if each == kind], self.entries_per_batch
@@ -185,7 +186,7 @@ class Seeding:
         if items[0].entry is None:
             olds = await self._registry.find_records([item.record_name for item in items])
             return list(map(plan_removal, items, olds))
-        stored = await self._registry.find_seeds([item.seed_name for item in items])
+        stored = await self._registry.seeds.find_many([item.seed_name for item in items])
         edits = [(item, find_edit(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
         edits = [each for each in edits if force or each[0].kind == "realm" or each[1].stored != each[1].applied]
         olds = await self._registry.find_records([item.record_name for item, _ in edits])
@@ -204,7 +205,7 @@ class Seeding:
     async def _list_unlisted(self, candidates: Sequence[Candidate]) -> dict[str | UserIdentity, User]:
         """Return what users without a record in an external realm were until now: they had its default roles."""
         users = [each.item.identity for each in candidates if each.old is None and each.item.identity is not None]
-        providers = {realm: await self._registry.find_realm(realm) for realm in {user.realm for user in users}}
+        providers = {realm: await self._registry.realms.find(realm) for realm in {user.realm for user in users}}
         return {
             user: provider.make_unlisted_user(user.realm, user.username)
             for user in users
@@ -221,21 +222,21 @@ class Seeding:
         item, old, new, applied, registry = planned.item, planned.old, planned.new, planned.applied, self._registry
         if item.kind == "realm" and applied is not None:
             provider = new if isinstance(new, IdentityProvider) else None
-            await registry.put_realm(item.name, provider, applied=applied, ends_sessions=planned.ending is not None)
+            await registry.realms.put(item.name, provider, applied=applied, ends_sessions=planned.ending is not None)
         elif item.kind == "realm":
             return
         elif planned.act is None and applied:
-            await registry.put_seed(item.seed_name, applied)
+            await registry.seeds.put(item.seed_name, applied)
         elif planned.act is None and applied is not None:
-            await registry.forget_seed(item.seed_name)
+            await registry.seeds.forget(item.seed_name)
         elif planned.act == "remove" and item.identity is not None:
-            await registry.remove_user(item.identity)
+            await registry.users.remove(item.identity)
         elif planned.act == "remove" and isinstance(old, Client):
-            await registry.delete_client(old, is_forgotten=True)
+            await registry.clients.delete(old, is_forgotten=True)
         elif planned.act is not None and isinstance(new, User):
-            await registry.put_user(new, applied)
+            await registry.users.put(new, applied)
         elif planned.act is not None and isinstance(new, Client):
-            await registry.put_client(new, old if isinstance(old, Client) else None, applied=applied)
+            await registry.clients.put(new, old if isinstance(old, Client) else None, applied=applied)
 
 
 def _list_items(seed: Seed) -> Iterator[Item]:

@@ -265,7 +265,7 @@ class AuthorizationPages(PageSteps):
         if not self.browsers.has_device(request):
             return ""
         identity = identify_user(MAIN_REALM, username)
-        user = await self.registry.find_user(identity)
+        user = await self.registry.users.find(identity)
         return self.browsers.get_device(request, identity, user.revision if user else "")
 
     def _render(

@@ -1,0 +1,49 @@
+"""The records of external realms.
+
+Clauses: SPEC §2.2
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from service.protocol.provider import IdentityProvider
+from service.store.client import StoreClient, load_script
+from service.store.keys import registry_key
+from service.store.registry.record_kind import list_records, make_kind, make_revision
+
+_PUT: Final = load_script("registry/put_realm")
+
+REALMS: Final = make_kind("realm", IdentityProvider)
+
+
+class Realms:
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
+
+    async def find(self, realm: str) -> IdentityProvider | None:
+        return await REALMS.find(self._redis, realm)
+
+    async def list_all(self) -> dict[str, IdentityProvider]:
+        """Return the external realms by name, in the order of their names."""
+        return await list_records(self._redis, REALMS)
+
+    async def put(
+        self, realm: str, provider: IdentityProvider | None, *, applied: str = "", ends_sessions: bool = False
+    ) -> None:
+        """Write or delete the realm's record, and store or delete the seed entry that it comes from.
+
+        If `ends_sessions`, the same script records that the sessions of the realm's users must be scanned.
+        """
+        await self._redis.run(
+            _PUT,
+            realm_key=registry_key("realm", realm),
+            scans_key=registry_key("pending_realm_scans"),
+            seed_key=registry_key("seed"),
+            realm=realm,
+            record="" if provider is None else msgspec.json.encode(provider).decode(),
+            mark=make_revision() if ends_sessions else "",
+            applied=applied,
+        )

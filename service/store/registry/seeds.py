@@ -1,0 +1,59 @@
+"""The entries of a seed file as they were last applied.
+
+Clauses: SPEC §2.3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.protocol.user import UserIdentity
+from service.store.client import StoreClient
+from service.store.keys import registry_key, user_seed_key
+
+SeedName = str | UserIdentity
+"""The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user. `file` has a file's digest."""
+
+
+def _get_field(name: SeedName) -> tuple[str, str]:
+    """Return the key and the field of a seed entry as last applied. A user's lies in the slot of the user's record."""
+    if isinstance(name, UserIdentity):
+        return user_seed_key(name.shard), name.subject
+    return registry_key("seed"), name
+
+
+class Seeds:
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
+
+    async def find(self, name: SeedName) -> str | None:
+        text = await self._redis.read("HGET", *_get_field(name))
+        return None if text is None else text.decode()
+
+    async def find_many(self, names: Sequence[SeedName]) -> list[str | None]:
+        """Return the seed entries under these names as last applied, or None for each that was not applied."""
+        answers = await self._redis.read_many([("HGET", *_get_field(name)) for name in names])
+        return [None if text is None else text.decode() for text in answers]
+
+    async def list_all(self) -> dict[str, str]:
+        """Return all texts that `find` can find, but for those of users, by their names."""
+        fields = await self._redis.read("HGETALL", registry_key("seed"))
+        return {name.decode(): applied.decode() for name, applied in fields.items()}
+
+    async def list_users(self, shards: Sequence[str]) -> list[tuple[UserIdentity, str]]:
+        """Return the users of these shards whose entries a seed applied, with the entry as last applied.
+
+        Only shard and subject are set, because the store keeps no user name for a seed entry.
+        """
+        answers = await self._redis.read_many([("HGETALL", user_seed_key(shard)) for shard in shards])
+        return [
+            (UserIdentity("", "", subject.decode(), shard), applied.decode())
+            for shard, fields in zip(shards, answers, strict=True)
+            for subject, applied in fields.items()
+        ]
+
+    async def put(self, name: SeedName, applied: str) -> None:
+        await self._redis.write("HSET", *_get_field(name), applied)
+
+    async def forget(self, name: SeedName) -> None:
+        await self._redis.write("HDEL", *_get_field(name))
