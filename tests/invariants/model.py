@@ -87,8 +87,8 @@ class Ended:
 class Model:
     """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead.
 
-    `ended` is what is remembered of families for a day, and `over` the expired families that the index still names. `marks` has the time of the latest revokeAll of a user, and of
-    the latest end of each login at a provider.
+    `ended` is what is remembered of families for a day, and `over` the expired families that the index still names.
+    `marks` has the time of the latest revokeAll of a user, and of the latest end of each login at a provider.
     """
 
     now: float = 0

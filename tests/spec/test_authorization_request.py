@@ -11,8 +11,6 @@ import httpx2
 import pytest
 import redis
 
-from service.protocol.user import identify_user
-from service.store.keys import mark_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import (
