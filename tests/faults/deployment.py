@@ -147,7 +147,7 @@ def proxied_redis(folder: Path) -> Iterator[Deployment]:
 
 @asynccontextmanager
 async def worker_on(deployment: Deployment) -> AsyncIterator[Worker]:
-    settings = environment_of(deployment.redis, TOKEN_SERVICE_SESSIONS_PER_USER="10000")
+    settings = environment_of(deployment.redis, TOKEN_SERVICE_SESSIONS_PER_USER="2000")
     worker = Worker(load_settings(settings), lambda: 0)
     yield worker
     await worker.close()
