@@ -166,21 +166,27 @@ local MOST_DISPLACED = 10
 -- The index also has members of other kinds, and it is read only if it has more members than `most`. A family that is
 -- over counts until its look-ahead ends. Returns digest, client_id, username and scope of each family that it ended.
 local function displace_families(family, family_digest, most, now_ms)
-  local index_key, others, displaced = key_of('index', family.subject), {}, {}
+  local index_key, displaced = key_of('index', family.subject), {}
   if redis.call('ZCARD', index_key) <= most then return displaced end
-  for _, member in ipairs(redis.call('ZRANGE', index_key, '0', '-1')) do
-    local digest = string.match(member, '^family:(.+)$')
-    if digest and digest ~= family_digest then others[#others + 1] = digest end
+  local members, excess = redis.call('ZRANGE', index_key, '0', '-1'), -most
+  for _, member in ipairs(members) do
+    if string.find(member, 'family:', 1, true) == 1 then excess = excess + 1 end
   end
-  for i = 1, math.min(#others + 1 - most, MOST_DISPLACED) do
-    local other = read_family(key_of('family', others[i]))
-    if other then
-      end_family(other, others[i], 'session_displaced', now_ms)
-      for _, value in ipairs({ others[i], other.client_id, other.username, other.scope }) do
-        displaced[#displaced + 1] = value
+  excess = math.min(excess, MOST_DISPLACED)
+  for _, member in ipairs(members) do
+    if excess <= 0 then break end
+    local digest = string.match(member, '^family:(.+)$')
+    if digest and digest ~= family_digest then
+      local other = read_family(key_of('family', digest))
+      if other then
+        end_family(other, digest, 'session_displaced', now_ms)
+        for _, value in ipairs({ digest, other.client_id, other.username, other.scope }) do
+          displaced[#displaced + 1] = value
+        end
+      else
+        forget_member(family.subject, member)
       end
-    else
-      forget_member(family.subject, 'family:' .. others[i])
+      excess = excess - 1
     end
   end
   return displaced
