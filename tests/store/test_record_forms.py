@@ -52,7 +52,7 @@ def dump(store: redis.Redis, key: str) -> Dump | None:
     readers: dict[str, Callable[[], Any]] = {
         "string": lambda: store.get(key),
         "hash": lambda: store.hgetall(key),
-        "set": lambda: sorted(map(str, store.smembers(key))),  # type: ignore[arg-type]
+        "set": lambda: sorted(map(str, store.smembers(key))),
         "zset": lambda: store.zrange(key, 0, -1, withscores=True),
         "stream": lambda: [fields for _, fields in store.xrange(key, count=1)],  # type: ignore[union-attr]
     }
