@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import nan
 
-from service.config.settings import EXAMPLE_SEED, Settings, choose_durability, make_lifetimes, make_redis_url
+from service.config.settings import Settings, choose_durability, make_lifetimes, make_redis_url
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import verify_dummy_password
@@ -17,7 +16,6 @@ from service.gateway.lookup import BearerLookup
 from service.observability import metrics
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
-from service.observability.logs import IS_DETAIL
 from service.realms.external import ExternalRealms
 from service.realms.login import Logins
 from service.realms.main import MainRealm
@@ -26,8 +24,7 @@ from service.registry.cache import RegistryCaches
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.entries import BadSeed
-from service.registry.seed_file.report import Outcome
+from service.registry.seed_file.keeper import SeedKeeper
 from service.store.attempts import Attempts
 from service.store.browsers.browser_sessions import BrowserSessions
 from service.store.browsers.consents import Consents
@@ -47,9 +44,7 @@ from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
 
-SEED_RETRY_SECONDS = 1.0
 SEED_START_SECONDS = 2.0
-SEED_PROGRESS_SECONDS = 10.0
 COUNT_SECONDS = 15.0
 PENDING_REVOCATIONS_SECONDS = 15.0
 
@@ -92,13 +87,19 @@ class Worker:
         self.event_stream = EventStream(self.redis)
         self.audit_stream = AuditStream(self.event_stream.append, on_lost=metrics.get_metrics().events_lost.inc)
         self.revocations = Revocations(self.redis)
+        self.session_scan = SessionScan(self.redis, self.families)
+        self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
+        self.password_change = PasswordChange(self.registry, self.pending_revocations)
+        self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
+        self.seed_keeper = SeedKeeper(settings, self.registry, self.secret_keys, self.seeding)
+        is_seed_in_force = self.seed_keeper.is_in_force
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
         self.caches = caches = RegistryCaches(self.redis.router, clock_offset_ms)
         self.clients, self.users = caches.clients, caches.users
         self.pending_logins = PendingLogins(self.keyring, caches.now_ms)
         self.authenticator = ClientAuthenticator(
-            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms, self.is_seed_in_force
+            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms, is_seed_in_force
         )
         self.external_realms = ExternalRealms(caches.realms, self.users, self.keyring, self.redis.read_clock_ms)
         self.logins = Logins(
@@ -106,102 +107,11 @@ class Worker:
             self.external_realms,
             self.attempts,
             settings,
-            self.is_seed_in_force,
+            is_seed_in_force,
         )
-        self.session_scan = SessionScan(self.redis, self.families)
-        self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
-        self.password_change = PasswordChange(self.registry, self.pending_revocations)
-        self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
         self.health = HealthEndpoint(
-            self.redis,
-            self.bearer,
-            self.bearer_counts,
-            self.clients,
-            self.is_secret_key_in_use,
-            self.is_seed_in_force,
-            lambda: self._seed_progress,
+            self.redis, self.bearer, self.bearer_counts, self.clients, self.secret_keys, self.seed_keeper
         )
-        self.is_seeded = settings.seed_file is None
-        self._seed_trouble = ""
-        self._seed_progress = (0, 0)
-        self._seed_progress_logged = 0.0
-        self._seed_was_tried = asyncio.Event()
-
-    async def apply_seed(self) -> None:
-        """Try once to apply the seed file. If that fails the worker is not ready, and `keep_seed_applied` tries again.
-
-        A mistake in the file is logged. At the start of the service the supervisor has found it before. So an edit of
-        the file while the service runs cannot bring the service down.
-        """
-        if self.settings.seed_file is None:
-            return
-        self._seed_progress = (0, 0)
-        try:
-            if not await self.secret_keys.register():
-                return
-            least = self.settings.min_password_characters
-            outcome = await self.seeding.apply_file(self.settings.seed_file, least, self._note_seed_progress)
-        except (StoreUnavailable, BadSeed) as error:
-            if str(error) != self._seed_trouble:
-                log.error("the seed file could not be applied and will be tried again: %s", error)
-            self._seed_trouble = str(error)
-            return
-        except Exception:
-            log.exception("the seed file could not be applied and will be tried again")
-            return
-        self._report_seed(outcome)
-        self.is_seeded, self._seed_trouble = True, ""
-
-    def _note_seed_progress(self, done: int, of: int) -> None:
-        self._seed_progress = (done, of)
-        now = time.monotonic()
-        if now - self._seed_progress_logged >= SEED_PROGRESS_SECONDS:
-            self._seed_progress_logged = now
-            log.info("the seed file %s is being applied: %d of %d entries", self.settings.seed_file, done, of)
-
-    def _report_seed(self, outcome: Outcome) -> None:
-        # On a terminal these lines are details: warnings about the example seed, and a success at the first try.
-        is_example = self.settings.embedded and self.settings.seed_file == EXAMPLE_SEED
-        for warning in outcome.warnings:
-            log.warning("the seed file %s: %s", self.settings.seed_file, warning, extra={IS_DETAIL: is_example})
-        log.info(
-            "the seed file %s is in force; entries added or updated: %d",
-            self.settings.seed_file,
-            outcome.changes,
-            extra={IS_DETAIL: not self._seed_trouble},
-        )
-
-    async def keep_seed_applied(self) -> None:
-        """Apply the seed file again while it is not in force.
-
-        So a service that starts before its Redis becomes ready without a restart, and so does one whose Redis was
-        emptied.
-        """
-        while True:
-            await self.is_secret_key_in_use()
-            if not await self.is_seed_in_force():
-                await self.apply_seed()
-            self._seed_was_tried.set()
-            await asyncio.sleep(SEED_RETRY_SECONDS)
-
-    async def is_secret_key_in_use(self) -> bool:
-        """Return True if a secret key of this worker is in use in the store. During an outage this is the last result.
-
-        The worker asks once a second, so it notices an id that the console adopted or removed.
-        """
-        with suppress(StoreUnavailable):
-            await self.secret_keys.register()
-        return self.keyring.is_in_use
-
-    async def is_seed_in_force(self) -> bool:
-        """Return True if this worker has seen its seed applied and the store has not been emptied since.
-
-        During an outage the last result is returned.
-        """
-        if self.is_seeded and self.settings.seed_file is not None:
-            with suppress(StoreUnavailable):
-                self.is_seeded = await self.registry.seeds.find("file") is not None
-        return self.is_seeded
 
     async def keep_pending_revocations_run(self) -> None:
         """Run pending revocations every 15 s. The console runs its own; this covers a console that was killed."""
@@ -245,10 +155,10 @@ class Worker:
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
         self.keyring.is_in_use = False
-        seeding = asyncio.create_task(self.keep_seed_applied())
+        seeding = asyncio.create_task(self.seed_keeper.keep_applied())
         with suppress(TimeoutError):
             async with asyncio.timeout(SEED_START_SECONDS):
-                await self._seed_was_tried.wait()
+                await self.seed_keeper.was_tried.wait()
         works = (
             self.keep_pending_revocations_run(),
             self.keep_sessions_counted(),

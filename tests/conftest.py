@@ -319,7 +319,7 @@ def registry_dump(single_server: RedisServer) -> Mapping[bytes, bytes]:
 
 async def _seed(settings: Settings) -> None:
     worker = Worker(settings, lambda: 0)
-    await worker.apply_seed()
+    await worker.seed_keeper.apply()
     await worker.close()
 
 

@@ -6,11 +6,13 @@ An id is derived from its key and does not reveal it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from service.crypto.keyring import Keyring
+from service.redis_client.deadline import StoreUnavailable
 from service.store.client import StoreClient, load_script
 from service.store.keys import registry_key
 
@@ -35,6 +37,15 @@ class SecretKeys:
         verdict = await self._redis.run(_REGISTER, secret_keys_key=_KEY, key_ids=key_ids, state=self._state)
         self._state = str(verdict[0])
         self._keyring.is_in_use = self._state == "in_use"
+        return self._keyring.is_in_use
+
+    async def are_in_use(self) -> bool:
+        """Return True if a key of this instance is in use. During an outage this is the last result.
+
+        The worker asks once a second, so it notices an id that the console adopted or removed.
+        """
+        with suppress(StoreUnavailable):
+            await self.register()
         return self._keyring.is_in_use
 
     async def list_ids(self) -> list[str]:

@@ -36,9 +36,8 @@ async def serving_with_cached_readyz(settings: Settings, seconds: float) -> Asyn
         worker.bearer,
         worker.bearer_counts,
         worker.clients,
-        worker.is_secret_key_in_use,
-        worker.is_seed_in_force,
-        lambda: (0, 0),
+        worker.secret_keys,
+        worker.seed_keeper,
         remembered_seconds=seconds,
     )
     app = build_app(worker)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,9 +22,11 @@ from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.redis_client.deadline import StoreUnavailable, with_own_budget
 from service.registry.cache import ClientCache
+from service.registry.seed_file.keeper import SeedKeeper
 from service.registry.warnings import FOREIGN_KEY
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
+from service.store.secret_keys import SecretKeys
 from service.web.request.state import ENDING
 
 REMEMBERED_SECONDS: Final = 0.5
@@ -47,9 +48,8 @@ class HealthEndpoint:
     _bearer: BearerLookup
     _counts: CacheCounts
     _clients: ClientCache
-    _is_secret_key_in_use: Callable[[], Awaitable[bool]]
-    _is_seed_in_force: Callable[[], Awaitable[bool]]
-    _seed_progress: Callable[[], tuple[int, int]]
+    _secret_keys: SecretKeys
+    _seed_keeper: SeedKeeper
     remembered_seconds: float = REMEMBERED_SECONDS
     _remembered_until: float = field(default=0.0, init=False)
     _check: asyncio.Task[str] | None = field(default=None, init=False)
@@ -63,7 +63,7 @@ class HealthEndpoint:
             return _render(503, "this instance is about to end")
         obstacle = await self._share_check()
         if obstacle == _UNSEEDED:
-            done, of = self._seed_progress()
+            done, of = self._seed_keeper.progress
             return _render(503, obstacle, done=done, of=of)
         return _render(503, obstacle) if obstacle else _render(200, "ready")
 
@@ -89,8 +89,8 @@ class HealthEndpoint:
         try:
             found, is_key_in_use, is_seed_in_force, *_ = await asyncio.gather(
                 with_own_budget(find_obstacle(self._redis)),
-                with_own_budget(self._is_secret_key_in_use()),
-                with_own_budget(self._is_seed_in_force()),
+                with_own_budget(self._secret_keys.are_in_use()),
+                with_own_budget(self._seed_keeper.is_in_force()),
                 with_own_budget(self._bearer.lookup(_UNKNOWN_TOKEN)),
                 with_own_budget(self._clients.find(_UNKNOWN_CLIENT_ID)),
             )
