@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 from .connection import Command, Connection, open_connection
 from .deadline import NotSent, ResponseError, StoreUnavailable, read_clock, remaining_seconds, within_deadline
 from .managed_connection import CLOSED
-from .router import send_until_answered
-from .topology import Master, Topology
+from .router import Topology, send_until_answered
+from .topology import Master
 from .url import Durability, Node, RedisUrl
 
 RESERVE_SECONDS: Final = 0.3

@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
+from .cluster import ClusterTopology, is_redirection
 from .connection import Command, gather_answers
 from .deadline import (
     ConnectionLost,
@@ -34,9 +35,17 @@ from .deadline import (
 )
 from .managed_connection import MAX_SILENCE_SECONDS, ConnectionOptions, Invalidate, ManagedConnection
 from .slots import is_refused_for_now, pause_for_slot
-from .topology import TOPOLOGIES, Master, Topology, is_redirection
+from .topology import Master, SentinelTopology, SingleServerTopology
+from .url import Kind
 
 MAX_ATTEMPTS: Final = 5
+
+Topology = SingleServerTopology | ClusterTopology
+_TOPOLOGIES: Final[dict[Kind, type[Topology]]] = {
+    "single": SingleServerTopology,
+    "sentinel": SentinelTopology,
+    "cluster": ClusterTopology,
+}
 
 Value = TypeVar("Value")
 Decoder = Callable[[ManagedConnection | None, Any], Value]
@@ -174,7 +183,7 @@ class Router:
             raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
         self._loop, self._forks = loop, _forks
         options = self.options._replace(invalidate=self._invalidate if self._caches else None)
-        return TOPOLOGIES[options.url.kind](options)
+        return _TOPOLOGIES[options.url.kind](options)
 
     def _invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Pass each key on to the cache of its kind, or None to every cache."""

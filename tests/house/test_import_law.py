@@ -1,4 +1,4 @@
-"""The import law: one order of the packages, and which package may import which library."""
+"""The import law: one order of the packages, which package may import which library, and how long a file may be."""
 
 import ast
 import subprocess
@@ -128,3 +128,7 @@ def test_protocol_package_is_pure() -> None:
         for name in imports_in(path)
         if name.split(".")[0] not in allowed
     ]
+
+
+def test_no_file_has_more_than_400_lines() -> None:
+    assert [module_of(path) for path in FILES if len(path.read_text().splitlines()) > 400] == []

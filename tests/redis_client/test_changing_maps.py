@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from service.redis_client.cluster import OLD_MAP_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import WATCH_SECONDS
-from service.redis_client.topology import OLD_MAP_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.scripted_cluster import ScriptedCluster, key_of, render_map, scripted_cluster
 from tests.redis_client.settled_time import SettledTime
