@@ -31,7 +31,7 @@ from service.store.browsers.consents import Consents
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.registry.store import RegistryStore
-from service.store.reports.readiness import find_fullest_memory
+from service.store.reports.readiness import read_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.reports.session_scan import SessionScan
 from service.store.secret_keys import SecretKeys
@@ -133,7 +133,7 @@ class Worker:
         is_known = False
         while True:
             try:
-                memory = await find_fullest_memory(self.redis)
+                memory = await read_fullest_memory(self.redis)
                 metrics.note_live(*await estimate_session_count(self.redis), *memory)
                 is_known = True
             except (StoreUnavailable, CountingForbidden) as error:

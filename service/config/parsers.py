@@ -91,16 +91,16 @@ def parse_workers(text: str) -> int:
 
 
 def parse_folder(text: str) -> Path:
-    return _find_path(text, lambda path: path.is_dir() or not path.exists(), "a folder that can be reached")
+    return _parse_path(text, lambda path: path.is_dir() or not path.exists(), "a folder that can be reached")
 
 
 def parse_file(text: str) -> Path:
-    return _find_path(
+    return _parse_path(
         text, lambda path: path.is_file() and os.access(path, os.R_OK), "a file that exists and can be read"
     )
 
 
-def _find_path(text: str, is_usable: Callable[[Path], bool], expected: str) -> Path:
+def _parse_path(text: str, is_usable: Callable[[Path], bool], expected: str) -> Path:
     with suppress(OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
         path = Path(text).expanduser().absolute()
         if is_usable(path):

@@ -142,7 +142,7 @@ class Keyring:
         data = urlsafe_b64decode(match[2])
         payload, mac = data[:_PAYLOAD_BYTES], data[_PAYLOAD_BYTES:]
         head = REFRESH_TOKEN_PREFIX + match[1]
-        for key in self._find_keys(payload):
+        for key in self._list_keys(payload):
             if hmac.compare_digest(mac, _make_mac(key.refresh, head, payload)):
                 family_id = payload[_KEY_ID_BYTES : _KEY_ID_BYTES + _FAMILY_ID_BYTES]
                 return make_refresh_token(match[1], family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
@@ -189,7 +189,7 @@ class Keyring:
         if encode(data) != text:  # another spelling of the same bytes, which would pass for a second text
             return None
         salt, sealed = data[_KEY_ID_BYTES:_SEAL_HEAD_BYTES], data[_SEAL_HEAD_BYTES:]
-        for key in self._find_keys(data):
+        for key in self._list_keys(data):
             seal_key, nonce = _derive_seal_key(key, salt)
             with suppress(InvalidTag):
                 return AESGCM(seal_key).decrypt(nonce, sealed, purpose.encode())
@@ -219,7 +219,7 @@ class Keyring:
         """Return True if any of our keys made this digest of this text."""
         return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
 
-    def _find_keys(self, data: bytes) -> list[_Key]:
+    def _list_keys(self, data: bytes) -> list[_Key]:
         """Return the keys whose id is in front of the data. Two keys may have the same id by chance."""
         return [key for key in self._keys if key.key_id == data[:_KEY_ID_BYTES]]
 

@@ -76,10 +76,10 @@ def list_origins(redirect_uris: Iterable[str], *, any_loopback_port: bool) -> li
     Clauses: RFC 6454 §6.2, RFC 8252 §7.3
     """
     web = [uri for uri in redirect_uris if uri.lower().startswith(("http:", "https:"))]
-    return [(any_loopback_port and free_loopback_port(origin)) or origin for origin in map(find_origin, web)]
+    return [(any_loopback_port and free_loopback_port(origin)) or origin for origin in map(get_origin, web)]
 
 
-def find_origin(uri: str) -> str:
+def get_origin(uri: str) -> str:
     """Return the web origin of a URI with a host, as a browser would send it. Raises ValueError for a wrong port.
 
     Clauses: RFC 6454 §6.2
@@ -93,7 +93,7 @@ def find_origin(uri: str) -> str:
 def find_origin_mistake(text: str) -> str | None:
     """Return why no browser sends this text as an origin, or None if one may. Any scheme with a host is accepted."""
     try:
-        if _ORIGIN.fullmatch(text) and find_origin(text) == text:
+        if _ORIGIN.fullmatch(text) and get_origin(text) == text:
             return None
     except ValueError:
         pass

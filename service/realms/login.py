@@ -70,7 +70,7 @@ class Logins:
         except InvalidGrant as refusal:
             raise await self.make_refusal(refusal) from None
         except Exhausted as error:
-            name = await self._main.find_registered_name(username) if realm == MAIN_REALM else ""
+            name = await self._main.get_registered_name(username) if realm == MAIN_REALM else ""
             raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None
 
     async def make_refusal(self, refusal: OAuthError) -> OAuthError:

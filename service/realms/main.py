@@ -50,7 +50,7 @@ class MainRealm:
                 await self._registry.users.replace_password_hash(user, new_hash, upgraded_from)
         return Login(user, begun_ms)
 
-    async def find_registered_name(self, username: str) -> str:
+    async def get_registered_name(self, username: str) -> str:
         """Return the name in the user's record, or an empty text. An unknown name costs as much as a known one."""
         user = await self._registry.users.find(identify_user(MAIN_REALM, username))
         return user.username if user else ""

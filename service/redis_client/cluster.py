@@ -222,7 +222,7 @@ class ClusterTopology:
             key = self._probes.get(node)
             return None if key is None else ("GET", key)
 
-        def judge_probe(answer: Any) -> None:
+        def check_probe(answer: Any) -> None:
             """Raise if the node cannot serve. After MOVED it has lost slots, so earlier answers are distrusted."""
             if isinstance(answer, BaseException):
                 if not is_redirection(answer):
@@ -230,7 +230,7 @@ class ClusterTopology:
                 if str(answer).startswith("MOVED "):
                     master.reads.distrust()
 
-        master = Master(self._options, get_node, Check(find_probe, judge_probe))
+        master = Master(self._options, get_node, Check(find_probe, check_probe))
         master.reads.node = node
         self._masters[node] = master
         return master

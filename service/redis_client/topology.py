@@ -161,11 +161,11 @@ class SentinelTopology(SingleServerTopology):
             await self._sentinels.close()
 
 
-def _judge_role(answer: Any) -> None:
+def _check_role(answer: Any) -> None:
     if isinstance(answer, BaseException):
         raise answer
     if answer[b"role"] != b"master":
         raise ResponseError("this server is not the master")
 
 
-CHECK_IS_MASTER: Final = Check(lambda: ("HELLO",), _judge_role)
+CHECK_IS_MASTER: Final = Check(lambda: ("HELLO",), _check_role)

@@ -56,7 +56,7 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
         facts = await _explain_access_token(context, access_token, now_ms)
     elif refresh_token is not None:
         family = await context.inspection.find_family(refresh_token.shard, refresh_token.family_digest, now_ms)
-        max_age_ms = (await _find_lifetimes(context, family.record.client_id)).session_max_age_ms if family else None
+        max_age_ms = (await _get_lifetimes(context, family.record.client_id)).session_max_age_ms if family else None
         facts = _explain_refresh_token(family, refresh_token.generation, now_ms, max_age_ms)
     elif code is not None:
         facts = await _explain_code(context, code, now_ms)
@@ -66,7 +66,7 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
             "signed it as a refresh token. Was it cut off when it was copied, or was its key removed?"
         )
     if "client_id" in facts:
-        facts |= _describe_lifetimes(await _find_lifetimes(context, facts["client_id"]))
+        facts |= _describe_lifetimes(await _get_lifetimes(context, facts["client_id"]))
     output.facts(facts)
 
 
@@ -119,7 +119,7 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
     }
 
 
-async def _find_lifetimes(context: AdminContext, client_id: str) -> Lifetimes:
+async def _get_lifetimes(context: AdminContext, client_id: str) -> Lifetimes:
     """Return the lifetimes of the client, or those of the settings if it was deleted."""
     client = await context.registry.clients.find(client_id)
     return context.lifetimes.of(client) if client else context.lifetimes

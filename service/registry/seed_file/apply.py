@@ -29,7 +29,7 @@ from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.records import keep_or_hash_all
 from service.registry.seed_file.entries import Seed
-from service.registry.seed_file.plan import Candidate, Item, Planned, find_edit, plan_removal
+from service.registry.seed_file.plan import Candidate, Item, Planned, plan_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
 from service.store.keys import SHARDS
@@ -187,7 +187,7 @@ class Seeding:
             olds = await self._registry.find_records([item.record_name for item in items])
             return list(map(plan_removal, items, olds))
         stored = await self._registry.seeds.find_many([item.seed_name for item in items])
-        edits = [(item, find_edit(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
+        edits = [(item, plan_edit(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
         edits = [each for each in edits if force or each[0].kind == "realm" or each[1].stored != each[1].applied]
         olds = await self._registry.find_records([item.record_name for item, _ in edits])
         candidates = [Candidate(*each, old, force) for each, old in zip(edits, olds, strict=True)]

@@ -90,7 +90,7 @@ class Planned(NamedTuple):
         return self.act is not None or self.applied is not None
 
 
-def find_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
+def plan_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
     """Compare an entry with the text that Redis has for it, or with None.
 
     If the key that made the digest of a secret is gone, the secret counts as one that the file did not change.

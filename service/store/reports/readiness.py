@@ -30,7 +30,7 @@ async def find_obstacle(redis: StoreClient) -> str | None:
     return None
 
 
-async def find_fullest_memory(redis: StoreClient) -> tuple[float, float]:
+async def read_fullest_memory(redis: StoreClient) -> tuple[float, float]:
     """Return the bytes that the master nearest to its limit uses, and the limit. NaN: this Redis user may not read it.
 
     A limit of 0 is none.

@@ -134,7 +134,7 @@ class AuthorizationCodeGrant:
             # If a concurrent request has redeemed the code, the record now names the family that it started.
             code = await self.codes.find(name)
         if isinstance(code, RedeemedCode):
-            await self._judge_second_exchange(name, code, request, form, caller)
+            await self._handle_second_exchange(name, code, request, form, caller)
         raise InvalidGrant(CODE_REFUSALS[verdict])
 
     def _check_exchange(
@@ -152,7 +152,7 @@ class AuthorizationCodeGrant:
                 )
             raise
 
-    async def _judge_second_exchange(
+    async def _handle_second_exchange(
         self, name: RandomToken, redeemed: RedeemedCode, request: Request, form: Form, caller: AuthenticatedClient
     ) -> None:
         """End the family of the first exchange, if `judge_second_exchange` requires it.
@@ -194,7 +194,7 @@ class PasswordGrant:
             login = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
         user = login.user
         record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
-        client = await self._check_registration_again(caller, scope)
+        client = await self._recheck_registration(caller, scope)
         with recording_login(request, realm=realm, client_id=client_id, username=user.username):
             check_user_has(scope, user.roles)
         shard = user.identity.shard
@@ -213,7 +213,7 @@ class PasswordGrant:
         _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
-    async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> Client:
+    async def _recheck_registration(self, caller: AuthenticatedClient, scope: Scope) -> Client:
         """Return the client, which may have changed since the first check, because a login takes time.
 
         Raises an OAuthError if the client lost its registration, the grant type or the scope during the login.

@@ -205,7 +205,7 @@ class AuthorizationPages(PageSteps):
             await self.count_page(request)
             if provider is not None:
                 return await self._redirect_to_provider(form, provider)
-            return await self._check_password(request, form, fields)
+            return await self._log_in_with_password(request, form, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable, StoreUnavailable) as problem:
             error = problem if isinstance(problem, OAuthError) else report_outage(problem)
         message, status = self.describe_refusal(request, "login", error, provider)
@@ -239,7 +239,7 @@ class AuthorizationPages(PageSteps):
         )
         return self.pages.redirect_elsewhere(address)
 
-    async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
+    async def _log_in_with_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
         if "username" not in fields or "password" not in fields:
             return self._render(request, form, fields, missing=True)
         username = fields["username"]

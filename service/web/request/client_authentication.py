@@ -150,7 +150,7 @@ class ClientAuthenticator:
             async with self._take_turn(counters):
                 client = self._find_admitted(candidates, counters)
                 if client is None:
-                    client = await self._check_within_limit(candidates, counters, prefixes[-1].network)
+                    client = await self._verify_within_limit(candidates, counters, prefixes[-1].network)
         return client
 
     def _find_admitted(self, candidates: Candidates, counters: Counters) -> Client | None:
@@ -163,7 +163,7 @@ class ClientAuthenticator:
             raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
         return self._find_known_right(candidates) if self._admitted.seconds_left(counters) > 0 else None
 
-    async def _check_within_limit(self, candidates: Candidates, counters: Counters, network: str) -> Client:
+    async def _verify_within_limit(self, candidates: Candidates, counters: Counters, network: str) -> Client:
         """Reserve one attempt, check each reading unless the client is known, and count one failure if all are wrong.
 
         A right secret must be refused past the limit as well; otherwise a flood of guesses would still find it. After
