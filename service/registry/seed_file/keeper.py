@@ -62,7 +62,7 @@ class SeedKeeper:
             return True
         if self._is_applied:
             with suppress(StoreUnavailable):
-                self._is_applied = await self._registry.find_seed("file") is not None
+                self._is_applied = await self._registry.seeds.find("file") is not None
         return self._is_applied
 
     async def apply(self) -> None:
