@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import MutableMapping
-from pathlib import Path
 from typing import Any
 
 import click
 import uvicorn
 from click.core import ParameterSource
+from uvicorn.config import create_ssl_context
 from uvicorn.main import main as uvicorn_command
 
 from service.config.settings import Settings, default_base_url
@@ -111,21 +110,15 @@ def _check_refused(context: click.Context) -> None:
 
 
 def check_tls(arguments: Arguments) -> None:
-    """Raise BadArguments if a TLS file cannot be used. Otherwise each worker would fail with a traceback."""
+    """Raise BadArguments if the TLS files cannot be used. Otherwise each worker would fail with a traceback."""
     names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
     given = {f"--{name.replace('_', '-')}": arguments[name] for name in names if arguments[name]}
-    for option, file in given.items():
-        if not Path(file).is_file():
-            raise BadArguments(f"{option}: {file!r}: expected a file that exists")
     # OpenSSL would ask at the terminal for a missing password.
-    password = arguments["ssl_keyfile_password"] or " "
+    own = {"password": arguments["ssl_keyfile_password"] or " ", "ssl_version": arguments["ssl_version"]}
+    others = {name: arguments[f"ssl_{name}"] for name in ("certfile", "keyfile", "cert_reqs", "ca_certs", "ciphers")}
     try:
-        if arguments["ssl_certfile"] or arguments["ssl_keyfile"]:
-            ssl.SSLContext(arguments["ssl_version"]).load_cert_chain(
-                arguments["ssl_certfile"], arguments["ssl_keyfile"], password
-            )
-        if arguments["ssl_ca_certs"]:
-            ssl.create_default_context(cafile=arguments["ssl_ca_certs"])
+        if given:
+            create_ssl_context(**own, **others)
     except (OSError, TypeError) as error:
         files = ", ".join(f"{option} {file}" for option, file in given.items())
         raise BadArguments(f"{files}: expected a certificate and its key in PEM files ({error})") from None

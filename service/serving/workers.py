@@ -1,17 +1,18 @@
-"""uvicorn's worker processes, with draining, a time limit for their end and a limit of replacements."""
+"""uvicorn's worker processes, with draining and a time limit for their end."""
 
 from __future__ import annotations
 
 import functools
-import math
+import logging
 import os
 import signal
 import socket
+import sys
 import time
-from collections import deque
 from multiprocessing import resource_tracker
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess, multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
@@ -21,13 +22,8 @@ from service.serving.draining_server import MAX_DRAIN_SECONDS, DrainingServer
 from service.system.interrupts import exit_at_interrupt
 from service.system.process import configure_malloc
 
-# After so many replacements for each worker within the window, the workers are considered unable to start.
-REPLACEMENTS = 5
-REPLACEMENTS_WINDOW_SECONDS = 15
-
 # Time for a worker to close its connections to Redis after its last request.
 CLOSING_SECONDS = 5
-POLL_SECONDS = 0.05
 
 log = EventLog("service.serving.workers")
 
@@ -37,7 +33,7 @@ class WorkerProcess(Process):
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
         self._drains = drains
-        self._kill_at = math.inf
+        self._kill_at: float | None = None
         super().__init__(config, sockets)
 
     def start(self) -> None:
@@ -48,11 +44,21 @@ class WorkerProcess(Process):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
-        """Run the server. SIGHUP is ignored: a whole process group gets it, and only the supervisor acts on it."""
+        """Run the server. SIGHUP is ignored: a whole process group gets it, and only the supervisor acts on it.
+
+        An error before the server has started exits with a status at which the supervisor ends. Any other status makes
+        it replace the worker.
+        """
         exit_at_interrupt()
         configure_malloc()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        super().target(sockets)
+        try:
+            super().target(sockets)
+        except Exception:
+            if self.server.started:
+                raise
+            logging.exception("a worker cannot start")
+            sys.exit(STARTUP_FAILURE)
 
     @property
     def server(self) -> DrainingServer:
@@ -70,15 +76,10 @@ class WorkerProcess(Process):
         if self.exitcode is None and self.pid is not None:
             os.kill(self.pid, number)
             graceful = self.config.timeout_graceful_shutdown or 0
-            seconds = MAX_DRAIN_SECONDS + graceful + CLOSING_SECONDS
-            self._kill_at = min(self._kill_at, time.monotonic() + seconds)
-
-    def is_awaited(self) -> bool:
-        return self.process.is_alive() and time.monotonic() < self._kill_at
+            self._kill_at = time.monotonic() + MAX_DRAIN_SECONDS + graceful + CLOSING_SECONDS
 
     def join(self) -> None:
-        while self.is_awaited():
-            time.sleep(POLL_SECONDS)
+        self.process.join(None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()))
         if self.process.is_alive():
             log.error("a worker does not end; killing it", pid=self.pid)
             self.process.kill()
@@ -95,39 +96,11 @@ class Workers(Multiprocess):
         super().__init__(configuration, sockets)
         # The supervisor of uvicorn has no parameter for the class of its processes.
         multiprocess.Process = functools.partial(WorkerProcess, drains=drains)  # type: ignore[assignment,misc]
-        self.failed = False
-        self._hurries = False
-        self._replaced_at: deque[float] = deque(maxlen=REPLACEMENTS * configuration.workers)
 
-    def keep_subprocess_alive(self) -> None:
-        if self.should_exit.is_set():
-            return
-        before = self.processes.copy()
-        super().keep_subprocess_alive()
-        for old, new in zip(before, self.processes, strict=True):
-            if new is not old:
-                log.warning("a worker died and is being replaced", pid=old.pid)
-                self._replaced_at.append(time.monotonic())
-        if self.should_exit.is_set() or self._never_start():
-            self.failed = True
-            self.should_exit.set()
-
-    def _never_start(self) -> bool:
-        """Return True if workers are replaced again and again. uvicorn's own supervisor would never give up."""
-        if len(self._replaced_at) < (self._replaced_at.maxlen or 0):
-            return False
-        if time.monotonic() - self._replaced_at[0] > REPLACEMENTS_WINDOW_SECONDS:
-            return False
-        log.error("workers keep dying; ending the service")
-        return True
-
-    def handle_int(self) -> None:
-        self._hurries = True
-        super().handle_int()
-
-    def handle_term(self) -> None:
-        self._hurries = self.should_exit.is_set()
-        super().handle_term()
+    @property
+    def failed(self) -> bool:
+        """True if the supervisor ended because a worker could not start."""
+        return any(worker.exitcode == STARTUP_FAILURE for worker in self.processes)
 
     def terminate_all(self) -> None:
         # This process has copies of the listening sockets that the workers are about to close. While a copy is open,
@@ -136,13 +109,3 @@ class Workers(Multiprocess):
             listening.close()
         for worker in self.processes:
             worker.end(signal.SIGTERM)
-
-    def join_all(self) -> None:
-        while any(worker.is_awaited() for worker in self.processes):
-            time.sleep(POLL_SECONDS)
-            self.handle_signals()
-            if self._hurries:
-                self._hurries = False
-                for worker in self.processes:
-                    worker.end(signal.SIGTERM)  # the second one, which cuts short the draining
-        super().join_all()
