@@ -42,19 +42,11 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 RECORD_FIELDS: Final = "fields"
 """The attribute of a log record that holds the fields of an event."""
 
-IS_DETAIL: Final = "is_detail"
-"""The attribute of a log record that is true for a detail: a line that a terminal shows at the level debug only."""
-
 _AMBIGUOUS: Final = re.compile(r"[\s='\"]|^$")
-
-_USEFUL_LINES_OF_UVICORN: Final = ("Uvicorn running on", "Waiting for connections", "Waiting for background tasks")
-"""The beginnings of lines that a terminal shows: a socket of `--uds` or `--fd`, and why an end takes long."""
 
 _TRACEPARENT: Final = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 _trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
-
-_LEVEL_COLOURS: Final = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
 
 class EventLog:
@@ -71,7 +63,7 @@ class EventLog:
     def shows(self, level: int) -> bool:
         return self._logger.isEnabledFor(level)
 
-    def write(self, level: int, event: str, fields: Mapping[str, object], *, is_detail: bool = False) -> None:
+    def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         """Write the event with its fields, at a level of the module logging."""
         if not self._logger.isEnabledFor(level):
             return
@@ -79,14 +71,10 @@ class EventLog:
             case [_JsonHandler() as handler]:
                 handler.write_event(self._name, level, event, fields)
             case _:
-                self._logger.log(level, event, extra={RECORD_FIELDS: fields, IS_DETAIL: is_detail})
+                self._logger.log(level, event, extra={RECORD_FIELDS: fields})
 
     def info(self, event: str, **fields: object) -> None:
         self.write(logging.INFO, event, fields)
-
-    def detail(self, event: str, **fields: object) -> None:
-        """Write an event of the level info that a terminal shows at the level debug only."""
-        self.write(logging.INFO, event, fields, is_detail=True)
 
     def warning(self, event: str, **fields: object) -> None:
         self.write(logging.WARNING, event, fields)
@@ -120,51 +108,22 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _ConsoleFormatter(logging.Formatter):
-    """A line for people: time, level, event, logger and fields. On a terminal it has colours, and no date.
+    """A line for people: time, level, event, logger and fields.
 
     Control characters are escaped, so that text from a caller can neither begin a line nor control the terminal. A
     value that holds a space, a quote or `=` is quoted, so that it cannot look like further fields. A trace has lines of
     code but no values, which may be passwords and tokens.
     """
 
-    def __init__(self, *, is_on_terminal: bool) -> None:
-        super().__init__()
-        self._is_on_terminal = is_on_terminal
-
     def format(self, record: logging.LogRecord) -> str:
         shown = {name: _show(value) for name, value in _collect_fields(record).items()}
         event, _ = _bound(shown)
         fields = dict(event)
         text, level, logger, timestamp = (fields.pop(name) for name in ("event", "level", "logger", "timestamp"))
-        parts = [
-            self._paint("2", f"{str(timestamp)[11:23]}Z" if self._is_on_terminal else str(timestamp)),
-            f"[{self._paint(_LEVEL_COLOURS.get(str(level), '0'), f'{level:<8}')}]",
-            self._paint("1", str(text) if self._is_on_terminal else f"{text:<30}"),
-            f"[{logger}]",
-            *(f"{self._paint('36', name)}={_quote(str(value))}" for name, value in fields.items()),
-        ]
-        line = " ".join(parts)
+        named = [f"{name}={_quote(str(value))}" for name, value in fields.items()]
+        line = " ".join([f"{timestamp} [{level:<8}] {text:<30} [{logger}]", *named])
         trace = _list_trace_lines(record.exc_info) if record.exc_info else []
         return "\n".join([line, *map(make_printable, trace)])
-
-    def _paint(self, colour: str, text: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if self._is_on_terminal else text
-
-
-def _is_useful_on_terminal(record: logging.LogRecord) -> bool:
-    """Return False for a detail, which a terminal does not show unless its level is debug.
-
-    Details are what a person who starts the service need not read: the lines of uvicorn, new connections to Redis, and
-    the entries of a seed, whose number is in `seed_applied`. Other logs have them.
-    """
-    return not (getattr(record, IS_DETAIL, False) or (record.levelno == logging.INFO and _is_known_detail(record)))
-
-
-def _is_known_detail(record: logging.LogRecord) -> bool:
-    if record.name == "uvicorn.error":
-        return not record.getMessage().startswith(_USEFUL_LINES_OF_UVICORN)
-    fields = getattr(record, RECORD_FIELDS, {})
-    return record.name == "service.redis_client" or (fields.get("reason"), fields.get("actor")) == ("seed", "service")
 
 
 def configure_logging(level: str, log_format: str) -> None:
@@ -174,9 +133,7 @@ def configure_logging(level: str, log_format: str) -> None:
         handler.setFormatter(_JsonFormatter())
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_ConsoleFormatter(is_on_terminal=sys.stderr.isatty()))
-        if sys.stderr.isatty() and level != "debug":
-            handler.addFilter(_is_useful_on_terminal)
+        handler.setFormatter(_ConsoleFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
     # httpcore2 would log requests to identity providers, python_multipart each empty field of a stranger's form.

@@ -229,7 +229,7 @@ class ManagedConnection:
                 log.warning("no connection for %s to %s: %s", self._options.name, self._address, failure)
             return self._backoff.fail(read_clock() - began)
         try:
-            level = logging.WARNING if self._was_lost else logging.INFO
+            level = logging.WARNING if self._was_lost else logging.DEBUG
             log.log(level, "connected for %s to %s", self._options.name, self._address)
             failure = await self._serve(connection)
         finally:

@@ -91,7 +91,7 @@ def _serve(command_line: list[str]) -> int:
 
 def _say_what_is_used(settings: Settings) -> None:
     store = describe_store(settings, str(settings.data_dir))
-    log.detail("starting", store=store, seed=str(settings.seed_file or "none named"))
+    log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
         log.warning("the example seed is in use, and its passwords are public; set TOKEN_SERVICE_SEED_FILE")
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):

@@ -11,12 +11,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from service.config.settings import EXAMPLE_SEED, Settings
-from service.observability.logs import IS_DETAIL
+from service.config.settings import Settings
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
-from service.registry.seed_file.report import Outcome
 from service.store.registry.store import RegistryStore
 from service.store.secret_keys import SecretKeys
 
@@ -84,7 +82,10 @@ class SeedKeeper:
         except Exception:
             log.exception("the seed file could not be applied and will be tried again")
         else:
-            self._report(outcome)
+            for warning in outcome.warnings:
+                log.warning("the seed file %s: %s", self._settings.seed_file, warning)
+            changes = outcome.changes
+            log.info("the seed file %s is in force; entries added or updated: %d", self._settings.seed_file, changes)
             self._is_applied, self._trouble = True, ""
 
     def _note_progress(self, done: int, of: int) -> None:
@@ -93,12 +94,3 @@ class SeedKeeper:
         if now - self._progress_logged >= PROGRESS_SECONDS:
             self._progress_logged = now
             log.info("the seed file %s is being applied: %d of %d entries", self._settings.seed_file, done, of)
-
-    def _report(self, outcome: Outcome) -> None:
-        # On a terminal these lines are details: warnings about the example seed, and a success at the first try.
-        file = self._settings.seed_file
-        is_example = self._settings.embedded and file == EXAMPLE_SEED
-        for warning in outcome.warnings:
-            log.warning("the seed file %s: %s", file, warning, extra={IS_DETAIL: is_example})
-        is_first = {IS_DETAIL: not self._trouble}
-        log.info("the seed file %s is in force; entries added or updated: %d", file, outcome.changes, extra=is_first)
