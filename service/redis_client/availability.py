@@ -76,18 +76,18 @@ class Backoff:
 
     def __init__(self, *, stable_seconds: float) -> None:
         self._stable_seconds = stable_seconds
-        self.failures = 0
+        self._failures = 0
 
     def fail(self, took_seconds: float) -> float:
         """Count an attempt that failed after `took_seconds`. Returns the seconds to wait before the next attempt."""
-        bound = min(FIRST_PAUSE_SECONDS * 2 ** min(self.failures, 10), MAX_PAUSE_SECONDS)
-        self.failures += 1
+        bound = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10), MAX_PAUSE_SECONDS)
+        self._failures += 1
         return max(0.0, random.uniform(0, bound) - took_seconds)
 
     def end(self, lasted_seconds: float) -> float:
         """Return the seconds to wait after a connection that lasted for `lasted_seconds`."""
         if lasted_seconds < self._stable_seconds:
-            self.failures += 1
+            self._failures += 1
             return max(0.0, random.uniform(0, self._stable_seconds) - lasted_seconds)
-        self.failures = 0
+        self._failures = 0
         return 0.0

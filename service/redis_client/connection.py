@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import ipaddress
+import random
 import socket
 import ssl
 from collections import deque
@@ -179,18 +180,17 @@ async def open_connection(
     on_lost: Callable[[], None] = lambda: None,
     *,
     begin: Callable[[Connection], Coroutine[Any, Any, None]] | None = None,
-    first_address: int = 0,
     same_address_as: Connection | None = None,
 ) -> Connection:
     """Connect to a node, and speak RESP3 in the database of the URL.
 
     A node of None is the unix socket of the URL. `client_name` is a word that CLIENT LIST shows. `begin` sends further
     commands of the handshake in the same round trip, and waits for their answers. All addresses of the node's name are
-    tried, beginning with number `first_address`. If another connection is given, only the address of that one is tried.
+    tried. If another connection is given, only the address of that one is tried.
 
     Raises OSError or RedisError. The caller sets the time limit.
     """
-    connection = await _connect(url, node, first_address, same_address_as)
+    connection = await _connect(url, node, same_address_as)
     connection.on_push, connection.on_lost = on_push, on_lost
     try:
         if begin is None:
@@ -204,13 +204,11 @@ async def open_connection(
     return connection
 
 
-async def _connect(
-    url: RedisUrl, node: Node | None, first_address: int, same_address_as: Connection | None
-) -> Connection:
+async def _connect(url: RedisUrl, node: Node | None, same_address_as: Connection | None) -> Connection:
     if node is None:
         _, connection = await asyncio.get_running_loop().create_unix_connection(Connection, url.path)
         return connection
-    addresses = await _resolve(node, first_address, same_address_as)
+    addresses = await _resolve(node, same_address_as)
     attempts = [functools.partial(_connect_to, url, address, node) for address in addresses]
     try:
         return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=_discard)
@@ -218,10 +216,10 @@ async def _connect(
         raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
 
 
-async def _resolve(node: Node, first_address: int, same_address_as: Connection | None) -> list[str]:
-    """Return the IP addresses of the node's name, beginning with number `first_address`.
+async def _resolve(node: Node, same_address_as: Connection | None) -> list[str]:
+    """Return the IP addresses of the node's name. If another connection is given, returns only that one's address.
 
-    If another connection is given, returns only the address of that one.
+    They are in random order, because the first one may accept connections and never answer.
     """
     with suppress(ValueError):
         ipaddress.ip_address(node[0])
@@ -229,9 +227,7 @@ async def _resolve(node: Node, first_address: int, same_address_as: Connection |
     if same_address_as is not None:
         return [same_address_as.get_address()]
     found = await asyncio.get_running_loop().getaddrinfo(*node, type=socket.SOCK_STREAM)
-    addresses = [str(address[0]) for *_, address in found]
-    start = first_address % len(addresses)
-    return [*addresses[start:], *addresses[:start]]
+    return random.sample([str(address[0]) for *_, address in found], len(found))
 
 
 async def _connect_to(url: RedisUrl, address: str, node: Node) -> Connection:

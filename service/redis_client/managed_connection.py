@@ -248,7 +248,6 @@ class ManagedConnection:
                 self._handle_push,
                 self._handle_loss,
                 begin=self._begin,
-                first_address=self._backoff.failures,
             )
         )
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,9 +33,9 @@ def silent_address(port: int) -> Iterator[str]:
         yield address
 
 
-async def open_at(scripted: ScriptedRedis, name: str, first_address: int = 0) -> Connection:
+async def open_at(scripted: ScriptedRedis, name: str) -> Connection:
     url = replace(scripted.url, nodes=((name, scripted.port),))
-    return await open_connection(url, url.nodes[0], "test", first_address=first_address)
+    return await open_connection(url, url.nodes[0], "test")
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -48,6 +49,7 @@ async def test_silent_address_does_not_block_the_next(monkeypatch: pytest.Monkey
         await sock_connect(sock, address)
 
     monkeypatch.setattr(loop, "sock_connect", connect)
+    monkeypatch.setattr(random, "sample", lambda addresses, _: addresses)
     async with scripted_redis() as scripted:
         with silent_address(scripted.port) as silent:
             resolve(monkeypatch, "redis.example", silent, "127.0.0.1")
@@ -66,7 +68,7 @@ async def test_silent_address_does_not_block_the_next(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_addresses_are_tried_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one may take connections, and never say a word."""
     heard = asyncio.Event()
 
@@ -79,13 +81,15 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
 
     async with scripted_redis() as scripted, await asyncio.start_server(stay_silent, "127.0.0.3", scripted.port):
         resolve(monkeypatch, "redis.example", "127.0.0.3", "127.0.0.1")
-        opening = asyncio.create_task(open_at(scripted, "redis.example", first_address=2))
+        monkeypatch.setattr(random, "sample", lambda addresses, _: addresses)
+        opening = asyncio.create_task(open_at(scripted, "redis.example"))
         await until(heard.is_set)
         assert scripted.accepted == 0
         opening.cancel()
         await asyncio.wait({opening})
 
-        connection = await result_of(open_at(scripted, "redis.example", first_address=3))
+        monkeypatch.setattr(random, "sample", lambda addresses, _: addresses[::-1])
+        connection = await result_of(open_at(scripted, "redis.example"))
 
         assert connection.get_address() == "127.0.0.1"
         connection.close("the test is over")
