@@ -99,11 +99,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     return [
         Route(
             prefix + path,
-            pages.guard(
-                by_method,
-                is_isolated=not path.startswith("/authorization"),
-                check=worker.keyring.check_in_use if path in logins else None,
-            ),
+            pages.guard(by_method, worker.keyring.check_in_use if path in logins else None),
             methods=list(by_method),
             name=path.strip("/") or "start",
         )

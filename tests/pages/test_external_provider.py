@@ -9,8 +9,6 @@ import httpx2
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from service.worker import Worker
-from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
 from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
@@ -18,9 +16,8 @@ from tests.pages.deployment import SHOP, Deployment, running_deployment
 from tests.pages.steps import allow, expect_consent, expect_heading
 from tests.realms.login_steps import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
-from tests.support.browser import authorization_url, page_text, register
+from tests.support.browser import authorization_url, page_text
 from tests.support.clients_and_users import AUDITOR, tokens_of
-from tests.support.servers import ServiceProcess
 
 NAME = "Example Provider"
 CEP = "realm:cep role:enduser"
@@ -139,24 +136,3 @@ async def test_logout_at_the_provider_ends_the_login_here(
     assert refreshed == [400, 200]
     await allow(page)
     await expect_heading(page, "refused.signed_out_heading")
-
-
-@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
-@pytest.mark.long
-async def test_a_denial_leads_to_an_app_on_a_phone_by_a_link(
-    page: Page, worker: Worker, service: ServiceProcess, provider: Provider
-) -> None:
-    """Chromium checks the redirects after the provider's form against its policy, which lacks the app's scheme."""
-    callback = "com.example.app:/callback"
-    native = await register(worker, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
-    await page.goto(authorization_url(native, callback, state="a state"))
-    await expect_at(page, provider.url)
-    await page.get_by_role("button", name="Cancel").click()
-
-    await expect_heading(page, "refused.no_access_heading")
-    await expect_at(page, service.url)
-    await assert_usable(page)
-    async with page.expect_event("requestfailed", lambda request: request.url.startswith(callback)) as gone:
-        await page.get_by_role("link", name=page_text("refused.back")).click()
-    answer = httpx2.URL((await gone.value).url).params
-    assert (answer["error"], answer["state"], answer["iss"]) == ("access_denied", "a state", service.url)

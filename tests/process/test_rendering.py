@@ -49,12 +49,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "destination": "shop.example.com",
         "insecure": True,
     },
-    "refused.html": {
-        "kind": "busy",
-        "detail": "state is missing",
-        "is_login": True,
-        "link": "com.example.app:/callback?error=access_denied",
-    },
+    "refused.html": {"kind": "busy", "detail": "state is missing", "is_login": True},
     "sessions.html": {
         "username": "alice@example.com",
         "name": "Alice Example",
@@ -135,7 +130,7 @@ def test_values_are_escaped_in_templates(template: str) -> None:
 
     assert hostile.shape() == render(template).shape()
     assert HOSTILE in [
-        *hostile.words.split("\n"),
+        *map(str.strip, hostile.words.split("\n")),
         *(value for _, found in hostile.elements for value in found.values()),
     ]
 

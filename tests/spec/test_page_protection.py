@@ -39,8 +39,6 @@ def assert_protected(response: httpx2.Response) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store, no-cache"
-    is_isolated = not response.url.path.startswith("/authorization/")
-    assert headers.get("cross-origin-opener-policy") == ("same-origin" if is_isolated else None)
     assert not [name for name in headers if name.startswith("access-control-")]
 
 
@@ -51,6 +49,8 @@ def policy_of(response: httpx2.Response) -> dict[str, list[str]]:
 
 def assert_page_protected(response: httpx2.Response) -> None:
     assert_protected(response)
+    is_isolated = not response.url.path.startswith("/authorization/")
+    assert response.headers.get("cross-origin-opener-policy") == ("same-origin" if is_isolated else None)
     policy = policy_of(response)
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == ["'none'"]
     assert policy["style-src"] == policy["img-src"] == ["'self'"]

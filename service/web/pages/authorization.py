@@ -19,7 +19,7 @@ from starlette.responses import Response
 from service.crypto.keyring import derive_from_browser, make_browser_secret
 from service.gateway.outage_log import report_outage
 from service.protocol import authorization
-from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query, make_query
+from service.protocol.authorization import AuthorizationRequest, Query, make_query
 from service.protocol.client import Client
 from service.protocol.errors import (
     AccessDenied,
@@ -330,14 +330,9 @@ class CallbackPage(PageSteps):
         binding = derive_binding(state, browser_secret)
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, binding)
-        authorization_request = login.request
-        try:
-            await self.recheck_client(authorization_request, authorization_request.scope)
-            with redirecting_all_errors_to(authorization_request.return_address):
-                response = await self._log_in(request, login, answer, binding)
-        except AuthorizationRefused as refused:
-            response = self.pages.refuse_client(request, refused.return_address, refused.error)
-        return self.pages.show_link(request, response)
+        await self.recheck_client(login.request, login.request.scope)
+        with redirecting_all_errors_to(login.request.return_address):
+            return await self._log_in(request, login, answer, binding)
 
     async def _note_return(self, state: str, login: PendingLogin) -> None:
         await self.logins.list_realm_names()  # this read gives the worker the time of Redis

@@ -134,6 +134,8 @@ class Pages:
         `may_leave` is True if a form of the page may lead to a client or to an identity provider. The page then has no
         form-action policy: Chromium checks every redirect that follows a form against it, and these sites redirect on
         to addresses that only they know, such as those of apps. A click would do nothing.
+
+        Pages of a login keep the relation to a window that opened them: the callback page of a client reports to it.
         """
         language = self.get_language(request)
         headers = self._headers | {
@@ -141,6 +143,8 @@ class Pages:
             "Content-Security-Policy": _POLICY if may_leave else f"{_POLICY}; form-action 'self'",
             "Vary": "Accept-Language",
         }
+        if "/authorization/" not in request.scope["path"]:
+            headers["Cross-Origin-Opener-Policy"] = "same-origin"
         return Response(self.renderer.render(language, template, **context), status, headers, "text/html")
 
     def redirect(self, path: str) -> Response:
@@ -165,39 +169,13 @@ class Pages:
         """
         return self.redirect_elsewhere(make_location(return_address, self._issuer, answer))
 
-    def show_link(self, request: Request, response: Response) -> Response:
-        """Return a page with a link in place of a redirect to an app, after a login at an identity provider failed.
-
-        Browsers check the redirects that follow the identity provider's form against the policy of the identity
-        provider's page. That policy does not know the app, so the click there would do nothing.
-        """
-        location = response.headers.get("location", "")
-        if urlsplit(location).scheme in ("", "http", "https"):
-            return response
-        page = self._refuse(request, "no_access", request.scope[REASON], 200, link=location)
-        for cookie in response.headers.getlist("set-cookie"):
-            page.headers.append("Set-Cookie", cookie)
-        return page
-
-    def guard(
-        self, by_method: Mapping[str, Handler], *, is_isolated: bool, check: Callable[[], None] | None = None
-    ) -> Handler:
+    def guard(self, by_method: Mapping[str, Handler], check: Callable[[], None] | None = None) -> Handler:
         """Return a handler that turns every error of a page into a redirect to the client or a page, never a traceback.
 
-        `is_isolated` separates the page from a window that opened it. A client that logs in by a popup needs the
-        relation, because its callback page reports to the opener. `check` raises an OAuthError if this instance may not
-        answer the page.
-
-        A ClientDisconnect is raised again.
+        `check` raises an OAuthError if this instance may not answer the page. A ClientDisconnect is raised again.
         """
 
         async def guarded(request: Request) -> Response:
-            response = await answer(request)
-            if is_isolated:
-                response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
-            return response
-
-        async def answer(request: Request) -> Response:
             try:
                 if check is not None:
                     check()
@@ -234,14 +212,10 @@ class Pages:
             return self._refuse(request, "unverified", error.reason, error.status, detail=error.description)
         return add_retry_after(self._refuse(request, "busy", error.reason, error.status), error)
 
-    def _refuse(
-        self, request: Request, kind: ErrorKind, reason: str, status: int, *, detail: str = "", link: str = ""
-    ) -> Response:
+    def _refuse(self, request: Request, kind: ErrorKind, reason: str, status: int, *, detail: str = "") -> Response:
         request.scope[REASON] = reason
         is_login = "route" in request.scope and request.scope["route"].name in _LOGIN_ROUTES
-        return self.render(
-            request, "refused.html", status=status, kind=kind, detail=detail, link=link, is_login=is_login
-        )
+        return self.render(request, "refused.html", status=status, kind=kind, detail=detail, is_login=is_login)
 
 
 def _prefers_html(request: Request) -> bool:
