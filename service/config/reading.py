@@ -40,45 +40,23 @@ class Reading:
     def value_of(self, setting: Setting) -> object:
         """Return the parsed value, or the parsed default if the variable is unset, empty or wrong.
 
-        A wrong value is recorded as a mistake.
+        A secret may also be in the file that its `_FILE` variable names. A wrong value is recorded as a mistake. A
+        secret is not shown there. Of any other value the part up to an `@` is not shown, since it may hold a password.
         """
-        text = self.find_text(setting)
-        if text:
-            try:
-                return setting.parse(text)
-            except ValueError as expected:
-                self.mistake(*self._describe_source(setting, text), str(expected))
+        text = self.environment.get(setting.variable) or ""
+        file = self.environment.get(setting.file_variable) if setting.secret else None
+        try:
+            if text and file:
+                raise ValueError(f"only one of {setting.variable} and this")
+            if text or file:
+                return setting.parse(_read_secret_file(file) if file else text)
+        except ValueError as expected:
+            user, _, rest = text.rpartition("@")
+            shown = "a value that is not shown" if setting.secret else repr(f"…@{rest}" if user else text)
+            source = (setting.file_variable, repr(file)) if file else (setting.variable, shown)
+            self.mistake(*source, str(expected))
         default = setting.default(self) if callable(setting.default) else setting.default
         return None if default is None else setting.parse(default)
-
-    def find_text(self, setting: Setting) -> str | None:
-        """Return the text of the variable or, for a secret, of the file that its `_FILE` variable names.
-
-        If both are set or the file cannot be used, this is recorded as a mistake. Returns None after a mistake, or if
-        neither is set.
-        """
-        text, file = self.environment.get(setting.variable), self.environment.get(setting.file_variable)
-        if not (setting.secret and file):
-            return text
-        if text:
-            self.mistake(setting.file_variable, repr(file), f"only one of {setting.variable} and this")
-            return None
-        try:
-            return _read_secret_file(file)
-        except ValueError as expected:
-            self.mistake(setting.file_variable, repr(file), str(expected))
-            return None
-
-    def _describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
-        """Return the variable that a wrong value came from, and what may be shown of the value.
-
-        A secret is not shown. Of any other value the part up to an `@` is not shown, since it may hold a password.
-        """
-        if setting.secret:
-            file = self.environment.get(setting.file_variable)
-            return (setting.file_variable, repr(file)) if file else (setting.variable, "a value that is not shown")
-        user, _, rest = text.rpartition("@")
-        return setting.variable, repr(f"…@{rest}" if user else text)
 
 
 def _read_secret_file(name: str) -> str:

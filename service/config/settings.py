@@ -30,10 +30,6 @@ EXAMPLE_SEED = PROGRAM_FILES / "examples" / "seed.yaml"
 
 PREFIX = "TOKEN_SERVICE_"
 
-CALM_BLUE = "#1f5fa8"
-
-MAKE_KEY = "head -c 48 /dev/urandom | base64"
-
 
 # Defaults that depend on settings which were read before.
 
@@ -48,10 +44,6 @@ def _data_folder(read: Reading) -> str:
 
 def _local_url(read: Reading) -> str:
     return default_base_url(read.values["host"], read.values["port"])
-
-
-def _base_url(read: Reading) -> str:
-    return str(read.values["base_url"])
 
 
 def _example_seed_where_embedded(read: Reading) -> str | None:
@@ -72,7 +64,7 @@ class Settings:
     workers: int = setting("WEB_CONCURRENCY", parsers.parse_workers, "1")
     data_dir: Path = setting("TOKEN_SERVICE_DATA_DIR", parsers.parse_folder, _data_folder)
     base_url: str = setting("TOKEN_SERVICE_BASE_URL", parsers.parse_base_url, _local_url)
-    web_url: str = setting("TOKEN_SERVICE_WEB_URL", parsers.parse_base_url, _base_url)
+    web_url: str = setting("TOKEN_SERVICE_WEB_URL", parsers.parse_base_url, lambda read: str(read.values["base_url"]))
     seed_file: Path | None = setting("TOKEN_SERVICE_SEED_FILE", parsers.parse_file, _example_seed_where_embedded)
     secret_keys: tuple[bytes, ...] = setting("TOKEN_SERVICE_SECRET_KEY", parsers.parse_secret_keys, None, secret=True)
     min_password_characters: int = setting(
@@ -100,7 +92,7 @@ class Settings:
     metrics_address: HostPort | None = setting("TOKEN_SERVICE_METRICS_ADDRESS", parsers.parse_address, None)
     page_name: str = setting("TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service")
     page_logo: Path | None = setting("TOKEN_SERVICE_PAGE_LOGO", parsers.parse_logo, None)
-    page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, CALM_BLUE)
+    page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, "#1f5fa8")
     page_help_url: str | None = setting("TOKEN_SERVICE_PAGE_HELP_URL", parsers.parse_link, None)
     page_register_url: str | None = setting("TOKEN_SERVICE_PAGE_REGISTER_URL", parsers.parse_link, None)
     log_level: str = setting("LOG_LEVEL", parsers.one_of("debug", "info", "warning", "error", "critical"), "info")
@@ -151,8 +143,8 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     if not (read.environment.get(setting.variable) or read.environment.get(setting.file_variable)):
         kept = read.values["data_dir"] / "secret_key"
         if not read.uses_embedded_store:
-            expected = f"{parsers.SECRET_KEY_BYTES} bytes or more, as REDIS_URL is set. Make a key: {MAKE_KEY}"
-            read.mistake(setting.variable, "not set", expected)
+            needed = f"{parsers.SECRET_KEY_BYTES} bytes or more, as REDIS_URL is set"
+            read.mistake(setting.variable, "not set", f"{needed}. Make a key: head -c 48 /dev/urandom | base64")
         if not read.uses_embedded_store or not os.path.lexists(kept):
             return ()
         read.environment = {**read.environment, setting.file_variable: str(kept)}
