@@ -44,7 +44,7 @@ UNSEEN = {
     "cluster|info": "on a cluster",
     "cluster|nodes": "on a cluster, by sweeps",
     "wait": "where TOKEN_SERVICE_DURABILITY is `replica`",
-    "rename": "by the console, if a user has more than one step of a revokeAll ends",
+    "zunionstore": "by the service, where a provider ends one login",
 }
 """Granted commands that a single server with default settings does not need, or not for few sessions."""
 

@@ -48,8 +48,8 @@ def returned_words(script: LuaScript) -> set[str]:
     words: set[str] = set()
     for returned in re.findall(r"return \{\s+([^,}]+)", script.body):
         first = returned.strip()
-        if re.fullmatch(r"\w+", first):
-            assigned = re.findall(rf"^.*\b{first}\b[^=\n]* = ([^\n]*)", script.body, re.MULTILINE)
+        if variable := re.fullmatch(r"(?:unpack\()?(\w+)\)?", first):
+            assigned = re.findall(rf"^.*\b{variable[1]}\b[^=\n]* = ([^\n]*)", script.body, re.MULTILINE)
             words |= {word for value in assigned for word in re.findall(r"'([a-z_]+)'", value)}
         else:
             words |= set(re.findall(r"'([a-z_]+)'", first))

@@ -14,7 +14,7 @@ from service.redis_client.client import FENCE_LIFETIME_MS
 from service.redis_client.script import OWN_SCRIPTS
 from service.store.attempts import Counter
 from service.store.client import StoreClient, load_script
-from service.store.keys import fence_key, registry_key
+from service.store.keys import family_key, fence_key, registry_key
 from service.store.reports.readiness import PROBE_TTL_MS
 from service.store.secret_keys import SecretKeys
 from service.store.sessions.revocations import MIN_MARK_LIFETIME_MS, Revocations
@@ -148,7 +148,8 @@ async def revoke_all(comparing: ComparingClient) -> None:
     kept_member = f"family:{grant.first.family_digest}"
     assert await run_revoke_all(comparing, 0, kept_member) == ["more", await read_mark(comparing)]
     await objects.must_start()
-    assert await run_revoke_all(comparing, 500) == ["more", 0]
+    assert await run_revoke_all(comparing, 0) == ["more", 0]
+    assert (await run_revoke_all(comparing, 500))[0] == "finished"
     kept, earlier = await objects.must_start(), await objects.must_start()
     for generation in (1, 1, 2):
         await objects.spend(earlier, generation)
@@ -161,6 +162,9 @@ async def revoke_all(comparing: ComparingClient) -> None:
     await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
     await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
     assert (await run_revoke_all(comparing, 2, marked_ms=await comparing.read_clock_ms() + 5_000))[0] == "lost"
+    broken = await objects.must_start()
+    comparing.real.set(family_key(SHARD, broken.first.family_digest), "of another version", px=60_000)
+    assert (await run_revoke_all(comparing, 2))[0] == "unreadable"
 
 
 async def reserve_attempt(comparing: ComparingClient) -> None:

@@ -15,6 +15,7 @@ from tests.support.browser import SESSIONS, Browser, Page, authorization_url, is
 from tests.support.clients_and_users import (
     ALICE,
     AUDITOR,
+    BOB,
     GATEWAY,
     PHONE_APP,
     PHONE_CALLBACK,
@@ -23,6 +24,7 @@ from tests.support.clients_and_users import (
     WEB_SHOP,
     assert_error,
     bearer,
+    is_live,
     tokens_of,
 )
 
@@ -167,3 +169,17 @@ async def test_revoke_all_beside_an_unreadable_session_is_not_reported_done(
     with replaced_by_newer(store, "family:*", change):
         assert_outage(await http.post(REVOKE_ALL, headers=bearer(access_token)))
     assert (await http.post(REVOKE_ALL, headers=bearer(access_token))).status_code == 200
+
+
+@pytest.mark.clause("decided-revoke-all-unreadable-record")
+async def test_revoke_all_ends_all_but_a_newer_session(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    """The presented token stays for the repetition. Other users are not affected."""
+    newer = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    (key,) = map(str, store.scan_iter("family:*"))
+    users = (ALICE, ALICE, BOB)
+    other, presented, bobs = [tokens_of(await PHONE_APP.log_in(http, user))["access_token"] for user in users]
+    with replaced_by_newer(store, key):
+        assert_outage(await http.post(REVOKE_ALL, headers=bearer(presented)))
+        assert [is_live(store, each) for each in (newer, other, presented, bobs)] == [True, False, True, True]
+    assert (await http.post(REVOKE_ALL, headers=bearer(presented))).status_code == 200
+    assert [is_live(store, each) for each in (newer, other, presented, bobs)] == [False, False, False, True]

@@ -96,6 +96,33 @@ async def test_a_mark_that_is_lost_again_and_again_is_an_outage(
     assert revocation.kept in revocation.live
 
 
+@pytest.mark.clause("decided-revoke-all-survives-lost-mark")
+async def test_mark_of_another_revoke_all_hides_no_loss(sessions: Sessions, make_settings: MakeSettings) -> None:
+    """A failover loses all steps of a revokeAll. Then another one is interrupted at what a third had left."""
+    revoke = partial(Revocations.revoke_all, shard=IDENTITY.shard, subject=IDENTITY.subject)
+    for lost_at in range(1, 100):
+        sessions.store.delete(*KEYS)
+        rollback = Rollback(sessions.store)
+        started = [await sessions.start() for _ in range(3)]
+        assert await sessions.is_interrupted(1, revoke)
+        started += [await sessions.start() for _ in range(2)]
+        rollback.save()
+
+        async def before(number: int, lost_at: int = lost_at, rollback: Rollback = rollback) -> None:
+            if number == lost_at:
+                rollback.return_to(0)
+                assert await sessions.is_interrupted(1, revoke)
+
+        connection = InterposedConnection(make_settings(), before)
+        await revoke(Revocations(connection, max_keys=KEYS_PER_STEP))
+        await connection.close()
+
+        assert not [session for session in started if sessions.live(session)[0]], lost_at
+        if connection.calls <= lost_at:
+            break
+    assert lost_at >= 4
+
+
 @pytest.mark.clause("decided-revoke-all-younger-than-mark-lives")
 async def test_a_session_younger_than_every_mark_stays(sessions: Sessions, make_settings: MakeSettings) -> None:
     """Before its last step the kept session is revoked, the user logs in, and an operator revokes older sessions."""

@@ -2,13 +2,16 @@
 
 import asyncio
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
 from service.protocol.user import identify_user
-from service.store.keys import index_key, make_key, mark_key, revoked_key
+from service.redis_client.deadline import StoreUnavailable
+from service.store.keys import code_key, index_key, make_key, mark_key, revoked_key
 from service.store.sessions.families import UserEnding
 from service.store.sessions.revocations import MAX_KEYS, Revocations
 from tests.conftest import Clock
@@ -353,3 +356,88 @@ async def test_an_outage_ends_the_whole_of_it(sessions: Sessions) -> None:
 
     assert await sessions.is_interrupted(3, partial(Revocations.revoke_all_of, users=users))
     assert tasks == asyncio.all_tasks()
+
+
+@contextmanager
+def unreadable(sessions: Sessions, *keys: str) -> Iterator[None]:
+    """Replace these records by those of another version inside the block."""
+    records = {key: (sessions.store.pttl(key), sessions.store.dump(key)) for key in keys}
+    for key in keys:
+        sessions.store.set(key, "3", keepttl=True)
+    yield
+    for key, (left_ms, record) in records.items():
+        assert record is not None
+        sessions.store.restore(key, left_ms, record, replace=True)
+
+
+@pytest.mark.clause("decided-revoke-all-unreadable-record", "decided-newer-record")
+@pytest.mark.parametrize("has_time", [False, True])
+@pytest.mark.parametrize("max_keys", [1, 2, MAX_KEYS])
+async def test_unreadable_records_keep_no_others(
+    sessions: Sessions, pages: Pages, has_time: bool, max_keys: int
+) -> None:
+    """The records that expire first are unreadable. Only a revocation by time reads those that are not of sessions."""
+    session, page, code = await sessions.start(), await pages.open(), await sessions.issue_code()
+    left = [await sessions.start(refresh_token_ttl=60) for _ in range(3)]
+    keys = [each.key for each in left]
+    keys += [page.browser_key, page.consent_key, code_key(code.shard, code.digest)] if has_time else []
+    revocations = Revocations(sessions.worker.redis, max_keys=max_keys)
+    revoke = partial(revoke_all, revocations, until_ms=sessions.now_ms() if has_time else 0)
+    with unreadable(sessions, *keys):
+        for _ in range(2):
+            late = await sessions.start()
+            with pytest.raises(StoreUnavailable, match="cannot be read"):
+                await revoke()
+
+            assert (sessions.live(session), sessions.live(late)) == ([False], [has_time])
+            assert [sessions.live(each) for each in left] == [[True]] * 3
+            assert has_time or not sessions.store.exists(page.browser_key, page.consent_key)
+            assert sessions.pttl(OF_ALICE[1]) > max(sessions.pttl(key) for key in keys)
+    await revoke()
+
+    assert [sessions.live(each) for each in left] == [[False]] * 3
+    assert not sessions.store.exists(OF_ALICE[1], page.browser_key, page.consent_key)
+    assert not sessions.code_is_there(code)
+
+
+@pytest.mark.clause("decided-revoke-all-unreadable-record")
+@pytest.mark.parametrize("max_keys", [1, MAX_KEYS])
+async def test_unreadable_record_of_one_user_keeps_no_other(sessions: Sessions, max_keys: int) -> None:
+    neighbours, bob = Neighbours(sessions), await sessions.start(BOB)
+    await neighbours.begin()
+    revocations = Revocations(sessions.worker.redis, max_keys=max_keys)
+    users = [UserEnding.of(bob.identity, "console"), *neighbours.endings]
+    broken = neighbours.started[3]
+    with unreadable(sessions, broken.key):
+        done = list[int]()
+        assert await revocations.revoke_all_of(users, after_users=done.append) == [neighbours.endings[0]]
+        assert (neighbours.live, sessions.live(bob), sum(done)) == ([broken], [False], len(users) - 1)
+        with pytest.raises(StoreUnavailable, match="1 users"):
+            await revocations.revoke_all_left([neighbours.endings[0]])
+    await revocations.revoke_all_left([neighbours.endings[0]])
+
+    assert neighbours.live == []
+
+
+@pytest.mark.clause("decided-revoke-all-unreadable-record", "decided-i7-revocation-is-final")
+async def test_unreadable_record_is_told_to_all_contenders(sessions: Sessions) -> None:
+    """Calls that finish each other's work all fail, and end all sessions but this one."""
+    revocations = Revocations(sessions.worker.redis, max_keys=1)
+    broken, *started = [await sessions.start() for _ in range(20)]
+
+    async def contend(number: int) -> None:
+        if number % 2:
+            started.append(await sessions.start())
+        kept_family = started[number].first.family_digest if number % 3 else ""
+        with pytest.raises(StoreUnavailable, match="cannot be read"):
+            await revoke_all(revocations, kept_family=kept_family)
+
+    with unreadable(sessions, broken.key):
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(contend(number) for number in range(18)))
+        with pytest.raises(StoreUnavailable, match="cannot be read"):
+            await revoke_all(revocations)
+        assert not [session for session in started if sessions.live(session)[0]]
+    await revoke_all(revocations)
+
+    assert sessions.live(broken) == [False]

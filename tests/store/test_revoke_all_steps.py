@@ -19,7 +19,7 @@ async def delete(
     """Run one step. Unless the step is of the mark `marked_ms`, a mark is set first: for `until_ms`, or for now."""
     is_marked = marked_ms or not sessions.store.set(MARK, until_ms or sessions.now_ms(), px=10_000_000, nx=True)
     if until_ms and not is_marked:
-        sessions.store.zadd(REVOKED, {"until": 0})
+        sessions.store.zadd(REVOKED, {"until": -1})
     return str((await sessions.run_revoke_all(IDENTITY, most_keys, kept=kept, marked_ms=marked_ms or 1))[0])
 
 

@@ -1,14 +1,17 @@
 """The revokeAll operation: set a mark that every script of the user's shard checks, and delete in bounded steps.
 
-The mark is a time: every record created at or before it is revoked. If the step that sets the mark does not end
-everything, it moves the user's index to the key `revoked`, from which the records are deleted. Each step is one script
-that stops after `MAX_KEYS` deleted keys and the access tokens of the last family, so that other requests of the shard
-do not wait long. If a revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
+The mark is a time: every record created at or before it is revoked. The step that sets the mark moves the user's index
+to the key `revoked`, from which the records are deleted. Each step is one script that stops after `MAX_KEYS` deleted
+keys and the access tokens of the last family, so that other requests of the shard do not wait long. If a revokeAll is
+interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
 One step serves several users of one shard, since most users have few keys.
 
 Each later step gets the time of the mark. If a failover has lost that mark, and with it perhaps the key `revoked`, the
 script deletes nothing, and the revokeAll begins again.
+
+A record of a session that cannot be read, for example because a newer version wrote it, stays in `revoked`. Everything
+else of the user is deleted, and the call raises StoreUnavailable. The next call tries the record again.
 
 If the mark lies in the past, or is that of one login at an identity provider, other records survive. The index then
 stays, and `revoked` is a copy.
@@ -23,8 +26,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from service.redis_client.client import DurableScripts
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.script import Run
 from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient, load_script
 from service.store.keys import index_key, mark_key, revoked_key
@@ -94,8 +97,7 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
-        marks = await self._revoke(_Revocation(shard, [subject], "", until_ms, kept_member, reason))
-        return marks[subject]
+        return await self._revoke_of_one(_Revocation(shard, [subject], "", until_ms, kept_member, reason))
 
     async def end_provider_login(self, shard: str, subject: str, sid: str) -> None:
         """End what came from one login at an identity provider, or from one without a session id. Durable on return.
@@ -105,7 +107,7 @@ class Revocations:
 
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
         """
-        await self._revoke(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
+        await self._revoke_of_one(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
 
     async def revoke_all_of(
         self,
@@ -114,11 +116,11 @@ class Revocations:
         until_ms: int = 0,
         after_users: Callable[[int], object] = lambda _: None,
     ) -> list[UserEnding]:
-        """Revoke everything of many users, several at once. The first failure stops all.
+        """Revoke everything of many users, several at once. An outage stops all.
 
         `after_users` gets the number of users who are done, after each few of them. If a shard turns out to lie in a
-        moving slot, the remaining users of the shard are not tried. Returns the users who keep their sessions for now
-        because their slot is moving.
+        moving slot, the remaining users of the shard are not tried. Returns the users who keep something for now: all
+        of it because their slot is moving, or only what cannot be read.
         """
         subjects = defaultdict[tuple[str, EndReason], list[str]](list)
         for user in users:
@@ -133,14 +135,14 @@ class Revocations:
 
         async def work() -> None:
             for shard, reason, some in waiting:
+                done: Collection[str] = ()
                 try:
                     if shard not in moving:
-                        await self._revoke(_Revocation(shard, some, "", until_ms, "", reason))
-                        after_users(len(some))
-                        continue
+                        done = await self._revoke(_Revocation(shard, some, "", until_ms, "", reason))
+                        after_users(len(done))
                 except SlotIsMoving:
                     moving.add(shard)
-                left.extend(UserEnding(shard, subject, reason) for subject in some)
+                left.extend(UserEnding(shard, subject, reason) for subject in some if subject not in done)
 
         workers = [asyncio.create_task(work()) for _ in range(STEPS_AT_ONCE)]
         try:
@@ -152,13 +154,21 @@ class Revocations:
         return left
 
     async def revoke_all_left(self, users: Collection[UserEnding], *, until_ms: int = 0) -> None:
-        """Revoke everything of users whose slots were moving. Raises SlotIsMoving if a slot is still moving."""
+        """Revoke everything of users whom `revoke_all_of` returned. Raises StoreUnavailable if a user is left again."""
         left = await self.revoke_all_of(users, until_ms=until_ms)
         if left:
-            raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
+            raise StoreUnavailable(
+                f"{len(left)} users keep sessions, because the slots of their keys are moving or records cannot be read"
+            )
+
+    async def _revoke_of_one(self, revocation: _Revocation) -> int:
+        """Return the time of the user's mark."""
+        for marked_ms in (await self._revoke(revocation)).values():
+            return marked_ms
+        raise StoreUnavailable("the record of a session cannot be read, and stays; all else of the user was revoked")
 
     async def _revoke(self, revocation: _Revocation) -> Mapping[str, int]:
-        """Return the time of each user's mark."""
+        """Return the time of the mark of each user of whom nothing is left. Others have records that cannot be read."""
         for _ in range(MAX_MARKS):
             marks = await self._mark_and_delete(revocation)
             if marks is not None:
@@ -166,37 +176,40 @@ class Revocations:
         raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
     async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, int] | None:
-        """Return the times of the marks, or None if Redis has lost a mark, so that something may be live."""
+        """Return what `_revoke` returns, or None if Redis has lost a mark, so that something may be live."""
         async with self._redis.durable(revocation.shard) as scripts:
-            marks = await self._run_steps(scripts.run, revocation, dict.fromkeys(revocation.subjects, 0))
-        if marks is not None and revocation.kept_member:
+            marks = await self._run_steps(scripts, revocation, dict.fromkeys(revocation.subjects, 0))
+        if marks and revocation.kept_member:
             async with self._redis.durable(revocation.shard) as scripts:
-                marks = await self._run_steps(scripts.run, revocation._replace(kept_member=""), marks)
-                await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
+                marks = await self._run_steps(scripts, revocation._replace(kept_member=""), marks)
         return marks
 
-    async def _run_steps(self, run: Run, revocation: _Revocation, marks: Mapping[str, int]) -> Mapping[str, int] | None:
-        """Delete what the marks cover. A user whose mark is 0 is marked first.
-
-        Returns the times of the marks, or None if Redis has lost a mark.
-        """
+    async def _run_steps(
+        self, scripts: DurableScripts, revocation: _Revocation, marks: Mapping[str, int]
+    ) -> Mapping[str, int] | None:
+        """Delete what the marks cover. A user whose mark is 0 is marked first. Returns what `_mark_and_delete` does."""
         _, _, sid, until_ms, kept_member, reason = revocation
         finished: dict[str, int] = {}
+        given = marks
         while marks:
-            verdict, *after = await run(
+            given = marks
+            answer = await scripts.run(
                 _REVOKE_ALL,
-                user_keys=revocation.list_keys(marks),
+                user_keys=revocation.list_keys(given),
                 most_keys=self._max_keys,
                 kept_member=kept_member,
                 until_ms=until_ms,
                 least_lifetime_ms=MIN_MARK_LIFETIME_MS,
                 sid=sid,
                 reason=reason,
-                marks=list(marks.values()),
+                marks=list(given.values()),
             )
-            if verdict == "lost":
+            if answer == ["lost"]:
                 return None
-            marks = dict(zip(marks, map(int, after), strict=True))
-            finished |= {subject: -marked_ms for subject, marked_ms in marks.items() if marked_ms < 0}
-            marks = {subject: marked_ms for subject, marked_ms in marks.items() if marked_ms >= 0}
+            after = list(zip(given, answer[::2], map(int, answer[1::2]), strict=True))
+            finished |= {subject: marked_ms for subject, verdict, marked_ms in after if verdict == "finished"}
+            marks = {subject: marked_ms for subject, verdict, marked_ms in after if verdict == "more"}
+        if any(given.values()):
+            # The last step set no mark, so a concurrent call may have made the last deletion. The fence confirms it.
+            await scripts.leave_fence()
         return finished
