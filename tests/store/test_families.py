@@ -22,46 +22,6 @@ async def list_all(sessions: Sessions) -> list[str]:
     return [digest for digest, _ in found]
 
 
-@pytest.mark.clause("decided-old-access-token-lives-on", "decided-access-token-ttl")
-async def test_access_token_keeps_its_end_after_a_refresh(sessions: Sessions, clock: Clock) -> None:
-    session = await sessions.start()
-    clock.advance(400)
-    await sessions.refresh(session)
-    clock.advance(199)
-    assert sessions.live(session) == [True, True]
-    clock.advance(1.5)
-
-    assert sessions.live(session) == [False, True]
-
-
-@pytest.mark.clause("decided-session-max-age")
-async def test_active_session_ends_at_its_maximum_age(sessions: Sessions, clock: Clock) -> None:
-    sessions.set_lifetimes(session_max_age_ms=1_000_000)
-    session = await sessions.start()
-    clock.advance(900)
-    lives_ms = (await sessions.refresh(session)).lives_ms
-    assert sessions.elapsed.leaves(lives_ms, 100_000)
-    clock.advance(99)
-    assert (await sessions.spend(session, 2)).verdict == "rotated"
-    clock.advance(1.5)
-
-    assert (await sessions.spend(session, 3)).verdict == "unknown"
-    assert sessions.live(session) == [False] * 3
-
-
-@pytest.mark.clause("decided-session-max-age")
-@pytest.mark.parametrize("generation", [1, 2])
-async def test_a_greatest_age_that_is_set_later_counts_at_once(
-    sessions: Sessions, clock: Clock, generation: int
-) -> None:
-    session = await sessions.start()
-    clock.advance(1_000)
-    await sessions.refresh(session)
-    sessions.set_lifetimes(session_max_age_ms=1_000_000)
-
-    assert (await sessions.spend(session, generation)).verdict == "unknown"
-
-
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("shorter", [{"session_max_age_ms": 500_000}, {"refresh_token_ms": 20_000}])
 async def test_shortened_family_is_known_until_its_access_tokens_end(
@@ -79,15 +39,6 @@ async def test_shortened_family_is_known_until_its_access_tokens_end(
     await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
 
     assert sessions.live(session) == [False] * 3
-
-
-async def test_a_longer_lifetime_counts_from_the_next_refresh(sessions: Sessions) -> None:
-    sessions.set_lifetimes(refresh_token_ms=50_000)
-    session = await sessions.start()
-    sessions.set_lifetimes()
-    await sessions.refresh(session)
-
-    assert sessions.elapsed.leaves(sessions.pttl(session.key), 2_592_000_000)
 
 
 async def test_clock_set_back_never_lets_access_token_outlive_family(sessions: Sessions, clock: Clock) -> None:
@@ -117,14 +68,6 @@ async def test_the_index_loses_its_dead_and_lives_as_long_as_its_last(sessions: 
     assert set(index) == {long.member, short.member}
     expires_ms: Any = sessions.store.pexpiretime(f"index:{{{long.identity.shard}}}:{long.identity.subject}")
     assert 0 <= expires_ms + clock.offset_ms - index[long.member] <= took_ms
-
-
-async def test_families_of_different_users_do_not_meet(sessions: Sessions) -> None:
-    alice, bob = await sessions.start(), await sessions.start(BOB)
-    shard, digest = alice.identity.shard, alice.first.family_digest
-    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
-
-    assert (sessions.live(alice), sessions.live(bob)) == ([False], [True])
 
 
 @pytest.mark.clause("decided-i6-everything-expires")

@@ -45,30 +45,6 @@ async def test_the_grace_ends_to_the_millisecond(sessions: Sessions, late_ms: in
     assert verdict == outcome.verdict
 
 
-@pytest.mark.clause("decided-grace-from-first-use")
-async def test_replays_do_not_move_the_grace(sessions: Sessions, clock: Clock) -> None:
-    session = await sessions.start()
-    await sessions.refresh(session)
-    for _ in range(3):
-        clock.advance(99)
-        await replay(sessions, session, 1)
-    clock.advance(4)
-
-    assert (await sessions.spend(session, 1)).verdict == "replayed"
-
-
-@pytest.mark.clause("decided-replay-of-an-older-generation")
-async def test_each_generation_has_a_grace_of_its_own(sessions: Sessions, clock: Clock) -> None:
-    session = await sessions.start()
-    for _ in range(3):
-        await sessions.refresh(session)
-        clock.advance(140)
-
-    await replay(sessions, session, 3, 2)
-    assert sessions.parsed(session).head == 4
-    assert (await sessions.spend(session, 1)).verdict == "replayed"
-
-
 @pytest.mark.clause("decided-spent-times-in-64ths", "decided-i2-one-head")
 async def test_a_busy_session_accepts_a_retry_of_its_first_token(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
