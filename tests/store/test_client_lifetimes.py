@@ -15,19 +15,6 @@ from tests.support.clients_and_users import BOB
 pytestmark = pytest.mark.clause("decided-client-lifetimes")
 
 
-async def test_shorter_lives_hold_from_the_next_refresh(sessions: Sessions, clock: Clock) -> None:
-    session = await sessions.start()
-    shorter: dict[str, Any] = {"access_token_ttl": 30, "refresh_token_ttl": 600, "session_max_age": 500}
-    clock.advance(100)
-    outcome = await sessions.spend(session, 1, **shorter)
-
-    assert not isinstance(outcome, RefreshRefused)
-    record = sessions.parsed(session)
-    assert (outcome.lives_ms, record.expires_ms) == (30_000, record.created_ms + 500_000)
-    clock.advance(401)
-    assert await sessions.spend(session, 2) == RefreshRefused("unknown")
-
-
 @pytest.mark.clause("decided-too-old-stays-ended", "decided-session-max-age")
 @pytest.mark.parametrize("generation", [1, 2, 9])
 async def test_longer_age_never_revives_a_refused_session(sessions: Sessions, clock: Clock, generation: int) -> None:

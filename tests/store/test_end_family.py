@@ -14,19 +14,6 @@ async def end(sessions: Sessions, session: Session, client_id: str = "phone-app"
     return await sessions.families.end(shard, digest, client_id=client_id, reason="revoked")
 
 
-@pytest.mark.clause("decided-revoke-any-generation")
-async def test_family_ends_with_all_of_its_access_tokens(sessions: Sessions) -> None:
-    before = set(sessions.store.scan_iter())
-    session = await sessions.start()
-    await sessions.refresh(session, 3)
-
-    assert session.identity == await end(sessions, session)
-    assert sessions.live(session) == [False] * 4
-    left = set(sessions.store.scan_iter()) - before
-    assert {ended_key(session.identity.shard, session.first.family_digest)} == left
-    assert (await sessions.spend(session, 4)).verdict == "unknown"
-
-
 @pytest.mark.clause("decided-ended-families", "decided-i6-everything-expires")
 async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
@@ -51,15 +38,6 @@ async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sess
     }
     key = ended_key(session.identity.shard, session.first.family_digest)
     assert sessions.elapsed.leaves(sessions.pttl(key), 86_400_000)
-
-
-@pytest.mark.clause("7009-2.1-own-tokens-only")
-async def test_another_client_ends_nothing(sessions: Sessions) -> None:
-    session = await sessions.start()
-    before = set(sessions.store.scan_iter())
-
-    assert await end(sessions, session, "web-shop") is None
-    assert before == set(sessions.store.scan_iter())
 
 
 async def test_set_aside_family_leaves_its_list(sessions: Sessions) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.conftest import Clock
 from tests.store.pages import CONSENT_MS, Pages
 from tests.store.sessions import Sessions
 from tests.support.codes import consent_request_for
@@ -25,38 +24,6 @@ async def test_held_request_is_bound_to_its_browser(sessions: Sessions, pages: P
         page.members[0]: int(pages.browser_record(page.browser)["expires_ms"]),
         page.members[1]: int(record["expires_ms"]),
     }
-
-
-@pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
-async def test_held_request_and_its_index_entry_expire(sessions: Sessions, pages: Pages, clock: Clock) -> None:
-    kept = set(sessions.store.scan_iter())
-    page = await pages.open()
-    clock.advance(1_799)
-    assert await sessions.consents.find(page.consent) is not None
-    clock.advance(1.5)
-    assert await sessions.consents.find(page.consent) is None
-    assert await pages.allow(page) == await pages.deny(page) == "unknown"
-    await pages.open(browser=page.browser)
-    assert page.members[1] not in pages.index()
-    clock.advance(3_600)
-
-    assert kept == set(sessions.store.scan_iter())
-
-
-async def test_a_held_request_ends_with_its_browser_session(sessions: Sessions, pages: Pages) -> None:
-    page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
-
-    assert pages.consent_record(page)["expires_ms"] == pages.browser_record(page.browser)["expires_ms"]
-    assert sessions.elapsed.leaves(sessions.pttl(page.consent_key), 90_000)
-
-
-async def test_without_a_browser_session_nothing_is_held(pages: Pages) -> None:
-    page = await pages.make()
-    await pages.browser_sessions.end(page.browser)
-    before = pages.dump_all()
-
-    assert not await pages.hold(page)
-    assert pages.dump_all() == before
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final")

@@ -27,19 +27,6 @@ async def revoke_all(revocations: Revocations, **options: Any) -> None:
     await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, **options)
 
 
-@pytest.mark.clause("spec-4.4-all-tokens", "decided-revoke-all-covers")
-async def test_revoke_all_ends_everything_of_one_user_only(sessions: Sessions) -> None:
-    phone, shop = await sessions.start(), await sessions.start(client_id="web-shop", secret_used=True)
-    code, bob = await sessions.issue_code(client_id="web-shop"), await sessions.start(BOB)
-    await sessions.refresh(shop, 2)
-    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
-
-    assert (sessions.live(phone), sessions.live(shop), sessions.live(bob)) == ([False], [False] * 3, [True])
-    assert (await sessions.redeem(code))[0] == "unknown"
-    assert (await sessions.spend(shop, 3)).verdict == "unknown"
-    assert (await sessions.spend(bob, 1)).verdict == "rotated"
-
-
 async def test_expired_session_is_not_recorded_as_revoked(sessions: Sessions, clock: Clock) -> None:
     """Its record outlives it by a day, so that most refreshes do not have to write the lifetime."""
     session = await sessions.start()
@@ -199,19 +186,6 @@ class SessionsOfThreeAges:
 @pytest.fixture
 def ages(sessions: Sessions, clock: Clock) -> SessionsOfThreeAges:
     return SessionsOfThreeAges(sessions, clock)
-
-
-@pytest.mark.clause("decided-revoke-all-issued-before")
-async def test_mass_logout_keeps_later_sessions(sessions: Sessions, ages: SessionsOfThreeAges) -> None:
-    await ages.begin()
-    await sessions.refresh(ages.oldest[0])
-    assert not await ages.ask(100, ages.until_ms)
-
-    assert (ages.are_live(ages.oldest), ages.are_live(ages.middle)) == (False, True)
-    assert ages.indexed == {session.member for session in ages.middle}
-    assert not sessions.store.exists(OF_ALICE[1])
-    assert [(await sessions.spend(session, 1)).verdict for session in ages.oldest] == ["unknown"] * 2
-    assert [(await sessions.spend(session, 1)).verdict for session in ages.middle] == ["rotated"] * 2
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")

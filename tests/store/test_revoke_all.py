@@ -33,16 +33,6 @@ async def test_mark_moves_the_index_to_its_own_key(sessions: Sessions) -> None:
     assert not sessions.store.exists(INDEX)
 
 
-@pytest.mark.clause("decided-i7-revocation-is-final")
-async def test_records_before_the_mark_create_no_tokens(sessions: Sessions) -> None:
-    session, code = await sessions.start(), await sessions.issue_code()
-    await sessions.refresh(session)
-    await mark(sessions)
-
-    assert [(await sessions.spend(session, generation)).verdict for generation in (1, 2)] == ["unknown", "unknown"]
-    assert (await sessions.redeem(code))[0] == "revoked"
-
-
 async def test_second_mark_covers_the_time_between(sessions: Sessions) -> None:
     """This holds within one millisecond, and if the clock went backwards."""
     await mark(sessions)

@@ -12,20 +12,6 @@ from tests.support.codes import SESSION_MS
 from tests.support.logins import login_of
 
 
-async def test_browser_session_names_user_and_end(sessions: Sessions, pages: Pages) -> None:
-    before_ms = sessions.now_ms()
-    browser = await pages.sign_in()
-    record = pages.browser_record(browser)
-    found = await pages.browser_sessions.find(browser)
-
-    assert found is not None
-    assert (found.name, found.realm, found.username) == (browser, "main", ALICE.username)
-    assert record["subject"] == found.identity.subject
-    assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
-    assert int(record["expires_ms"]) - int(record["created_ms"]) == SESSION_MS
-    assert pages.index() == {f"browser:{browser.digest}": int(record["expires_ms"])}
-
-
 @pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": "another"}, {"roles": ()}])
 async def test_login_with_a_changed_record_starts_no_session(
     sessions: Sessions, pages: Pages, changes: dict[str, object]
@@ -52,17 +38,6 @@ async def test_session_after_a_mark_is_younger(sessions: Sessions, pages: Pages,
     assert marked_ms + 1 == int(record["created_ms"])
     assert marked_ms - ahead_ms + SESSION_MS == int(record["expires_ms"])
     assert await pages.hold(await pages.make(browser=browser))
-
-
-async def test_second_login_in_one_browser_keeps_the_first(sessions: Sessions, pages: Pages) -> None:
-    page = await pages.open()
-    user = await sessions.find_user()
-    again = make_browser_session(user.identity.shard)
-    assert await pages.browser_sessions.start(again, login_of(user), lifetime_ms=SESSION_MS, former=page.browser)
-    await pages.browser_sessions.end(page.browser)
-
-    assert pages.browser_record(again)["login"] == page.browser.digest
-    assert await pages.allow(page, browser=again) == "issued"
 
 
 async def test_the_login_of_a_third_one_is_still_the_first(sessions: Sessions, pages: Pages) -> None:

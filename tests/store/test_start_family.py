@@ -2,63 +2,12 @@
 
 import io
 
-import msgspec
 import pytest
 
-from service.store.records import FamilyRecord, IssuedToken
 from tests.conftest import Clock
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.events import events_of
-from tests.support.logins import login_of
-
-
-async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessions) -> None:
-    before_ms = sessions.now_ms()
-    session = await sessions.start(secret_used=True)
-    family = sessions.parsed(session)
-
-    assert before_ms <= family.created_ms <= sessions.now_ms()
-    assert family == FamilyRecord(
-        created_ms=family.created_ms,
-        grant_type="password",
-        secret_used=True,
-        subject=session.identity.subject,
-        client_id="phone-app",
-        username=ALICE.username,
-        scope="realm:main role:enduser",
-        sid="",
-        expires_ms=family.created_ms + 2_592_000_000,
-        access_until_ms=family.created_ms + 600_000,
-        indexed_until_ms=sessions.index(session)[session.member],
-        head=1,
-        oldest=0,
-        replayed="",
-        tokens=(IssuedToken(0, 0, 600_000, session.access_tokens[0].digest),),
-        replay_tokens=(),
-        times="",
-    )
-
-
-@pytest.mark.clause("decided-access-token-within-family")
-@pytest.mark.parametrize("lifetimes", [{"refresh_token_ms": 90_000}, {"session_max_age_ms": 90_000}])
-async def test_no_access_token_outlives_its_family(sessions: Sessions, lifetimes: dict[str, int]) -> None:
-    sessions.set_lifetimes(**lifetimes)
-    session = await sessions.start()
-    grant = await sessions.worker.access_tokens.find(session.access_tokens[0])
-
-    assert grant is not None
-    assert sessions.parsed(session).expires_ms == grant.expires_at_ms
-    assert await sessions.try_to_start(login_of(await sessions.find_user())) == 90_000
-
-
-async def test_login_with_a_changed_record_starts_no_session(sessions: Sessions) -> None:
-    user = await sessions.find_user()
-    await sessions.worker.registry.users.put(msgspec.structs.replace(user, disabled=True))
-    before = set(sessions.store.scan_iter())
-
-    assert await sessions.try_to_start(login_of(user)) is None
-    assert before == set(sessions.store.scan_iter())
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
