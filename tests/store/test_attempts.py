@@ -7,13 +7,12 @@ import pytest
 import redis
 
 from service.protocol.errors import TemporarilyUnavailable
-from service.store.attempts import MAX_WAITING, RETRY_DELAY_SECONDS, Attempts, Counter, Exhausted
+from service.store.attempts import MAX_WAITING, RETRY_DELAY_SECONDS, Attempts, Counter
 from service.worker import Worker
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
 TEN = Counter("login:{abc}:ten", 10, 60_000)
-MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
 OTHERS = Counter("login:{def}:others", 5, 60_000)
 
 
@@ -21,54 +20,6 @@ OTHERS = Counter("login:{def}:others", 5, 60_000)
 def long_queue_timeout(worker: Worker) -> None:
     """A time limit in the queue that a slow machine does not reach."""
     worker.attempts.queue_timeout_seconds = 30
-
-
-async def guess(attempts: Attempts, checked: list[int]) -> str:
-    """Guess a password wrongly, with a check that takes a moment."""
-    try:
-        await attempts.reserve([TEN, MANY])
-    except Exhausted:
-        return "refused"
-    checked.append(1)
-    await asyncio.sleep(0)
-    await attempts.settle([TEN, MANY], passed=False)
-    return "wrong"
-
-
-@pytest.mark.clause("6749-4.3.2-brute-force", "6749-2.3.1-brute-force")
-async def test_parallel_guesses_get_no_more_checks_than_allowed(
-    worker: Worker, store: redis.Redis, long_queue_timeout: None
-) -> None:
-    checked: list[int] = []
-    outcomes = await asyncio.gather(*(guess(worker.attempts, checked) for _ in range(100)))
-
-    assert 10 == len(checked) == outcomes.count("wrong")
-    assert outcomes.count("refused") == 90
-    assert [store.get(TEN.key), store.get(MANY.key)] == ["10", "10"]
-    assert not store.exists(f"lease:{TEN.key}", f"lease:{MANY.key}")
-
-
-@pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
-async def test_a_hundred_right_logins_at_once_all_pass(
-    worker: Worker, store: redis.Redis, long_queue_timeout: None
-) -> None:
-    async def log_in() -> None:
-        await worker.attempts.reserve([TEN])
-        await worker.attempts.settle([TEN], passed=True)
-
-    await asyncio.gather(*(log_in() for _ in range(100)))
-
-    assert not store.exists(TEN.key)
-
-
-async def test_expired_wait_is_503_with_retry_after(worker: Worker) -> None:
-    worker.attempts.queue_timeout_seconds = 0.05
-    for _ in range(10):
-        await worker.attempts.reserve([TEN])
-
-    with pytest.raises(TemporarilyUnavailable) as caught:
-        await worker.attempts.reserve([TEN])
-    assert caught.value.retry_after_seconds == 1
 
 
 class WaitingLogins:
@@ -106,16 +57,6 @@ async def waiting_logins(worker: Worker, long_queue_timeout: None) -> AsyncItera
     await waiting_logins.leave()
 
 
-async def is_refused_at_once(attempts: Attempts, counter: Counter = TEN) -> bool:
-    """Return True if a caller is refused before Redis is asked."""
-    reserving = asyncio.create_task(attempts.reserve([counter]))
-    await asyncio.sleep(0)
-    is_refused = reserving.done() and isinstance(reserving.exception(), TemporarilyUnavailable)
-    reserving.cancel()
-    await asyncio.wait({reserving})
-    return is_refused
-
-
 def count_script_calls(store: redis.Redis) -> int:
     return int(store.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
@@ -136,14 +77,6 @@ async def test_waiting_callers_cost_redis_no_more_than_one(
     await worker.attempts.settle([TEN], passed=True)
     await asyncio.gather(*waiting_logins.waiting)
     assert waiting_logins.reserved == list(range(150))
-
-
-async def test_call_beyond_two_hundred_waiting_is_refused(worker: Worker, waiting_logins: WaitingLogins) -> None:
-    await waiting_logins.gather(MAX_WAITING)
-
-    assert MAX_WAITING == 200
-    assert await is_refused_at_once(worker.attempts)
-    assert not await is_refused_at_once(worker.attempts, MANY)
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 100, 199])

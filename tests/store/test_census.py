@@ -7,13 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.session_count import COUNTED_KEYS, CountingForbidden, estimate_session_count
 from tests.conftest import AnyRedis
 from tests.store.filling import fill
-from tests.support.servers import free_port
 
 
 @pytest.fixture
@@ -53,11 +51,3 @@ async def test_missing_permission_differs_from_an_outage(
         await estimate_session_count(connection)
     await connection.close()
     store.acl_deluser("blind")
-
-
-async def test_an_outage_is_an_outage() -> None:
-    connection = StoreClient(parse_redis_url(f"redis://127.0.0.1:{free_port()}/0"))
-
-    with pytest.raises(StoreUnavailable):
-        await estimate_session_count(connection)
-    await connection.close()

@@ -3,11 +3,9 @@
 import pytest
 
 from service.protocol.authorization_code import AuthorizationCode
-from service.store.records import TombstoneRecord
 from service.store.reports.token_inspection import EndedFamily, KnownFamily, State, TokenInspection
 from tests.conftest import Clock
-from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.support.clients_and_users import ALICE
+from tests.store.sessions import Session, Sessions
 
 pytestmark = pytest.mark.clause("decided-token-inspection")
 
@@ -51,35 +49,6 @@ async def test_covered_and_expired_tokens_have_separate_verdicts(sessions: Sessi
     sessions.set_mark(session, created_ms)
     family = await find_known(sessions, session)
     assert (family.state, family.marked_at_ms) == ("revoked", created_ms)
-
-
-@pytest.mark.clause("decided-ended-families")
-async def test_replayed_family_is_shown_for_a_day(sessions: Sessions, clock: Clock) -> None:
-    session = await sessions.start()
-    await sessions.refresh(session, 2)
-    spent_ms = sessions.parsed(session).used_ms
-    await sessions.refresh(session)
-    record = sessions.parsed(session)
-    clock.advance(301)
-    await sessions.spend(session, 2)
-    found = await find(sessions, session)
-
-    assert isinstance(found, EndedFamily)
-    assert found.record == TombstoneRecord(
-        reason="replayed",
-        ended_ms=found.record.ended_ms,
-        head=4,
-        presented=2,
-        spent_ms=spent_ms,
-        client_id="phone-app",
-        subject=session.identity.subject,
-        username=ALICE.username,
-        scope=ENDUSER,
-        created_ms=record.created_ms,
-    )
-    assert 0 <= sessions.now_ms() - found.record.ended_ms < 1_000
-    clock.advance(86_401)
-    assert await find(sessions, session) is None
 
 
 async def test_a_code_is_live_until_a_mark_covers_it(sessions: Sessions, clock: Clock) -> None:

@@ -9,7 +9,6 @@ from service.protocol.client import Client
 from service.worker import Worker
 from tests.support.origins import is_origin
 
-CLIENT = Client(client_id="app", client_name="Ä", redirect_uris=("https://a.example/x",), grant_types=("password",))
 FULL = Client(client_id="app", grant_types=("password", "refresh_token"), scope="realm:main role:enduser")
 LESS_SCOPE = Client(client_id="app", grant_types=("password", "refresh_token"), scope="realm:main")
 NO_REFRESH = Client(client_id="app", grant_types=("password",), scope="realm:main role:enduser")
@@ -23,13 +22,6 @@ async def list_pending(worker: Worker) -> dict[str, str]:
     """Return what each client lost whose sessions must be scanned."""
     marks = await worker.registry.list_pending_scans("pending_scans")
     return {name: mark.split(":")[0] for name, mark in marks.items()}
-
-
-async def test_the_record_is_read_as_it_was_written(worker: Worker) -> None:
-    await worker.registry.clients.put(CLIENT)
-
-    assert await worker.registry.clients.find("app") == CLIENT
-    assert await worker.registry.clients.find("App") is None
 
 
 async def test_an_origin_stays_while_a_client_has_it(worker: Worker) -> None:

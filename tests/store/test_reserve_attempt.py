@@ -52,16 +52,6 @@ async def test_expired_reservations_block_no_check(worker: Worker, clock: Clock)
     assert (await reserve(worker, ONE))[0] == "reserved"
 
 
-@pytest.mark.clause("decided-parallel-logins-wait")
-async def test_checks_under_way_make_others_wait(worker: Worker) -> None:
-    for _ in range(3):
-        await reserve(worker, ONE, TWO)
-
-    assert await reserve(worker, ONE, TWO) == ["busy"]
-    await worker.attempts.settle([ONE, TWO], passed=True)
-    assert (await reserve(worker, ONE, TWO))[0] == "reserved"
-
-
 async def test_failed_checks_and_those_under_way_count_together(worker: Worker) -> None:
     await fail(worker, ONE, 2)
 
@@ -80,10 +70,3 @@ async def test_limit_refuses_until_the_window_ends(worker: Worker, store: redis.
     assert not store.exists(TWO.key)
     clock.advance(41)
     assert (await reserve(worker, ONE, TWO))[0] == "reserved"
-
-
-async def test_one_exhausted_counter_is_enough(worker: Worker, store: redis.Redis) -> None:
-    await fail(worker, TWO, 5)
-
-    assert (await reserve(worker, ONE, TWO))[0] == "exhausted"
-    assert not store.exists(ONE.key)

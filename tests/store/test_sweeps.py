@@ -7,7 +7,6 @@ from service.protocol.user import identify_user
 from service.store.keys import index_key, revoked_key
 from service.store.reports.session_scan import Session as Judged
 from service.store.reports.session_scan import SessionScan
-from service.store.sessions.families import EndReason
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
 from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
@@ -16,20 +15,6 @@ from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
 @pytest.fixture
 def session_scan(sessions: Sessions) -> SessionScan:
     return SessionScan(sessions.worker.redis, sessions.families)
-
-
-@pytest.mark.clause("decided-seed-ends-sessions")
-async def test_sessions_and_codes_of_the_client_end_for_every_user(
-    sessions: Sessions, session_scan: SessionScan
-) -> None:
-    alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
-    code = await sessions.issue_code(BOB)
-    shop = await sessions.start(client_id="web-shop")
-    ended = await session_scan.end_sessions({"phone-app"}, lambda _: "console")
-
-    assert ended == 3
-    assert (sessions.live(alice), sessions.live(bob), sessions.live(shop)) == ([False], [False], [True])
-    assert not sessions.code_is_there(code)
 
 
 async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, session_scan: SessionScan) -> None:
@@ -55,15 +40,6 @@ async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_sca
     assert await session_scan.end_sessions({"phone-app"}, lambda _: "console") == 300
     assert not [session for session in started if sessions.record(session) or sessions.live(session)[0]]
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
-
-
-@pytest.mark.clause("decided-ended-families")
-@pytest.mark.parametrize("reason", ["client_changed", "console"])
-async def test_swept_family_has_its_reason(sessions: Sessions, session_scan: SessionScan, reason: EndReason) -> None:
-    session = await sessions.start()
-    await session_scan.end_sessions({"phone-app"}, lambda _: reason)
-
-    assert sessions.tombstone(session)["reason"] == reason
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
