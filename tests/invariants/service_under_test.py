@@ -36,7 +36,6 @@ from tests.support.codes import allow_code, consent_request_for, make_code_to_al
 from tests.support.logins import login_of
 
 Result = TypeVar("Result")
-Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
 
 SCOPE = "realm:main role:enduser"
 CLIENT = Client(client_id="any")

@@ -1,6 +1,7 @@
 """I5: nothing in Redis, and nothing that is sent to Redis, can be presented as a token, code, secret or password."""
 
 import io
+import re
 import threading
 from base64 import urlsafe_b64encode
 from typing import Any
@@ -14,6 +15,8 @@ from service.worker import Worker
 from tests.conftest import SECRET_KEY, SEED
 from tests.invariants.dumps import dump_everything, find_secrets, spellings
 from tests.invariants.operations import Operations
+from tests.support.at_rest import read_everything
+from tests.support.clients_and_users import PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all
 from tests.support.events import events_of
 from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import RedisServer
@@ -38,6 +41,8 @@ def test_the_search_finds_every_spelling() -> None:
     "decided-i5-nothing-presentable-at-rest",
     "6749-10.3-confidential-in-storage",
     "6749-10.4-confidential-in-storage",
+    "6819-5.1.4.1.3-no-clear-text",
+    "decided-seed-secrets-hashed",
 )
 async def test_after_each_operation_redis_holds_nothing_presentable(operations: Operations, store: redis.Redis) -> None:
     await operations.worker.seeding.apply(load_seed(SEED, 8))
@@ -47,6 +52,22 @@ async def test_after_each_operation_redis_holds_nothing_presentable(operations: 
         assert find_secrets(dump_everything(store), operations.presentable) == set(), operation
 
     assert len(operations.presentable) > 60
+
+
+@pytest.mark.clause("decided-i5-nothing-presentable-at-rest", "6749-10.4-confidential-in-storage")
+async def test_nothing_that_redis_holds_is_accepted_as_a_token(operations: Operations, store: redis.Redis) -> None:
+    async for _ in operations.run_all():
+        pass
+    words = {word for text in read_everything(store) for word in re.split("[\n: ]", text)}
+    candidates = [word for word in words if len(word) >= 20 and word.isascii() and word.isprintable()]
+
+    assert len(candidates) > 20
+    for candidate in candidates:
+        for text in (candidate, f"tsat1_{candidate}"[:53]):
+            assert_error(await revoke_all(operations.http, text), 401, "invalid_token")
+        for text in (candidate, f"tsrt1_{candidate}"[:61]):
+            assert_error(await PHONE_APP.refresh(operations.http, text), 400, "invalid_grant")
+        assert_error(await PHONE_APP.exchange(operations.http, candidate, PHONE_CALLBACK), 400, "invalid_grant")
 
 
 class Monitor:

@@ -9,7 +9,6 @@ from service.protocol.user import identify_user
 from tests.invariants.operations import Operations
 from tests.support.clients_and_users import ALICE, BOB
 
-REGISTRY_KINDS = {"client", "origin", "seed", "probe", "realm", "pending_scans", "pending_revocations", "lock"}
 USER_KINDS = {"access", "family", "code", "redeemed", "browser", "consent", "ended"}
 USER_KINDS |= {"index", "revoked", "mark", "login", "user", "seed"}
 

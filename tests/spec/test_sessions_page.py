@@ -196,13 +196,6 @@ async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-@pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
-async def test_nothing_is_ended_by_opening_an_address(browser: Browser, action: str) -> None:
-    await browser.sign_in()
-
-    assert (await browser.open(action)).status_code == 405
-
-
 @pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
 async def test_sign_out_without_session_records_no_event(
     browser: Browser, http: httpx2.AsyncClient, action: str
