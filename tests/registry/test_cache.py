@@ -8,14 +8,19 @@ import msgspec
 import pytest
 import redis
 
+from service.gateway.access_record import PROBE_KEYS
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.managed_connection import ConnectionOptions
 from service.redis_client.router import Router
-from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
+from service.redis_client.url import parse_redis_url
+from service.registry.cache import UNKNOWN_SECONDS, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
+from tests.redis_client.scripted_cluster import scripted_cluster
+from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
@@ -147,30 +152,47 @@ async def test_answer_older_than_an_invalidation_is_not_cached(worker: Worker) -
         assert await worker.clients.find("app") == make_client(str(number))
 
 
-@ONE_SERVER
-async def test_cache_is_bounded_and_evicts_the_least_recently_used(worker: Worker, store: redis.Redis) -> None:
-    assert MAX_ENTRIES == 10_000
-    router = Router(worker.redis.router.options)
-    worker.caches = RegistryCaches(router, max_entries=3)
-    worker.clients = worker.caches.clients
-    for client_id in ("one", "two", "three"):
-        await remember(worker, make_client(client_id=client_id))
-    await worker.clients.find("one")
-    await remember(worker, make_client(client_id="four"))
-
-    with recording_commands(store) as commands:
-        for client_id in ("one", "three", "four"):
-            await worker.clients.find(client_id)
-    assert count_reads(commands) == 0
-    with recording_commands(store) as commands:
-        await worker.clients.find("two")
-    assert count_reads(commands) == 1
-    await router.close()
-
-
 async def test_unreadable_record_is_an_error_and_not_cached(worker: Worker, store: redis.Redis) -> None:
     store.set(registry_key("client", "broken"), "no record")
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
             await worker.clients.find("broken")
     await remember(worker, make_client(client_id="broken"))
+
+
+@ONE_SERVER
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
+async def test_nothing_is_remembered_beyond_the_trust_in_its_connection(worker: Worker, store: redis.Redis) -> None:
+    """tests/gateway ends that trust by outages of every kind. Lookups of tokens have the same connection."""
+    await remember(worker, make_client())
+    (master,) = worker.redis.router.topology.list_known()
+    master.reads.trust.end()
+
+    with recording_commands(store) as commands:
+        assert await worker.clients.find("app") == make_client()
+    assert count_reads(commands) == 1
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
+async def test_record_of_a_moved_slot_is_read_and_tracked_there() -> None:
+    async with scripted_cluster(2) as cluster:
+        first, second = cluster.nodes
+        key = registry_key("client", "app")
+        cluster.share(second, first)
+        before = cluster.find_owner(key.encode())
+        (after,) = {first, second} - {before}
+        cluster.records[key.encode()] = bulk(msgspec.json.encode(make_client("One")))
+        router = Router(ConnectionOptions(parse_redis_url(cluster.url), "registry", probe_keys=PROBE_KEYS))
+        clients = RegistryCaches(router).clients
+        assert [await clients.find("app") for _ in range(2)] == [make_client("One")] * 2
+
+        cluster.share(first, second)
+        cluster.records[key.encode()] = bulk(msgspec.json.encode(make_client("Two")))
+        before.say(INVALIDATE % (len(key), key.encode()))
+        while await clients.find("app") == make_client("One"):  # noqa: ASYNC110 - the news is under way
+            await asyncio.sleep(0)
+        for _ in range(5):
+            assert await clients.find("app") == make_client("Two")
+
+        assert after.count("GET", key) == 2
+        await router.close()

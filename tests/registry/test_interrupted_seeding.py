@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from service.protocol.user import identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
-from tests.store.interruptions import BreakingConnection
+from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB, UserCredentials
 from tests.support.origins import is_origin
@@ -55,14 +54,7 @@ class Load:
 
     async def break_off(self, make_settings: MakeSettings, calls: int) -> bool:
         """Load over a connection that fails after so many calls. Returns True if it failed."""
-        connection = BreakingConnection(make_settings(), calls=calls)
-        try:
-            await self.apply(make_seeding(connection))
-        except StoreUnavailable:
-            return True
-        finally:
-            await connection.close()
-        return False
+        return await is_broken_off(make_settings(), calls, lambda connection: self.apply(make_seeding(connection)))
 
 
 LOADS = {

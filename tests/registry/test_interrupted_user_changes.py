@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from service.protocol.user import User
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.store.client import StoreClient
 from tests.conftest import MakeSettings
 from tests.registry.seeds import make_seeding
-from tests.store.interruptions import BreakingConnection
+from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import BOB
 
@@ -41,14 +40,8 @@ async def test_repeated_change_ends_what_the_first_left(
     calls, is_broken = 0, True
     while is_broken:
         await worker.registry.users.put(bob)
-        family, connection = await sessions.start(BOB), BreakingConnection(make_settings(), calls=calls)
-        is_broken = False
-        try:
-            await change(connection)
-        except StoreUnavailable:
-            is_broken = True
-        await connection.close()
-
+        family = await sessions.start(BOB)
+        is_broken = await is_broken_off(make_settings(), calls, change)
         await change(worker.redis)
         assert sessions.live(family) == [False], calls
         assert not sessions.record(family), calls

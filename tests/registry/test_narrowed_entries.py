@@ -65,23 +65,24 @@ def name_case(value: object) -> str:
     return str(value).replace(OTHER_HASH, "another")
 
 
+@pytest.mark.clause("decided-user-change-ends-tokens", "decided-ended-families")
 @pytest.mark.parametrize(
-    ("changes", "ended"),
+    ("changes", "ended", "reason"),
     [
-        ({"roles": "enduser, organisation, admin"}, set()),
-        ({"secret_hash": OTHER_HASH}, set()),
-        ({"scope": "realm:main role:enduser role:organisation role:admin"}, set()),
-        ({"roles": "enduser"}, ALICES),
-        ({"password_hash": OTHER_HASH}, ALICES),
-        ({"scope": "realm:main role:enduser"}, {"alice, phone, organisation"}),
-        ({"grants": "authorization_code, refresh_token"}, BY_PASSWORD),
-        ({"grants": "password, refresh_token"}, {"bob, phone, by code"}),
-        ({"grants": "password, authorization_code"}, ON_PHONE),
+        ({"roles": "enduser, organisation, admin"}, set(), ""),
+        ({"secret_hash": OTHER_HASH}, set(), ""),
+        ({"scope": "realm:main role:enduser role:organisation role:admin"}, set(), ""),
+        ({"roles": "enduser"}, ALICES, "role_removed"),
+        ({"password_hash": OTHER_HASH}, ALICES, "password_set"),
+        ({"scope": "realm:main role:enduser"}, {"alice, phone, organisation"}, "client_changed"),
+        ({"grants": "authorization_code, refresh_token"}, BY_PASSWORD, "client_changed"),
+        ({"grants": "password, refresh_token"}, {"bob, phone, by code"}, "client_changed"),
+        ({"grants": "password, authorization_code"}, ON_PHONE, "client_changed"),
     ],
     ids=name_case,
 )
 async def test_exactly_the_sessions_that_rested_on_it_end(
-    sessions: Sessions, seeding: Seeding, changes: dict[str, str], ended: set[str]
+    sessions: Sessions, seeding: Seeding, changes: dict[str, str], ended: set[str], reason: str
 ) -> None:
     await seeding.apply(SeedText().seed)
     started = SeededSessions(sessions)
@@ -90,6 +91,7 @@ async def test_exactly_the_sessions_that_rested_on_it_end(
 
     assert started.ended == ended
     assert started.live == set(started.by_name) - ended
+    assert {sessions.tombstone(started.by_name[name])["reason"] for name in ended} == ({reason} if ended else set())
 
 
 def test_sweep_waits_for_requests_with_the_old_registration() -> None:

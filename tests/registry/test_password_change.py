@@ -8,7 +8,6 @@ import pytest
 
 from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.user import User
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
 from service.store.client import StoreClient
@@ -16,7 +15,7 @@ from service.store.registry.store import RegistryStore
 from service.store.sessions.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings
-from tests.store.interruptions import BreakingConnection
+from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
 from tests.support.logins import login_of
@@ -75,29 +74,20 @@ async def test_a_change_that_a_revocation_overtakes_is_not_made(sessions: Sessio
     assert await worker.password_change.make(later, hash_password(NEW), address=ADDRESS) is not None
 
 
-async def break_off(worker: Worker, make_settings: MakeSettings, calls: int) -> bool:
-    """Change the password over a connection that fails after so many calls. Returns True if it failed."""
-    connection = BreakingConnection(make_settings(), calls=calls)
-    try:
-        await make_change(connection, worker).make(
-            login_of(await get_alice(worker)), hash_password(NEW), address=ADDRESS
-        )
-    except StoreUnavailable:
-        return True
-    finally:
-        await connection.close()
-    return False
-
-
 @pytest.mark.clause("decided-password-change-pending")
 async def test_interrupted_change_is_absent_or_completed(sessions: Sessions, make_settings: MakeSettings) -> None:
     """It is broken off at every call. Each worker runs the pending revocations every 15 s."""
     worker = sessions.worker
     original, calls, is_broken = await get_alice(worker), 0, True
+
+    async def change(redis_client: StoreClient) -> None:
+        login = login_of(await get_alice(worker))
+        await make_change(redis_client, worker).make(login, hash_password(NEW), address=ADDRESS)
+
     while is_broken:
         await worker.registry.users.put(original)
         before, family = await get_alice(worker), await sessions.start(ALICE)
-        is_broken = await break_off(worker, make_settings, calls)
+        is_broken = await is_broken_off(make_settings(), calls, change)
         is_changed = await get_alice(worker) != before
         await worker.pending_revocations.run_all()
 

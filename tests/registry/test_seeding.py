@@ -13,15 +13,13 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
-from tests.registry.contents import IDENTITY, everything, find_alice, find_client
+from tests.registry.contents import everything, find_alice, find_client
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 from tests.support.weak_hashes import BCRYPT_HASH, WEAKER_HASH
-
-USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates", "spec-2.3-client-record", "spec-2.3-user-record")

@@ -13,7 +13,6 @@ import pytest
 from service.crypto.hash_kinds import digest_hash
 from service.crypto.password_hashing import hash_password
 from service.protocol.user import User, identify_user
-from service.redis_client.deadline import StoreUnavailable
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
@@ -23,7 +22,7 @@ from service.store.client import StoreClient
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, make_seeding
-from tests.store.interruptions import BreakingConnection
+from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.events import events_of
@@ -80,12 +79,9 @@ async def test_repetition_completes_an_import_interrupted_at_any_call(
         sessions.store.flushall()
         await import_users(worker, *FIRST)
         alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
-        connection, is_broken = BreakingConnection(make_settings(), calls=calls), False
-        try:
-            await import_file(make_import(connection, make_file(*SECOND)))
-        except StoreUnavailable:
-            is_broken = True
-        await connection.close()
+        is_broken = await is_broken_off(
+            make_settings(), calls, lambda connection: import_file(make_import(connection, make_file(*SECOND)))
+        )
         await worker.pending_revocations.run_all()
         is_changed = (await sessions.find_user()).password_hash == OTHER_HASH
         later = await sessions.start(ALICE)

@@ -68,6 +68,18 @@ class BreakingConnection(InterposedConnection):
         super().__init__(settings, refuse)
 
 
+async def is_broken_off(settings: Settings, calls: int, work: Callable[[StoreClient], Awaitable[object]]) -> bool:
+    """Do the work over a connection that fails after so many calls. Returns True if it failed."""
+    connection = BreakingConnection(settings, calls=calls)
+    try:
+        await work(connection)
+    except StoreUnavailable:
+        return True
+    finally:
+        await connection.close()
+    return False
+
+
 class Rollback:
     """Copies of all keys in earlier states, to return to one as a failover does that loses writes."""
 
