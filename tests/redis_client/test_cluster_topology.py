@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from service.redis_client.deadline import DEADLINE_SECONDS
+from service.crypto.keyring import make_access_token
+from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS, WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.scripted_cluster import (
@@ -151,6 +152,9 @@ GARBAGE: tuple[bytes, ...] = (
     array(array(number(0), number(16383), array(bulk(b"127.0.0.1")))),
     array(array(number(0), number(16383), array(bulk(b"\xff\xfe"), number(1), bulk(b"id")))),
     b"!?",
+    array(array(bulk(b"x"), NONE, array(bulk(b"127.0.0.1"), number(1), bulk(b"id")))),
+    array(array(number(0), number(16383), array(bulk(b"127.0.0.1"), NONE, bulk(b"id")))),
+    array(array(number(0), number(16383), array(bulk(b"127.0.0.1"), bulk(b"x"), bulk(b"id")))),
 )
 
 
@@ -202,3 +206,21 @@ async def test_lookup_moves_to_the_new_node_of_the_map(
         cluster.share(first)
 
         assert await settled_time.run(waiting, end - settled_time.read()) is not None
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        b"MOVED x",
+        b"MOVED 1 nowhere",
+        b"MOVED 99999 127.0.0.1:1",
+        b"ASK 1 127.0.0.1:x",
+        b"MOVED 1 127.0.0.1:1 more",
+    ],
+)
+async def test_malformed_redirection_is_an_outage(redirection: bytes) -> None:
+    async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
+        cluster.say_record = lambda _, key: NONE if is_probe(key) else b"-%b\r\n" % redirection
+        with pytest.raises(StoreUnavailable):
+            await bearer.lookup(make_access_token("0a3").text)

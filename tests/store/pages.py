@@ -11,7 +11,7 @@ from service.crypto.keyring import make_browser_session, make_consent
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken
 from service.protocol.user import User, identify_user
-from service.store.browsers.consents import AllowAnswer
+from service.store.browsers.consents import AllowAnswer, DenyAnswer
 from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
 from tests.store.sessions import Sessions, make_code_of
 from tests.support.clients_and_users import ALICE, UserCredentials
@@ -97,6 +97,9 @@ class Pages:
         return await self.sessions.consents.allow(
             page.consent, browser or page.browser, page.user, page.code_name, consent_request_for(page.code)
         )
+
+    async def deny(self, page: Page, *, browser: RandomToken | None = None) -> DenyAnswer:
+        return await self.sessions.consents.deny(page.consent, browser or page.browser)
 
     def browser_record(self, browser: RandomToken) -> dict[str, str]:
         """Return the record by the names of its lines, or nothing if there is none."""
