@@ -14,7 +14,7 @@ from service.gateway import AccessGrant, BearerLookup
 from service.gateway.fastapi_guard import BearerGuard, TokenRefused, answer_token_refused
 from tests.conftest import http_client_for
 from tests.gateway.conftest import log_in
-from tests.support.clients_and_users import ALICE, WEB_SHOP, assert_error, bearer
+from tests.support.clients_and_users import ALICE, assert_error, bearer
 
 BASE_URL = "https://tokens.example/base"
 BARE_CHALLENGE = 'Bearer realm="token-service"'
@@ -61,23 +61,6 @@ async def get(
 ) -> httpx2.Response:
     async with http_client_for(app) as client:
         return await client.get(path, headers=headers)
-
-
-@pytest.mark.clause("6750-2.1-authorization-header", "6750-5.2-scope-restricted")
-async def test_a_live_token_gives_the_handler_its_grant(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
-    app, headers = make_api(lookup), bearer(await log_in(http, "realm:main role:organisation"))
-
-    assert (await get(app, "/me", headers)).json() == ALICE.username
-    assert (await get(app, "/prices", headers)).json() == ALICE.username
-    assert (await get(app, "/")).json() == "hello"
-
-
-@pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials")
-async def test_without_a_bearer_the_challenge_names_no_error(lookup: BearerLookup) -> None:
-    response = await get(make_api(lookup), "/me", WEB_SHOP.basic)
-
-    assert (response.status_code, response.content) == (401, b"")
-    assert response.headers["www-authenticate"] == BARE_CHALLENGE
 
 
 async def test_a_request_without_a_token_learns_nothing_of_parameters(lookup: BearerLookup) -> None:

@@ -18,9 +18,9 @@ from starlette.routing import Mount, Route
 from service.gateway import AccessGrant, BearerLookup
 from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware
 from service.gateway.stream import Message, Receive, Send
-from tests.conftest import Clock, http_client_for, running_lifespan
+from tests.conftest import http_client_for, running_lifespan
 from tests.gateway.conftest import log_in
-from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
+from tests.support.clients_and_users import ALICE, WEB_SHOP, assert_error, bearer
 from tests.support.waiting import until_true
 
 AUTHORIZATION = b"authorization"
@@ -103,20 +103,6 @@ async def test_malformed_access_token_is_invalid_token(lookup: BearerLookup, reg
 
     assert_error(response, 401, "invalid_token")
     assert dict(attributes_of(response)) == {"realm": "token-service"} | response.json()
-
-
-@pytest.mark.clause("6750-3.1-invalid-token-401", "6750-5.2-lifetime-limited")
-async def test_an_expired_or_revoked_token_is_invalid_token(
-    http: httpx2.AsyncClient, lookup: BearerLookup, clock: Clock
-) -> None:
-    app = BearerMiddleware(show_grant, lookup)
-    expired = await log_in(http)
-    clock.advance(600)
-    revoked = await log_in(http)
-    await PHONE_APP.revoke(http, revoked)
-
-    for access_token in (expired, revoked):
-        assert_error(await get(app, bearer(access_token)), 401, "invalid_token")
 
 
 @pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute", "6750-5.2-scope-restricted")
