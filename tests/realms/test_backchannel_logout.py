@@ -192,14 +192,6 @@ async def test_realm_without_logout_is_not_found(
     for realm in ("cep", "main", "other", "%20"):
         path = f"/oauth2/v1/backchannel-logout/{realm}"
         assert_refused(await log_out(http, provider.make_logout_token(), path), "no back-channel logout", 404)
-
-
-async def test_realm_with_another_claim_asks_no_provider(
-    register_realm: RegisterRealm, http: httpx2.AsyncClient, provider: FakeProvider
-) -> None:
-    await register_realm(username_claim="email")
-
-    assert_refused(await log_out(http, provider.make_logout_token()), "no back-channel logout", 404)
     assert provider.requests == []
 
 

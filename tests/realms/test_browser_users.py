@@ -29,7 +29,6 @@ from tests.support.browser import (
     Page,
     assert_refused,
     assert_sent_back,
-    authorization_response,
     authorization_url,
     change_user,
     is_consent_page,
@@ -37,14 +36,7 @@ from tests.support.browser import (
     page_text,
 )
 from tests.support.clients_and_users import (
-    ALICE,
-    AUDITOR,
-    PHONE_APP,
-    PHONE_CALLBACK,
     UserCredentials,
-    revoke_all,
-    tokens_of,
-    verify,
 )
 from tests.support.fake_provider import CLAIMS, FakeProvider
 
@@ -101,33 +93,6 @@ async def test_login_of_a_disabled_user_is_void(browser: Browser, cep: None, wor
     assert (
         query_of(await start_login(browser))["prompt"] == "login"
     )  # otherwise single sign-on would return the same user
-
-
-@pytest.mark.clause("decided-same-name-in-two-realms")
-async def test_a_user_of_one_name_in_both_realms_is_two_users(
-    http: httpx2.AsyncClient, cep: None, provider: FakeProvider
-) -> None:
-    provider.claims["sub"] = ALICE.username
-    browsers = Browser(http), Browser(http)
-    pages = await log_in_through_cep(browsers[0]), await browsers[1].open_consent_page(authorization_url())
-    codes = [
-        authorization_response(await browser.allow(page))["code"] for browser, page in zip(browsers, pages, strict=True)
-    ]
-    cep_tokens, main_tokens = [tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)) for code in codes]
-    cep_introspection, main_introspection = [
-        (await AUDITOR.introspect(http, it["access_token"])).json() for it in (cep_tokens, main_tokens)
-    ]
-
-    assert cep_introspection["username"] == main_introspection["username"] == ALICE.username
-    assert (cep_introspection["realm"], main_introspection["realm"]) == ("cep", "main")
-    assert cep_introspection["sub"] != main_introspection["sub"]
-
-    await revoke_all(http, cep_tokens["access_token"])
-    assert (await verify(http, cep_tokens["access_token"])).status_code == 401
-    assert (await PHONE_APP.refresh(http, cep_tokens["refresh_token"])).status_code == 400
-    assert (await verify(http, main_tokens["access_token"])).status_code == 200
-    assert is_consent_page(await browsers[1].open(authorization_url()))
-    assert (await start_login(browsers[0])).startswith(provider.url)
 
 
 @pytest.mark.clause("6749-10.2-owner-told")

@@ -43,7 +43,6 @@ from tests.support.fake_provider import (
     running_provider,
 )
 from tests.support.invalidations import await_invalidations
-from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, running_service
 
 
@@ -405,18 +404,6 @@ async def test_client_without_the_realm_never_reaches_the_provider(
 ) -> None:
     assert_error(await log_in_with_password(http, USERNAME, PASSWORD, WEB_SHOP), 400, "invalid_scope")
     assert provider.requests == []
-
-
-@pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
-async def test_new_realm_is_served_within_a_second(
-    http: httpx2.AsyncClient, register_realm: RegisterRealm, loop_time: LoopTime
-) -> None:
-    assert_error(await log_in(http), 400, "invalid_scope")
-
-    await register_realm()
-    loop_time.advance(1)
-
-    assert (await log_in(http)).status_code == 200
 
 
 @pytest.mark.clause("decided-external-follows-the-record", "decided-external-realm-down")
