@@ -46,7 +46,6 @@ class Device:
 DESKTOP = Device()
 PHONE = Device(width=390, height=844, is_phone=True)
 NO_JAVASCRIPT = Device(has_javascript=False)
-GERMAN = Device(locale="de-AT")
 GERMAN_PHONE = Device(width=320, height=568, is_phone=True, locale="de-DE")
 
 
