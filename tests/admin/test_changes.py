@@ -24,7 +24,6 @@ from tests.registry.contents import find_client
 from tests.support.clients_and_users import (
     ALICE,
     BOB,
-    GATEWAY,
     PHONE_APP,
     WEB_SHOP,
     OAuthClient,
@@ -67,20 +66,6 @@ async def test_only_named_fields_change(admin: Admin, words: tuple[str, ...], ch
 
     assert (changed.status, changed.json) == (0, expected)
     assert await show(admin, "client", "web-shop") == expected
-
-
-async def test_removing_a_role_asks_and_ends_its_sessions(admin: Admin, http: httpx2.AsyncClient) -> None:
-    tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
-    words = ("client", "update", "web-shop", "--remove-scope", "role:enduser", "--default-scope", "realm:main")
-
-    asked = await admin(*words)
-    assert (asked.status, asked.output) == (1, "")
-    assert "Take role:enduser from the client web-shop and end the sessions that depend on it?" in asked.aside
-    assert asked.aside.startswith("On redis://")
-    assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
-
-    assert (await admin(*words, "--yes")).status == 0
-    assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
 
 
 async def test_an_update_keeps_the_overlap_of_a_rotated_secret(admin: Admin, http: httpx2.AsyncClient) -> None:

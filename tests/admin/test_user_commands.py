@@ -62,18 +62,6 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
     assert (await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "a new password"))).status_code == 200
 
 
-@pytest.mark.clause("decided-common-passwords")
-@pytest.mark.parametrize(
-    ("password", "told"),
-    [("Password1", "most common"), (BOB.username, "own name"), ("bo\u0308b ist hier", "")],
-    ids=ascii,
-)
-async def test_a_password_that_is_guessed_first_is_refused(admin: Admin, password: str, told: str) -> None:
-    done = await admin("user", "set-password", BOB.username, "--yes", typed=f"{password}\n")
-
-    assert (done.status, told in done.aside) == (2 if told else 0, True)
-
-
 async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http: httpx2.AsyncClient) -> None:
     await admin("user", "disable", ALICE.username, "--yes")
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400

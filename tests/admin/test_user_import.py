@@ -43,12 +43,8 @@ HASH = hash_password("password")
 BAD_LINES = {
     b'{"username": "new@example.com"}': "line 2: password: is missing (or password_hash); the user is new",
     b'{"username": "EVE@example.com", "name": "Eve"}': "line 2: username: is already named in line 1",
-    b'{"username": "a", "password_hash": "$1$x"}': "line 2: password_hash: expected",
-    b'{"username": "a", "password": "a", "role": "enduser"}': "line 2: role: unknown key; known are",
-    b'{"username": "a", "password": "abc"}': "line 2: password: expected 8 to 1024 characters",
     b'{"username": "alice@example.com", "roles": ["boss"]}': "line 2: roles[0]: expected one of",
     b'{"username": "alice@example.com", "realm": "cep"}': "line 2: realm: expected main",
-    b'{"name": "Nobody"}': "line 2: username: is missing",
     b'[{"username": "a"}]': "line 2: expected a JSON object in UTF-8: Expected `object`, got `array`",
     b"username,password": "line 2: expected a JSON object in UTF-8: JSON is malformed",
     b'{"username": "\xff"}': "line 2: expected a JSON object in UTF-8: ",

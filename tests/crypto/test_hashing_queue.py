@@ -69,20 +69,6 @@ def refused(results: list[str | BaseException]) -> int:
 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
-async def test_flooding_network_does_not_block_others(held: Held) -> None:
-    flood = await held.ask_many(200, FLOOD)
-    with pytest.raises(TemporarilyUnavailable) as refusal:
-        held.pool.check_room(FLOOD)
-    assert refusal.value.retry_after_seconds == 1
-    held.pool.check_room(OTHER)
-    others = await held.ask_many(6, OTHER)
-    held.let_go()
-
-    assert refused(await asyncio.gather(*others, return_exceptions=True)) == 0
-    assert refused(await asyncio.gather(*flood, return_exceptions=True)) == 200 - (ROOM - 6)
-
-
-@pytest.mark.clause("decided-fair-hashing-queue")
 async def test_networks_take_turns_in_the_order_of_arrival(held: Held) -> None:
     # The thread has two of them already.
     tasks = [*await held.ask_many(6, "a"), *await held.ask_many(3, "b"), *await held.ask_many(1, "c")]

@@ -251,13 +251,6 @@ def test_sealed_text_has_one_spelling_and_every_bit_matters() -> None:
         assert KEYRING.open_sealed("login form", text) is None
 
 
-def test_the_example_of_the_rfc_gives_its_key() -> None:
-    """RFC 5869, appendix A.3: neither salt nor info."""
-    expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
-
-    assert derive_key(b"\x0b" * 22, b"", 42).hex() == expected
-
-
 @pytest.mark.parametrize("length", [1, 3, 31, 32, 33, 64, 65])
 def test_both_libraries_derive_the_same_key(length: int) -> None:
     for secret_bytes in (1, 32, 64, 65, 200):
