@@ -124,6 +124,10 @@ async def test_bad_client_id_is_shown_on_a_page_without_redirect(browser: Browse
         pytest.param(f"redirect_uri={SHOP_CALLBACK}/", "not registered", id="a slash more"),
         pytest.param("redirect_uri=https://shop.example:8443/other", "not registered", id="without its query"),
         pytest.param(
+            f"redirect_uri={SHOP_CALLBACK.replace('/callback', '@evil.example/')}", "not registered", id="userinfo"
+        ),
+        pytest.param(f"redirect_uri={SHOP_CALLBACK.replace('https', 'http')}", "not registered", id="without TLS"),
+        pytest.param(
             f"redirect_uri={SHOP_CALLBACK}&redirect_uri={SHOP_CALLBACK}", "more than once", id="twice the same"
         ),
         pytest.param(

@@ -6,6 +6,14 @@ from tests.conftest import Clock
 from tests.store.sessions import Sessions
 
 
+async def test_a_code_becomes_a_family(sessions: Sessions) -> None:
+    _, session = await sessions.redeem(await sessions.issue_code(), secret_used=True)
+
+    assert sessions.parsed(session).secret_used
+    assert session.member in sessions.index(session)
+    assert not [member for member in sessions.index(session) if member.startswith("code:")]
+
+
 @pytest.mark.clause("6749-4.1.2-code-expires")
 async def test_the_record_decides_when_a_code_is_over_not_the_key(sessions: Sessions, clock: Clock) -> None:
     name = await sessions.issue_code()
