@@ -88,7 +88,7 @@ async def test_revocation_by_time_keeps_later_sessions(
     clock.advance(60)
     new = (await PHONE_APP.log_in(http, ALICE)).json()
     begin_at_whole_second(worker, store, new["refresh_token"])
-    since = (await admin("token", "inspect", new["access_token"], "--json")).json["family_since"]
+    since = (await admin("token", "inspect", new["access_token"], "--json")).json["session_since"]
 
     done = await admin("revoke-all", "--issued-before", since, "--yes")
 

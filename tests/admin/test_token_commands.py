@@ -36,7 +36,8 @@ async def test_inspect_shows_an_access_token_with_its_session(admin: Admin, http
         ALICE.username,
         "realm:main role:enduser",
     )
-    assert (inspection["family_live"], inspection["head_generation"], inspection["grant_type"]) == (True, 1, "password")
+    assert (inspection["session_live"], inspection["newest_generation"]) == (True, 1)
+    assert inspection["grant_type"] == "password"
 
 
 async def test_inspect_shows_the_generation_of_a_refresh_token(admin: Admin, http: httpx2.AsyncClient) -> None:
@@ -62,7 +63,7 @@ async def test_inspect_tells_that_a_replay_ended_a_session(
 
     ended = "Its session was ended by a replay of generation 1 while generation 2 was the newest, at "
     assert inspection["explanation"].startswith(ended)
-    assert (inspection["live"], inspection["family_live"], inspection["ended_by"]) == (False, False, "replayed")
+    assert (inspection["live"], inspection["session_live"], inspection["ended_by"]) == (False, False, "replayed")
     assert inspection["replayed_generation"] == 1
 
 
@@ -131,7 +132,7 @@ async def test_inspect_shows_a_code_before_and_after_its_exchange(
     await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
 
     inspection = (await admin("token", "inspect", code, "--json")).json
-    assert (inspection["explanation"], inspection["family_live"]) == ("It was exchanged for a session.", True)
+    assert (inspection["explanation"], inspection["session_live"]) == ("It was exchanged for a session.", True)
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])

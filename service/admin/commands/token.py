@@ -115,7 +115,7 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
         "scope": grant.scope,
         "issued": format_time(grant.issued_at_ms),
         "expires": format_time(grant.expires_at_ms),
-        **_describe_family(family, grant.family_digest),
+        **_describe_session(family, grant.family_digest),
     }
 
 
@@ -153,7 +153,7 @@ def _explain_refresh_token(
         is_live = number >= family.record.head
         explanation = _explain_generation(number, family.record.head)
     facts = _facts("refresh_token", explanation, live=is_live) | {"generation": number}
-    return facts | _describe_family(family, None)
+    return facts | _describe_session(family, None)
 
 
 def _explain_generation(number: int, head: int) -> str:
@@ -179,7 +179,7 @@ async def _explain_code(context: AdminContext, token: RandomToken, now_ms: int) 
     if isinstance(code, RedeemedCode):
         facts = _facts("authorization_code", "It was exchanged for a session.") | {"client_id": code.client_id}
         family = await context.inspection.find_family(token.shard, code.family_digest, now_ms)
-        return facts | _describe_family(family, code.family_digest)
+        return facts | _describe_session(family, code.family_digest)
     state = await context.inspection.judge_code(token.shard, code, now_ms)
     words = {
         "live": f"Live: it can be exchanged for another {format_span(max(0, code.expires_ms - now_ms))}.",
@@ -203,17 +203,17 @@ def _name(record: AccessGrant | FamilyRecord | TombstoneRecord | AuthorizationCo
     return {name: getattr(record, name) for name in ("client_id", "username", "subject")}
 
 
-def _describe_family(family: KnownFamily | EndedFamily | None, digest: str | None) -> dict[str, Any]:
+def _describe_session(family: KnownFamily | EndedFamily | None, digest: str | None) -> dict[str, Any]:
     if family is None:
-        return {"family": digest} if digest else {}
+        return {"session": digest} if digest else {}
     record = family.record
     facts: dict[str, Any] = {
-        "family": family.digest,
-        "family_live": isinstance(family, KnownFamily) and family.state == "live",
-        "head_generation": record.head,
+        "session": family.digest,
+        "session_live": isinstance(family, KnownFamily) and family.state == "live",
+        "newest_generation": record.head,
         **_name(record),
-        "family_scope": record.scope,
-        "family_since": format_time(record.created_ms),
+        "session_scope": record.scope,
+        "session_since": format_time(record.created_ms),
     }
     if isinstance(family, EndedFamily):
         ended = {"ended": format_time(family.record.ended_ms), "ended_by": family.record.reason}
@@ -222,6 +222,6 @@ def _describe_family(family: KnownFamily | EndedFamily | None, digest: str | Non
         "grant_type": family.record.grant_type,
         "secret_used": family.record.secret_used,
         "last_used": format_time(family.record.used_ms),
-        "family_expires": format_time(family.record.expires_ms),
+        "session_expires": format_time(family.record.expires_ms),
         "live_access_tokens": family.access_tokens,
     }
