@@ -35,7 +35,7 @@ from service.web.responses import answer_http_exception
 
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
-ErrorKind = Literal[RefusalKind, "no_access", "unverified", "busy", "unforeseen", "unknown_path"]
+ErrorKind = Literal[RefusalKind, "unverified", "busy", "unforeseen", "unknown_path"]
 
 _STATUS: Final[dict[RefusalKind, int]] = {
     "expired": 400,
