@@ -11,7 +11,7 @@ from typing import Final
 from service.protocol.logout_token import MAX_AGE_SECONDS
 from service.protocol.user import UserIdentity
 from service.store.client import StoreClient
-from service.store.keys import external_key, logout_key
+from service.store.keys import make_key
 
 REMEMBERED_MS: Final = 2 * 1000 * MAX_AGE_SECONDS
 """Longer than a logout token is accepted, which may be a little from the future at first."""
@@ -39,9 +39,9 @@ class SingleUse:
 
 def make_state_key(state: str) -> str:
     digest = hashlib.sha256(state.encode()).hexdigest()
-    return external_key(digest[:3], digest[3:35])
+    return make_key("external", digest[:3], digest[3:35])
 
 
 def make_token_key(user: UserIdentity, jti: str) -> str:
     named = f"{user.realm}\n{jti}".encode(errors="surrogatepass")
-    return logout_key(user.shard, hashlib.sha256(named).hexdigest()[:32])
+    return make_key("logout", user.shard, hashlib.sha256(named).hexdigest()[:32])

@@ -37,13 +37,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 ErrorKind = Literal[RefusalKind, "unverified", "busy", "unforeseen", "unknown_path"]
 
-_STATUS: Final[dict[RefusalKind, int]] = {
-    "expired": 400,
-    "answered": 400,
-    "forged": 403,
-    "astray": 403,
-    "signed_out": 403,
-}
 _HEADERS: Final = {
     **NO_STORE_HEADERS,
     "X-Frame-Options": "DENY",
@@ -65,6 +58,7 @@ class PageRefusal(Exception):
         super().__init__(reason)
         self.kind = kind
         self.reason = reason
+        self.status = 400 if kind in ("expired", "answered") else 403
 
 
 class SessionOver(Exception):
@@ -183,7 +177,7 @@ class Pages:
             except AuthorizationRefused as refused:
                 return self.refuse_client(request, refused.return_address, refused.error)
             except PageRefusal as refusal:
-                return self._refuse(request, refusal.kind, refusal.reason, _STATUS[refusal.kind])
+                return self._refuse(request, refusal.kind, refusal.reason, refusal.status)
             except SessionOver:
                 return self.redirect("/sessions/")
             except OAuthError as error:
