@@ -16,7 +16,8 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     crypto/         opaque tokens, the keyring, password hashes and their threads
     embedded/       the Redis server that the service starts itself
     config/         the settings and what they mean
-    store/          Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
+    store/          Redis: rooms for sessions, browsers and registry; one transition a Lua script, beside its Python;
+                    every key name in store/keys.py
     registry/       clients, users and realms: caches of the workers, changes of records; seed_file/ applies a seed
     realms/         how a login is checked and throttled: by our own passwords, or at an identity provider, which
                     provider/ calls over HTTP, bounded in time and size

@@ -1,4 +1,4 @@
-"""The way of a response to its peer: written in one system call, and whole before its connection is closed."""
+"""The writing of responses: head and body in one system call, and a close that waits for the rest of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process asks of its kernel and C library: an end with its parent, cores, priority, and limits of memory.
+"""Calls of the kernel and the C library about this process: its end with its parent, cores, priority and memory.
 
 As a script, `process.py <parent's process id> <command> …` runs a command that ends with this parent.
 The module imports only the standard library, and little of it, so the script runs without this package and at once.

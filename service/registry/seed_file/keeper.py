@@ -1,4 +1,4 @@
-"""The seed file of a worker, which is applied at the start, and again whenever the store lacks it.
+"""The seed file of a worker, which is applied at startup, and again whenever Redis lacks it.
 
 Clauses: SPEC §2.3
 """

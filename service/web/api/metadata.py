@@ -1,4 +1,4 @@
-"""What programs read about the service: its metadata, and the description of its API.
+"""The descriptions of the service for programs: the server metadata, and the OpenAPI document.
 
 Clauses: RFC 8414 §3.1, §3.2
 """

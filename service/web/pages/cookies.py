@@ -33,7 +33,7 @@ from service.web.request.reading import get_from_query, list_header_values
 Notice = Literal[
     "signed_out_here", "signed_out_everywhere", "password_changed", "login_denied", "login_not_admitted", "login_failed"
 ]
-"""What was just done in this browser, which the next page says."""
+"""The notices that the next page in this browser may show."""
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _DEVICE: Final = re.compile(r"([A-Za-z0-9_-]{43})~([A-Za-z0-9_-]{43})")

@@ -92,7 +92,7 @@ class PageSteps:
     def describe_refusal(
         self, request: Request, page: Literal["login", "password"], error: OAuthError, provider: ExternalRealm | None
     ) -> tuple[Markup, int]:
-        """Return the text that a page shows for a refused login, and the status of this page. Notes the reason."""
+        """Return the text that a page shows for a refused login, and the status of this page. Note the reason."""
         request.scope[REASON] = error.reason
         text = self.pages.get_language(request).text
         refusal: LoginRefusal = "throttled" if isinstance(error, LoginThrottled) else "busy"
