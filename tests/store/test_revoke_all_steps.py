@@ -19,7 +19,7 @@ async def delete(
     """Run one step. Unless the step is of the mark `marked_ms`, a mark is set first: for `until_ms`, or for now."""
     is_marked = marked_ms or not sessions.store.set(MARK, until_ms or sessions.now_ms(), px=10_000_000, nx=True)
     if until_ms and not is_marked:
-        sessions.store.zadd(REVOKED, {"until": -1})
+        sessions.store.zadd(REVOKED, {"limit:": -1})
     return str((await sessions.run_revoke_all(IDENTITY, most_keys, kept=kept, marked_ms=marked_ms or 1))[0])
 
 
@@ -91,14 +91,14 @@ async def test_kept_member_is_deleted_last(sessions: Sessions, position: int) ->
 
 @pytest.mark.clause("decided-revoke-all-many-sessions", "decided-revoke-all-issued-before")
 async def test_smallest_step_passes_kept_members(sessions: Sessions, clock: Clock) -> None:
-    """The key begins with `until` and the kept member, which expires first."""
+    """The key begins with `limit:` and the kept member, which expires first."""
     kept = await sessions.start()
     clock.advance(10)
     (other,) = await set_aside(sessions, 1)
 
     assert await delete(sessions, 1, kept, until_ms=sessions.now_ms()) == "finished"
     assert (sessions.live(kept), sessions.live(other)) == ([True], [False])
-    assert set(sessions.store.zrange(REVOKED, 0, -1)) == {"until", kept.member}
+    assert set(sessions.store.zrange(REVOKED, 0, -1)) == {"limit:", kept.member}
 
 
 async def test_missing_records_are_ignored(sessions: Sessions) -> None:

@@ -3,7 +3,7 @@
 -- What an interrupted revokeAll left in the key `revoked` is deleted first. Then the mark is set to now or to an earlier
 -- time, and in the same step the index is renamed to `revoked`, so that the deletion never meets members that are added
 -- later. From then on every script treats records created at or before the mark as revoked. A mark that does not cover
--- everything copies the index instead, with a member that tells the limit: `until` for an earlier time, or `sid:` and
+-- everything copies the index instead, with a member that tells the limit: `limit:` for an earlier time, or `limit:` and
 -- the sid of one login at an identity provider. Such a login's mark also covers records whose login has no sid.
 --
 -- Each step deletes the records whose members are in the key `revoked`: families with their access tokens, codes,
@@ -26,24 +26,25 @@ local LIMIT, UNREADABLE = '-1', '-2'
 local LINES = { code = { 4, 10 }, consent = { 5, 8 }, browser = { 4, 9 } }
 
 local now_ms, steps, answer = read_clock(), 0, {}
-local own_limit = sid ~= '' and 'sid:' .. sid or until_ms > 0 and until_ms < now_ms and 'until'
+local is_earlier = until_ms > 0 and until_ms < now_ms
+local limit = (is_earlier or sid ~= '') and 'limit:' .. sid
 
 -- Returns true if no mark covers the record. Another call may have set a later mark. A mark for now covers all that was
 -- set aside with it, even a record that looks younger because the clock was set back. It sets no limit.
-local function is_spared(limit, created_ms, subject, of_sid)
-  if not limit or limit == 'sid:' .. of_sid or limit ~= 'until' and of_sid == '-' then return false end
+local function is_spared(ended_sid, created_ms, subject, of_sid)
+  if not ended_sid or ended_sid ~= '' and (of_sid == ended_sid or of_sid == '-') then return false end
   return created_ms > read_mark(subject, of_sid)
 end
 
 -- Removes a member, and deletes its record unless that is spared. Returns how many access tokens were deleted.
-local function end_member(member, limit, index_key, revoked_key)
+local function end_member(member, ended_sid, index_key, revoked_key)
   local kind, digest = string.match(member, '^(%l+):(.+)$')
   local key, lines = key_of(kind, digest), LINES[kind]
   local family = not lines and read_family(key)
-  local text = lines and limit and redis.call('GET', key)
+  local text = lines and ended_sid and redis.call('GET', key)
   local line = text and read_lines(text, 'a ' .. kind, lines[2])
-  local spared = family and is_spared(limit, family.created_ms, family.subject, family.sid)
-    or line and is_spared(limit, line[2], line[lines[1]], line[lines[2]])
+  local spared = family and is_spared(ended_sid, family.created_ms, family.subject, family.sid)
+    or line and is_spared(ended_sid, line[2], line[lines[1]], line[lines[2]])
   -- The end of a family also removes its member from both keys.
   if family and not spared then return end_family(family, digest, reason, now_ms) end
   redis.call('ZREM', revoked_key, member)
@@ -56,41 +57,41 @@ end
 
 -- Deletes what the members of `revoked` name. Returns true if only the kept and unreadable members are left.
 local function delete(index_key, revoked_key)
-  local limit = redis.call('ZRANGE', revoked_key, LIMIT, LIMIT, 'BYSCORE')[1]
-  local most = string.format('%d', most_keys + 2)
-  for _, member in ipairs(redis.call('ZRANGE', revoked_key, '0', '+inf', 'BYSCORE', 'LIMIT', '0', most)) do
-    if member ~= kept_member then
+  local most = string.format('%d', most_keys + 3)
+  local members = redis.call('ZRANGE', revoked_key, LIMIT, '+inf', 'BYSCORE', 'LIMIT', '0', most)
+  local ended_sid = string.match(members[1] or '', '^limit:(.*)')
+  for i = ended_sid and 2 or 1, #members do
+    if members[i] ~= kept_member then
       if steps >= most_keys then return false end
-      local is_read, tokens = pcall(end_member, member, limit, index_key, revoked_key)
-      if not is_read then redis.call('ZADD', revoked_key, UNREADABLE, member) end
+      local is_read, tokens = pcall(end_member, members[i], ended_sid, index_key, revoked_key)
+      if not is_read then redis.call('ZADD', revoked_key, UNREADABLE, members[i]) end
       steps = steps + 1 + (is_read and tokens or 0)
     end
   end
-  if limit and redis.call('ZCARD', revoked_key) == 1 then redis.call('DEL', revoked_key) end
+  if ended_sid and redis.call('ZCARD', revoked_key) == 1 then redis.call('DEL', revoked_key) end
   return true
 end
 
 -- Sets the mark, and sets aside what it covers. Returns the time of the mark.
 local function mark(mark_key, index_key, revoked_key)
-  local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
+  local longest, left_ms = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES'), redis.call('PTTL', revoked_key)
   local lifetime_ms = string.format('%d', math.max(
-    least_lifetime_ms, redis.call('PTTL', mark_key), redis.call('PTTL', revoked_key),
-    longest[2] and longest[2] - now_ms + least_lifetime_ms or 0
+    least_lifetime_ms, left_ms, redis.call('PTTL', mark_key), longest[2] and longest[2] - now_ms + least_lifetime_ms or 0
   ))
   -- A second mark in the same millisecond must cover records created between the two. A mark for an earlier time never
   -- lowers the present mark. A mark for a future time counts as a mark for now.
   local mark_keys = { mark_key, sid ~= '' and string.sub(mark_key, 1, -#sid - 1) .. '-' or nil }
   local earlier_ms = 0
   for _, key in ipairs(mark_keys) do earlier_ms = math.max(earlier_ms, tonumber(redis.call('GET', key) or '0')) end
-  local marked_ms = own_limit == 'until' and math.max(until_ms, earlier_ms) or math.max(now_ms, earlier_ms + 1)
+  local marked_ms = is_earlier and math.max(until_ms, earlier_ms) or math.max(now_ms, earlier_ms + 1)
   -- The removal comes first: a full Redis accepts it, and then also the writes after it.
   redis.call('ZREMRANGEBYSCORE', revoked_key, LIMIT, LIMIT)
   for _, key in ipairs(mark_keys) do
     redis.call('SET', key, string.format('%d', marked_ms), 'PX', sid ~= '' and least_lifetime_ms or lifetime_ms)
   end
-  if own_limit or redis.call('EXISTS', revoked_key) == 1 then
+  if limit or left_ms ~= -2 then
     redis.call('ZUNIONSTORE', revoked_key, '2', revoked_key, index_key, 'WEIGHTS', '0', '1', 'AGGREGATE', 'MAX')
-    if own_limit then redis.call('ZADD', revoked_key, LIMIT, own_limit) else redis.call('DEL', index_key) end
+    if limit then redis.call('ZADD', revoked_key, LIMIT, limit) else redis.call('DEL', index_key) end
   elseif longest[2] then
     redis.call('RENAME', index_key, revoked_key)
   end
