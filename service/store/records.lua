@@ -67,12 +67,13 @@ local function read_lines(text, what, count)
   return line
 end
 
+local function read_mark_at(key) return tonumber(redis.call('GET', key) or '0') or refuse_record('a revokeAll') end
+
 -- Returns the time (ms) of the latest mark that covers records with this sid, or 0: the mark that a revokeAll set, or
 -- that of the end of this login at an identity provider. A record created at or before the mark is revoked.
 local function read_mark(subject, sid)
-  local marked_ms = tonumber(redis.call('GET', key_of('mark', subject)) or '0') or refuse_record('a revokeAll')
-  if sid == '' then return marked_ms end
-  return math.max(marked_ms, tonumber(redis.call('GET', key_of('mark', subject .. ':' .. sid)) or '0'))
+  local marked_ms = read_mark_at(key_of('mark', subject))
+  return sid == '' and marked_ms or math.max(marked_ms, read_mark_at(key_of('mark', subject .. ':' .. sid)))
 end
 
 local SET_BACK_MS = 1000

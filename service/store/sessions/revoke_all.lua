@@ -82,7 +82,7 @@ local function mark(mark_key, index_key, revoked_key)
   -- lowers the present mark. A mark for a future time counts as a mark for now.
   local mark_keys = { mark_key, sid ~= '' and string.sub(mark_key, 1, -#sid - 1) .. '-' or nil }
   local earlier_ms = 0
-  for _, key in ipairs(mark_keys) do earlier_ms = math.max(earlier_ms, tonumber(redis.call('GET', key) or '0')) end
+  for _, key in ipairs(mark_keys) do earlier_ms = math.max(earlier_ms, read_mark_at(key)) end
   local marked_ms = is_earlier and math.max(until_ms, earlier_ms) or math.max(now_ms, earlier_ms + 1)
   -- The removal comes first: a full Redis accepts it, and then also the writes after it.
   redis.call('ZREMRANGEBYSCORE', revoked_key, LIMIT, LIMIT)
@@ -102,7 +102,7 @@ end
 for i, given in ipairs(marks) do
   local mark_key, index_key, revoked_key = unpack(user_keys, 3 * i - 2, 3 * i)
   local marked_ms = given + 0
-  if marked_ms > 0 and tonumber(redis.call('GET', mark_key) or '0') < marked_ms then return { 'lost' } end
+  if marked_ms > 0 and read_mark_at(mark_key) < marked_ms then return { 'lost' } end
   if marked_ms == 0 and delete(index_key, revoked_key) then marked_ms = mark(mark_key, index_key, revoked_key) end
   local is_done = marked_ms > 0 and delete(index_key, revoked_key)
   local unreadable = redis.call('ZRANGE', revoked_key, UNREADABLE, UNREADABLE, 'BYSCORE')[1]
