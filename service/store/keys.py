@@ -31,6 +31,7 @@
 | lock:{registry}                 | string | ten seconds, renewed                 | registry                          |
 | lock:{registry}:seed            | string | ten seconds, renewed                 | registry                          |
 | lock:{registry}:scan            | string | ten seconds, renewed                 | registry                          |
+| lock:{registry}:everybody       | string | ten seconds, renewed                 | registry                          |
 | probe:{registry}                | string | ten seconds                          | probe_store                       |
 | fence:{shard}                   | string | a day                                | leave_fence                       |
 | events:{registry}:users         | stream | thirty days after the last event     | append_events                     |

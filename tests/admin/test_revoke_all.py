@@ -50,6 +50,15 @@ async def test_everything_marks_users_without_sessions(admin: Admin, worker: Wor
     assert store.exists(mark_key(identity.shard, identity.subject))
 
 
+async def test_everything_and_a_change_of_a_user_do_not_wait(admin: Admin, worker: Worker) -> None:
+    async with worker.registry.make_lock():
+        ended = await admin("revoke-all", "--everything", "--yes")
+    async with worker.registry.make_everybody_lock(list):
+        changed = await admin("user", "disable", ALICE.username, "--yes")
+
+    assert [(each.status, "Waiting" in each.aside) for each in (ended, changed)] == [(0, False)] * 2
+
+
 @pytest.mark.parametrize("options", [(), ("--json",)])
 async def test_failed_command_tells_how_many_have_ended(
     admin: Admin, http: httpx2.AsyncClient, store: redis.Redis, options: tuple[str, ...]

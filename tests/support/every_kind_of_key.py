@@ -39,7 +39,8 @@ async def every_kind_of_key(
     await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
     registry = worker.registry
-    async with registry.make_lock(), registry.make_seed_lock(), registry.make_scan_lock():
+    seed, scan, everybody = registry.make_seed_lock(), registry.make_scan_lock(), registry.make_everybody_lock(list)
+    async with registry.make_lock(), seed, scan, everybody:
         yield "a seed under way"
     client = await worker.registry.clients.find("web-shop")
     assert client is not None

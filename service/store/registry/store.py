@@ -96,3 +96,7 @@ class RegistryStore:
     def make_scan_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
         """Return the lock to hold during a scan of sessions. Its holder may take the other lock, but not vice versa."""
         return RedisLock(self._redis, registry_key("lock", "scan"), LOCK_SECONDS, on_wait, None)
+
+    def make_everybody_lock(self, on_wait: Callable[[], object]) -> RedisLock:
+        """Return the lock to hold while revoking what all users have. Others change records meanwhile."""
+        return RedisLock(self._redis, registry_key("lock", "everybody"), LOCK_SECONDS, on_wait, None)
