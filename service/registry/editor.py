@@ -121,13 +121,12 @@ class RegistryEditor:
     async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> bool:
         """Create a user of realm main, or replace the record as `change_user` does. Returns True if the user is new.
 
-        `change` gets None if there is no such user. If it returns the record that it got, nothing is written.
+        `change` gets None if there is no such user. If it returns the record that it got, nothing ends.
         """
         async with self._changing():
             old = await self._registry.users.find(identity)
             new = change(old)
-            if new != old:
-                await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
+            await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
         return old is None
 
     async def delete_user(self, identity: UserIdentity, check: Callable[[User], object] = lambda _: None) -> None:
@@ -196,5 +195,4 @@ class RegistryEditor:
         """Write and record the change of `old` to `new`. With a reason, all sessions of the user end."""
         if reason is not None:
             await self._registry.add_pending_users([UserEnding.of(new.identity, reason)])
-        await self._registry.users.put(new)
-        self._record(old, new)
+        await self._registry.users.replace(old, new, lambda: self._record(old, new))

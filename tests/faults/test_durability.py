@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,10 @@ import redis
 from service.app import build_app
 from service.config.reading import BadSettings
 from service.config.settings import load_settings
+from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.durable_writes import RESERVE_SECONDS
+from service.store.keys import user_key
 from service.worker import Worker
 from tests.conftest import environment_of, http_client_for, make_code, running_lifespan
 from tests.support.clients_and_users import (
@@ -25,6 +28,7 @@ from tests.support.clients_and_users import (
     PHONE_CALLBACK,
     access_key_of,
     assert_error,
+    put_user,
     revoke_all,
     revoke_user,
     tokens_of,
@@ -77,6 +81,13 @@ async def service_on(server: RedisServer, durability: str) -> AsyncIterator[tupl
 def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
     with server.connect() as client:
         return bool(client.exists(access_key_of(tokens["access_token"])))
+
+
+def read_name(server: RedisServer, username: str) -> str | None:
+    """Return the name in the record of a user of realm main, or None if there is no record."""
+    with server.connect() as client:
+        record = client.hget(user_key(identify_user("main", username)), "record")
+    return None if record is None else str(json.loads(str(record))["name"])
 
 
 async def confirm(worker: Worker) -> None:
@@ -155,6 +166,24 @@ async def test_retried_revocation_waits_for_confirmation(master: RedisServer, re
 
         assert (await PHONE_APP.revoke(http, tokens[kind])).status_code == 200
         assert not knows(replica, tokens)
+
+
+@pytest.mark.clause("decided-durability")
+async def test_answered_change_of_a_user_is_at_the_replica(master: RedisServer, replica: RedisServer) -> None:
+    """The last request finds nothing to change any more, and yet a failover would undo the one before it."""
+    async with service_on(master, "replica") as (_, http):
+
+        async def create(username: str) -> None:
+            body = {"password": "correct horse battery staple", "roles": ["enduser"]}
+            assert (await put_user(http, username, body)).status_code == 201
+            assert read_name(replica, username) is not None
+
+        await asyncio.gather(*(create(f"user{number}@example.com") for number in range(8)))
+        with replica.frozen():
+            for _ in range(2):
+                assert_error(await put_user(http, BOB.username, {"name": "Robert"}), 503, "temporarily_unavailable")
+        assert (await put_user(http, BOB.username, {"name": "Robert"})).status_code == 200
+        assert read_name(replica, BOB.username) == "Robert"
 
 
 @pytest.mark.clause("decided-durability")

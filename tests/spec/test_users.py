@@ -110,7 +110,7 @@ async def test_what_takes_rights_away_ends_all_sessions(
 
 
 @pytest.mark.clause("decided-managed-users-changes")
-async def test_a_change_to_what_is_so_writes_nothing(
+async def test_a_change_to_what_is_so_changes_nothing(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     token = tokens_of(await PHONE_APP.log_in(http, BOB))["access_token"]

@@ -6,13 +6,14 @@ Clauses: SPEC §2.3
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
+from service.redis_client.script import Run
 from service.store.client import StoreClient, load_script
 from service.store.keys import mark_key, user_key, user_seed_key
 from service.store.records import read_json, reading
@@ -66,15 +67,16 @@ class Users:
 
     async def put(self, user: User, applied: str | None = None) -> None:
         """Write a user's record under a new revision, and the seed entry that it comes from in the same script."""
-        await self._redis.run(
-            _PUT,
-            user_key=user_key(user.identity),
-            seed_key=user_seed_key(user.identity.shard),
-            subject=user.identity.subject,
-            record=msgspec.json.encode(user).decode(),
-            revision=make_revision(),
-            applied=applied or "",
-        )
+        await self._put(self._redis.run, user, make_revision(), applied or "")
+
+    async def replace(self, old: User | None, new: User, on_written: Callable[[], object]) -> None:
+        """Write the record that replaces `old`. Durable on return. `on_written` is called before it is confirmed.
+
+        If nothing has changed, the record is written with the revision that it has. This confirms an earlier write.
+        """
+        async with self._redis.durable(new.identity.shard) as scripts:
+            await self._put(scripts.run, new, new.revision if new == old else make_revision())
+            on_written()
 
     async def put_many(self, users: Sequence[tuple[UserIdentity, User]]) -> None:
         """Write the records of many users at once, each under a new revision. Seed entries in Redis stay."""
@@ -112,6 +114,17 @@ class Users:
         revision = make_revision()
         verdict = await self._replace_password_hash(user, revision, begun_ms)
         return msgspec.structs.replace(user, revision=revision) if verdict == "replaced" else None
+
+    async def _put(self, run: Run, user: User, revision: str, applied: str = "") -> None:
+        await run(
+            _PUT,
+            user_key=user_key(user.identity),
+            seed_key=user_seed_key(user.identity.shard),
+            subject=user.identity.subject,
+            record=msgspec.json.encode(msgspec.structs.replace(user, revision="")).decode(),
+            revision=revision,
+            applied=applied,
+        )
 
     async def _replace_password_hash(self, user: User, revision: str, begun_ms: int, former_hash: str = "") -> str:
         identity = user.identity
