@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from python_multipart import QuerystringParser
+from python_multipart.multipart import Field, FormParser
 
 from .client import MAX_CLIENT_ID_CHARACTERS
 from .errors import InvalidClient, InvalidRequest
@@ -93,36 +93,19 @@ def read_fields(encoded: bytes) -> Fields:
     """Return name and value of each field of a form or a query; None stands for a text that cannot be decoded.
 
     A field without `=` is a name with an empty value. Raises InvalidRequest for more than MAX_FIELDS fields, before any
-    field is split off or decoded.
+    field is split off or decoded. The parser of python-multipart takes three times as long as `split` and
+    `partition`, but keeps the rules of forms out of our code. Plain text, as in a usual refresh, does without it.
     """
     if encoded.count(b"&") >= MAX_FIELDS:
         raise InvalidRequest("parameters_too_many")
     text = encoded.decode("latin-1")
     if "%" not in text and "+" not in text and text.isascii():
         return [(name, value) for name, _, value in (field.partition("=") for field in text.split("&") if field)]
-    return [(decode_field(name), decode_field(value)) for name, value in _split_fields(encoded)]
-
-
-def _split_fields(encoded: bytes) -> list[list[bytes]]:
-    """Return name and value of each field, still encoded.
-
-    The parser skips empty fields, and reports neither an empty name nor an empty value.
-    """
-    fields: list[list[bytes]] = []
-
-    def start_field() -> None:
-        fields.append([b"", b""])
-
-    def set_name(data: bytes, start: int, end: int) -> None:
-        fields[-1][0] = data[start:end]
-
-    def set_value(data: bytes, start: int, end: int) -> None:
-        fields[-1][1] = data[start:end]
-
-    parser = QuerystringParser({"on_field_start": start_field, "on_field_name": set_name, "on_field_data": set_value})
+    fields: list[Field] = []
+    parser = FormParser(FORM_CONTENT_TYPE, fields.append, None)
     parser.write(encoded)
     parser.finalize()
-    return fields
+    return [(decode_field(field.field_name or b""), decode_field(field.value or b"")) for field in fields]
 
 
 def decode_field(encoded: bytes) -> str | None:
