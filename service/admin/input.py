@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
@@ -21,36 +20,17 @@ def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: b
     if file is None and sys.stdin.isatty():
         with ending_at_ctrl_c():
             return str(click.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True))
-    place = name_file(file or "-")
-    lines = _read_file(file or "-").splitlines()
+    place = "stdin" if file in (None, "-") else file
+    try:
+        with ending_at_ctrl_c(), click.open_file(file or "-", encoding="utf-8") as opened:
+            lines: list[str] = opened.read().splitlines()
+    except OSError as error:
+        raise WrongInput(f"{place} cannot be read: {error.strerror}") from None
+    except UnicodeError:
+        raise WrongInput(f"{place}: expected text in UTF-8") from None
     if len(lines) != 1 or not lines[0]:
         raise WrongInput(f"{place}: expected one line with the {what}")
     return lines[0]
-
-
-def read_lines(file: str) -> list[str]:
-    """Read the secrets in a file, one a line. Raises WrongInput if there is none, or a line is empty."""
-    lines = _read_file(file).splitlines()
-    if not lines or not all(lines):
-        raise WrongInput(f"{name_file(file)}: expected one secret per line and no empty lines")
-    return lines
-
-
-def name_file(file: str) -> str:
-    """Return the name of a file for messages."""
-    return "stdin" if file == "-" else file
-
-
-def _read_file(file: str) -> str:
-    try:
-        if file != "-":
-            return Path(file).read_text(encoding="utf-8")
-        with ending_at_ctrl_c():
-            return sys.stdin.read()
-    except OSError as error:
-        raise WrongInput(f"{name_file(file)} cannot be read: {error.strerror}") from None
-    except UnicodeError:
-        raise WrongInput(f"{name_file(file)}: expected text in UTF-8") from None
 
 
 def parse_time_ms(text: str) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -15,19 +14,6 @@ from service.protocol.user import User
 from service.registry.seed_file.entries import ClientEntry, UserEntry
 
 Record = TypeVar("Record", Client, User)
-
-_SOURCES: Final = {
-    "client_id": "ID",
-    "client_name": "--name",
-    "grant_types": "--grant-type",
-    "redirect_uris": "--redirect-uri",
-    "cors_origins": "--cors-origin",
-    "username": "NAME",
-    "password": "password",
-}
-"""The argument or option of the console behind each field of an entry, if it is not named like the field."""
-
-_PLACE: Final = re.compile(r"^(\w+)(\[\d+\])?: ")
 
 
 def list_option(option: str, name: str, text: str = "", choices: Sequence[str] = ()) -> click.Option:
@@ -96,10 +82,4 @@ def validate_user(user: User, password: str | None, least_characters: int) -> No
 
 def _refuse(mistakes: dict[str, str]) -> None:
     if mistakes:
-        lines = (f"{place}: {mistake}" for place, mistake in mistakes.items())
-        raise WrongInput("\n".join(_PLACE.sub(_name_source, line, count=1) for line in lines))
-
-
-def _name_source(place: re.Match[str]) -> str:
-    """Return the console's option in place of the field of the seed file."""
-    return _SOURCES.get(place[1], f"--{place[1].replace('_', '-')}") + ": "
+        raise WrongInput("\n".join(f"{place}: {mistake}" for place, mistake in mistakes.items()))

@@ -13,11 +13,11 @@ from tests.support.clients_and_users import ALICE, BOB
 NEW_CLIENT, NEW_USER = ("client", "create", "x"), ("user", "create", "eve@example.com")
 UPDATE_CLIENT, UPDATE_USER = ("client", "update", "web-shop"), ("user", "update", ALICE.username)
 REFUSED = [
-    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "--scope: The scope item role:king is unknown."),
-    ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "--redirect-uri: expected an absolute"),
-    ((*NEW_CLIENT, "--public", "--introspect"), 2, "--introspect: only a client with a secret may introspect"),
-    ((*NEW_CLIENT, "--public", "--revoke-users"), 2, "--revoke-users: only a client with a secret may revoke"),
-    ((*NEW_CLIENT, "--public", "--manage-users"), 2, "--manage-users: only a client with a secret may manage"),
+    ((*NEW_CLIENT, "--scope", "realm:main role:king"), 2, "scope: The scope item role:king is unknown."),
+    ((*NEW_CLIENT, "--redirect-uri", "shop/callback"), 2, "redirect_uris[0]: expected an absolute"),
+    ((*NEW_CLIENT, "--public", "--introspect"), 2, "introspect: only a client with a secret may introspect"),
+    ((*NEW_CLIENT, "--public", "--revoke-users"), 2, "revoke_users: only a client with a secret may revoke"),
+    ((*NEW_CLIENT, "--public", "--manage-users"), 2, "manage_users: only a client with a secret may manage"),
     ((*NEW_CLIENT, "--grant-type", "implicit"), 2, "'implicit' is not one of"),
     (("client", "create", "web-shop"), 1, "the client web-shop already exists"),
     (("client", "create"), 2, "Missing argument 'ID'"),
@@ -36,11 +36,11 @@ REFUSED = [
     ((*NEW_USER, "--role", "king"), 2, "'king' is not one of"),
     ((*NEW_USER, "--realm", "cep"), 1, "there is no realm cep"),
     (("user", "create", "Alice@Example.com"), 1, "already exists in realm main"),
-    (("user", "create", "x\ny"), 2, "NAME: expected 1 to 255 characters in one line"),
+    (("user", "create", "x\ny"), 2, "username: expected 1 to 255 characters in one line"),
     (("user", "create", "x\udc9b"), 2, "expected arguments in UTF-8"),
     (("user", "create", " ALICE@example.com\u200b"), 1, "the user alice@example.com already exists in realm main"),
-    (("user", "update", "alice@example.com", "--name", "Al\u202eice"), 2, "--name: expected text in one line"),
-    (("client", "update", "phone-app", "--name", "Ph\u202eone"), 2, "--name: expected text in one line"),
+    (("user", "update", "alice@example.com", "--name", "Al\u202eice"), 2, "name: expected text in one line"),
+    (("client", "update", "phone-app", "--name", "Ph\u202eone"), 2, "client_name: expected text in one line"),
     (UPDATE_USER, 1, "nothing was changed: no option has a new value"),
     ((*UPDATE_USER, "--remove-role", "admin"), 2, "admin: cannot be removed, because it is not listed"),
     ((*UPDATE_USER, "--remove-role", "enduser"), 1, "Take enduser from alice@example.com of realm main"),
@@ -67,7 +67,6 @@ REFUSED = [
     (("revoke-all", "--issued-before", "2999-01-01"), 2, "expected a time that has passed"),
     (("revoke-all", "--issued-before", "1970-01-01T00:00:00.001Z", "--yes"), 2, "in this century"),
     (("events", "--since", "yesterday"), 2, "or a span such as 90m or 24h"),
-    (("events", "--position", "/nowhere"), 2, "--position requires --follow, and excludes --since"),
     (("seed", "/nowhere"), 2, "/nowhere"),
     (("hash-secret", "--file", "/nowhere"), 2, "/nowhere cannot be read"),
     (("nonsense",), 2, "No such command 'nonsense'"),
@@ -78,9 +77,8 @@ BAD_LINES = [
     (NEW_USER, "one\ntwo\n", "stdin: expected one line with the password"),
     (NEW_USER, "seven77\n", "password: expected 8 to 1024 characters in one line"),
     (("user", "set-password", BOB.username), "seven77\n", "password: expected 8 to 1024 characters in one line"),
-    (("hash-secret", "--file", "-"), "", "stdin: expected one secret per line and no empty lines"),
-    (("hash-secret", "--file", "-"), "a\n\nb\n", "stdin: expected one secret per line and no empty lines"),
-    (("hash-secret", "--file", "-"), "a\n" + "b" * 1025, "stdin, line 2: expected 1 to 1024 characters in one line"),
+    (("hash-secret", "--file", "-"), "a\nb\n", "stdin: expected one line with the secret"),
+    (("hash-secret", "--file", "-"), "b" * 1025, "secret: expected 1 to 1024 characters in one line"),
 ]
 
 
@@ -121,7 +119,7 @@ async def test_all_mistakes_of_a_client_are_reported_at_once(admin: Admin, store
     status, told = await refuse(admin, store, "client", "create", "shop", *options)
 
     places = {line.removeprefix("Error: ").split(":")[0] for line in told.splitlines()}
-    assert (status, places) == (2, {"--redirect-uri", "--scope", "--introspect"})
+    assert (status, places) == (2, {"redirect_uris[0]", "scope", "introspect"})
 
 
 async def test_bad_settings_are_named_without_a_password(admin: Admin, environment: dict[str, str]) -> None:

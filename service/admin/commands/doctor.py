@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import click
-import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
@@ -27,7 +26,6 @@ from service.realms.provider.http_client import HttpClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
-from service.store.events import MAX_EVENTS
 from service.store.reports.key_statistics import Statistics
 from service.store.reports.readiness import find_obstacle, find_write_obstacle
 
@@ -90,7 +88,6 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += await _look_at_keys(context, advance)
     clients = await context.registry.clients.list_all()
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
-    findings += await _look_at_callers(context)
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
     findings.append(await _look_at_hashes(context))
     for name, provider in (await context.registry.realms.list_all()).items():
@@ -209,16 +206,6 @@ def _look_at_settings(
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", _SECRET_KEY, of_keys),
     )
-
-
-async def _look_at_callers(context: AdminContext) -> list[Finding]:
-    """Report trusted proxies that hid their callers within the last day."""
-    since_ms = await context.redis.read_clock_ms() - 24 * 3600 * 1000
-    latest = await context.events.read_latest(MAX_EVENTS)
-    events = [msgspec.json.decode(entry.text) for entry in latest if entry.order[0] >= since_ms]
-    proxies = {event.get("address", "of these") for event in events if event["event"] == "callers_hidden"}
-    says = "the proxy {} hides its callers, which share one limit. See docs/operations/deploy.md"
-    return [Finding("warning", f"{PREFIX}TRUSTED_PROXIES", says.format(proxy)) for proxy in sorted(proxies)]
 
 
 def _look_at_clients(clients: Sequence[Client], lifetimes: Lifetimes) -> Iterator[Finding]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -16,17 +14,15 @@ import msgspec
 from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.input import read_since_ms
-from service.admin.output import Output, WrongInput, format_time
+from service.admin.output import Output, format_time
 from service.observability.audit import GROUPS, get_level
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import identify_user, normalize_username
 from service.redis_client.deadline import StoreUnavailable
-from service.store.events import BEGINNING, MAX_EVENTS, EventStream, Position, StoredEvent, get_position
-from service.system.private_files import write_private
+from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
 Event = dict[str, Any]
 Wanted = Callable[[Event], bool]
-FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -44,7 +40,6 @@ SHOWN_FIRST: Final = 20
     metavar="TIME",
     help="Only events since this time (ISO 8601), or within the last span, such as 90m or 24h.",
 )
-@click.option("--position", type=FILE, metavar="FILE", help="Follow from where this file says, and keep it up to date.")
 async def events(
     context: AdminContext,
     output: Output,
@@ -52,70 +47,41 @@ async def events(
     username: str | None,
     client_id: str | None,
     since: int,
-    position: Path | None,
 ) -> None:
     """Print security events, oldest first.
 
     The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs often in a
     minute for one user or client, Redis keeps the first events, the newest, and the number of the rest as `repeats`. It
     keeps about the last ten thousand events of operators, of users, and of anybody else, for 30 days. With --json each
-    line is one JSON value. A program that stops and begins again with --position misses none, but may get some twice:
-    `stream` and `id` identify an event.
+    line is one JSON value. A program that begins again with --since gets some events twice: `stream` and `id` identify
+    an event.
     """
     stream = context.events
     names = {normalize_username(username), username, identify_user(MAIN_REALM, username).subject} if username else set()
     wanted = partial(_is_about, names=names, client_id=client_id or "")
-    if position is None:
-        since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
-        latest = await stream.read_latest(2 * MAX_EVENTS)
-        found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
-        is_cut = follow and not any((username, client_id, since))
-        _print(output, found[-SHOWN_FIRST:] if is_cut else found)
-        after = get_position(latest)
-        if not (found or follow):
-            output.note("There are no such events.")
-    elif since or not follow:
-        raise WrongInput("--position requires --follow, and excludes --since")
-    else:
-        after = _read_position(position)
+    since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
+    latest = await stream.read_latest(2 * MAX_EVENTS)
+    found = _select([entry for entry in latest if entry.order[0] >= since_ms], wanted)
+    is_cut = follow and not any((username, client_id, since))
+    _print(output, found[-SHOWN_FIRST:] if is_cut else found)
     if follow:
         with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
-            await _follow(stream, output, after, wanted, position)
+            await _follow(stream, output, get_position(latest), wanted)
+    elif not found:
+        output.note("There are no such events.")
 
 
-async def _follow(stream: EventStream, output: Output, after: Position, wanted: Wanted, file: Path | None) -> None:
-    """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too.
-
-    The position is written one round after its events were printed, so that the reader of a pipe has taken them.
-    """
-    printed = written = after
+async def _follow(stream: EventStream, output: Output, after: Position, wanted: Wanted) -> None:
+    """Print new events until cancelled. An outage is reported and waited out, as later events are wanted, too."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        if file is not None and printed != written:
-            _write_position(file, printed)
-            written = printed
         try:
-            news = await stream.read(after=printed)
+            news = await stream.read(after=after)
         except StoreUnavailable as outage:
             output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
             continue
         _print(output, _select(news, wanted))
-        printed = get_position(news, printed)
-
-
-def _read_position(file: Path) -> Position:
-    """Return the ids that `_follow` wrote, or the beginning if there is no file."""
-    text = file.read_text() if file.exists() else " ".join(BEGINNING)
-    if re.fullmatch(r"(\d+(-\d+)?\b ?){3}", text, re.ASCII) is None:
-        raise WrongInput(f"{file} has no position in the streams of events: expected 3 ids")
-    return tuple(text.split())
-
-
-def _write_position(file: Path, position: Position) -> None:
-    try:
-        write_private(file, " ".join(position).encode())
-    except OSError as error:
-        raise WrongInput(f"{file} cannot be written: {error.strerror}") from None
+        after = get_position(news, after)
 
 
 def _select(entries: Sequence[StoredEvent], wanted: Wanted) -> list[Event]:
