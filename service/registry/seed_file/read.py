@@ -35,9 +35,6 @@ _CHOICES: Final[dict[object, tuple[str, ...]]] = {
     entries.Introspect: ("true", "false", "all"),
 }
 _MERGE: Final = "tag:yaml.org,2002:merge"
-_MAX_DEPTH: Final = 100
-"""A seed nests entries, lists and mappings: five levels."""
-
 Entry = TypeVar("Entry", RealmEntry, ClientEntry, UserEntry)
 _list_fields = functools.cache(msgspec.structs.fields)
 
@@ -79,7 +76,6 @@ def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTE
     Repeated keys come first, because another mistake may follow from one. The rest is in the order of the sections.
     """
     try:
-        _check_depth(text)
         tree, mistakes = _load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadSeed((_describe_yaml_error(error),)) from None
@@ -229,15 +225,6 @@ def _list_repeated_keys(node: Any, at: str, seen: set[int]) -> Iterator[str]:
                     yield f"{at}{key.value}"
                 names.add(key.value)
             yield from _list_repeated_keys(value, f"{at}{key.value}.", seen)
-
-
-def _check_depth(text: bytes) -> None:
-    """Raise RecursionError if the text is nested so deeply that the composer would end the process."""
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise RecursionError
 
 
 def _describe_yaml_error(error: Exception) -> str:
