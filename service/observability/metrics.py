@@ -12,8 +12,7 @@ import functools
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 from prometheus_client import (
@@ -37,7 +36,7 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0)
 _REDIS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.5, 2.0)
 _WAIT_SECONDS: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 CACHES: Final = ("bearers", "clients", "origins", "realms", "users")
-MAX_CLIENT_LABELS: Final = 100
+MAX_CLIENT_LABELS: Final = 1_000
 OTHER_CLIENTS: Final = "other"
 _THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "provider_spared"})
 
@@ -53,41 +52,14 @@ FLUSH_SECONDS: Final = 0.05
 # tests/process/test_metrics.py holds the numbers that Prometheus reads.
 
 
-class ClientLabels:
-    """The labels of clients: the first MAX_CLIENT_LABELS clients have their id as label, and all later ones share one.
-
-    Workers share the order of the clients in a file of `folder`. An append to it is atomic, and no line is ever moved.
-    So all workers agree on the first clients without a lock. Without a folder, the order is in memory.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self._file = folder and folder / "clients"
-        self._labelled: Collection[str] = ()
-
-    def choose(self, client_id: str) -> str:
-        """Return the label of a registered client. Raises OSError if the file cannot be written."""
-        if client_id not in self._labelled and len(self._labelled) < MAX_CLIENT_LABELS:
-            self._labelled = frozenset(self._append(client_id)[:MAX_CLIENT_LABELS])
-        return client_id if client_id in self._labelled else OTHER_CLIENTS
-
-    def _append(self, client_id: str) -> Sequence[str]:
-        """Return all clients in their order, with this one appended if it is new."""
-        if self._file is None:
-            return [*self._labelled, client_id]
-        with self._file.open("ab+", buffering=0) as shared:
-            shared.write(f"{client_id}\n".encode())
-            shared.seek(0)
-            *lines, _ = shared.read().decode().split("\n")  # another worker may be writing the last line
-        return list(dict.fromkeys(lines))
-
-
 class CounterBuffer:
     """The pending increments of a counter, by labels. To add to this buffer takes a tenth of the time.
 
-    With `clients`, the first label that is counted is the id of a registered client, and `flush` writes its label.
+    With `clients`, the first label that is counted is the id of a registered client. The first MAX_CLIENT_LABELS
+    clients have their id as label, and all later ones share one. `clients` holds those that have one.
     """
 
-    def __init__(self, counter: Counter, clients: ClientLabels | None = None) -> None:
+    def __init__(self, counter: Counter, clients: set[str] | None = None) -> None:
         self._counter = counter
         self._clients = clients
         self._pending: dict[tuple[str, ...], int] = {}
@@ -98,8 +70,14 @@ class CounterBuffer:
     def flush(self) -> None:
         pending, self._pending = self._pending, {}
         for (first, *others), times in pending.items():
-            label = first if self._clients is None else self._clients.choose(first)
-            self._counter.labels(label, *others).inc(times)
+            self._counter.labels(self._choose_label(first), *others).inc(times)
+
+    def _choose_label(self, first: str) -> str:
+        if self._clients is None:
+            return first
+        if len(self._clients) < MAX_CLIENT_LABELS:
+            self._clients.add(first)
+        return first if first in self._clients else OTHER_CLIENTS
 
 
 class HistogramBuffer:
@@ -152,12 +130,11 @@ class Metrics:
         self.request_spans = HistogramBuffer(self.durations, _REQUEST_SECONDS)
 
         # Requests of registered clients.
-        folder = os.environ.get(FOLDER)
-        client_labels = ClientLabels(Path(folder) if folder else None)
+        labelled = set[str]()
         self.client_tokens = counter("client_tokens_issued", "Token responses by client.", ("client_id", "grant"))
         self.client_refusals = counter("client_refusals", "Refused requests by client.", ("client_id", "outcome"))
-        self.client_token_tally = CounterBuffer(self.client_tokens, client_labels)
-        self.client_refusal_tally = CounterBuffer(self.client_refusals, client_labels)
+        self.client_token_tally = CounterBuffer(self.client_tokens, labelled)
+        self.client_refusal_tally = CounterBuffer(self.client_refusals, labelled)
 
         # Calls of Redis.
         self.redis_durations = histogram(

@@ -5,21 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import random
 import signal
 import stat
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import redis
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 
 from service.observability import metrics
 from tests.conftest import environment_of
@@ -109,23 +106,18 @@ def test_call_is_observed_as_by_the_library(seconds: float) -> None:
 
 
 @pytest.mark.clause("decided-metrics-by-client")
-@pytest.mark.parametrize("workers", [1, 16])
-def test_workers_agree_on_the_labelled_clients(tmp_path: Path, workers: int) -> None:
-    """One worker alone has no folder. Many meet all clients at once, each in another order."""
-    clients = [f"client {number}" for number in range(300)]
-    start = threading.Barrier(workers)
+def test_later_clients_share_one_label() -> None:
+    counter = Counter("answers", "By client.", ["client_id"], registry=None)
+    buffer = metrics.CounterBuffer(counter, set())
 
-    def meet_clients(seed: int) -> dict[str, str]:
-        labels = metrics.ClientLabels(tmp_path if workers > 1 else None)
-        start.wait(MAX_WAIT_SECONDS)
-        return {client_id: labels.choose(client_id) for client_id in random.Random(seed).sample(clients, 300)}
+    for number in (*range(1_003), 0, 1_002):
+        buffer.count(f"client {number}")
+    buffer.flush()
 
-    with ThreadPoolExecutor(workers) as pool:
-        chosen, *others = pool.map(meet_clients, range(workers))
-
-    assert all(other == chosen for other in others)
-    labelled = {client_id for client_id, label in chosen.items() if label == client_id}
-    assert (len(labelled), set(chosen.values()) - labelled) == (100, {"other"})
+    (family,) = counter.collect()
+    counts = {sample.labels["client_id"]: sample.value for sample in family.samples if sample.name == "answers_total"}
+    assert len(counts) == 1_001
+    assert (counts["client 0"], counts["client 999"], counts["other"]) == (2, 1, 4)
 
 
 @pytest.mark.clause("decided-metrics")
