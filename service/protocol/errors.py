@@ -123,7 +123,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     # The logout token
     "realm_without_logout": "There is no back-channel logout for this realm.",
     "logout_token_malformed": "The logout_token is not a signed JWT.",
-    "logout_token_claim_wrong": "The logout token was refused: {name}.",
+    "logout_token_claim_wrong": "The {name} of the logout token is not as OpenID Connect Back-Channel Logout requires.",
     "logout_token_signature_wrong": "The logout token was refused: no published key of the provider has signed it.",
     "logout_token_used": "A logout token with this jti has done its work already.",
     # The bearer

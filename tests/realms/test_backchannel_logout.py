@@ -164,7 +164,7 @@ async def test_refused_logout_ends_nothing(cep: None, http: httpx2.AsyncClient, 
     session = await log_in(http)
     token = provider.make_logout_token()
 
-    assert_refused(await log_out(http, provider.make_logout_token(aud="another")), "aud must be the client_id")
+    assert_refused(await log_out(http, provider.make_logout_token(aud="another")), "The aud of the logout token is not")
     assert_refused(await log_out(http, token.rpartition(".")[0] + "."), "signed")
     assert_refused(await log_out(http, provider.make_logout_token(header={"kid": "forged"})), "signed")
     assert_refused(await http.post(LOGOUT, data={"x": "y"}), "logout_token is missing")
@@ -228,7 +228,7 @@ async def test_used_token_is_refused_until_it_is_too_old(
     assert_refused(await log_out(http, token), "jti")
     clock.advance(20)
 
-    assert_refused(await log_out(http, token), "iat must be a time within the last ten minutes")
+    assert_refused(await log_out(http, token), "The iat of the logout token is not")
 
 
 @pytest.mark.clause("decided-logout-token-once")

@@ -31,12 +31,12 @@ def verify(text: str, keys: KeySet = KEYS) -> LogoutToken:
 
 
 def refuse(text: str, keys: KeySet = KEYS) -> str:
-    """Return the description that is sent, without its first words."""
+    """Return the description that is sent."""
     with pytest.raises(InvalidRequest) as refusal:
         verify(text, keys)
     assert (refusal.value.error, refusal.value.status) == ("invalid_request", 400)
     assert DESCRIPTION.fullmatch(refusal.value.description)
-    return refusal.value.description.removeprefix("The logout token was refused: ")
+    return refusal.value.description
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,7 @@ def test_type_may_be_that_of_any_jwt(kind: str | None) -> None:
 def test_other_type_is_refused(kind: object) -> None:
     header = {"alg": "RS256", "kid": "RSA", "typ": kind}
 
-    assert refuse(sign_raw(json.dumps(header).encode(), json.dumps(LOGOUT).encode())).startswith(
-        "typ must be logout+jwt"
-    )
+    assert refuse(sign_raw(json.dumps(header).encode(), json.dumps(LOGOUT).encode())).startswith("The typ of ")
 
 
 WRONG: dict[str, list[Any]] = {
@@ -102,12 +100,12 @@ def test_wrong_claim_is_refused_by_its_name(claim: str, value: object) -> None:
     if value == MISSING:
         del claims[claim]
 
-    assert refuse(sign_raw(HEADER, json.dumps(claims).encode())).startswith(f"{claim} must be ")
+    assert refuse(sign_raw(HEADER, json.dumps(claims).encode())).startswith(f"The {claim} of ")
 
 
 def test_id_token_is_no_logout_token() -> None:
     """A logout token has no nonce, so that it is no ID token of a browser login either."""
-    assert refuse(sign(CLAIMS)).startswith("jti must be ")
+    assert refuse(sign(CLAIMS)).startswith("The jti of ")
     verify_id_token(sign(CLAIMS), KEYS, EXPECTED)
 
 
@@ -115,7 +113,7 @@ def test_id_token_is_no_logout_token() -> None:
 def test_unlisted_algorithm_of_a_logout_token_is_refused(algorithm: object) -> None:
     header = {"alg": algorithm, "kid": "RSA"}
 
-    assert refuse(sign_raw(json.dumps(header).encode(), json.dumps(LOGOUT).encode())).startswith("alg must be ")
+    assert refuse(sign_raw(json.dumps(header).encode(), json.dumps(LOGOUT).encode())).startswith("The alg of ")
 
 
 PAYLOAD = json.dumps(LOGOUT).encode()
@@ -136,7 +134,7 @@ def test_malformed_logout_token_is_refused(text: str) -> None:
 
 
 def test_signature_must_be_of_a_published_key() -> None:
-    text, wrong = sign(LOGOUT), "no published key of the provider has signed it."
+    text, wrong = sign(LOGOUT), "The logout token was refused: no published key of the provider has signed it."
     signed, _, signature = text.rpartition(".")
     assert refuse(sign(LOGOUT, alg="ES256", kid="RSA")) == wrong
     assert refuse(text, publish(make_key("another"), kid="RSA")) == wrong

@@ -12,7 +12,7 @@ from joserfc.errors import ClaimError, InvalidKeyIdError, JoseError, Unsupported
 from joserfc.jwk import KeySet
 
 from service.protocol.errors import InvalidRequest
-from service.protocol.logout_token import LogoutToken, make_claim_refusal, parse_logout_claims
+from service.protocol.logout_token import LogoutToken, parse_logout_claims
 from service.protocol.provider_responses import InvalidProviderResponse
 from service.realms.provider.id_token import SIGNATURES, Expectation, UnknownKey, check_claims
 
@@ -28,11 +28,11 @@ def parse_logout_token(text: str, expected: Expectation) -> tuple[jws.CompactSig
         SIGNATURES.get_alg(header["alg"])
         check_claims(claims, expected)
     except UnsupportedAlgorithmError:
-        raise make_claim_refusal("alg") from None
+        raise InvalidRequest("logout_token_claim_wrong", name="alg") from None
     except ClaimError as error:
-        raise make_claim_refusal(error.claim.partition(",")[0]) from None
+        raise InvalidRequest("logout_token_claim_wrong", name=error.claim.partition(",")[0]) from None
     except InvalidProviderResponse:
-        raise make_claim_refusal("aud") from None
+        raise InvalidRequest("logout_token_claim_wrong", name="aud") from None
     except (JoseError, ValueError, TypeError, AttributeError, RecursionError):
         raise InvalidRequest("logout_token_malformed") from None
     return signed, parse_logout_claims(header, claims, expected.now_seconds)
