@@ -148,7 +148,7 @@ class UserImport:
                         planned = await plan()
                         endings = [UserEnding.of(each.identity, each.ending) for each in planned if each.ending]
                         await self._registry.add_pending_users(endings)
-                        await self._registry.users.put_many([(each.identity, each.new) for each in planned])
+                        await self._registry.users.put_many([each[:3] for each in planned])
                         await self._pending_revocations.run_user_revocations(lock)
                     next_write = clock() + self.batch_pause_seconds
                 yield batch, planned

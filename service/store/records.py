@@ -20,6 +20,7 @@ from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
 
 _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
+_read_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
 
 Record = TypeVar("Record")
@@ -165,6 +166,15 @@ def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind
         return decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise StoreUnavailable(f"the record of {kind} has a form that this version does not know: {error}") from None
+
+
+def write_json(record: msgspec.Struct, stored: bytes | None) -> str:
+    """Encode a record, with the members of the record in Redis until now that this version does not know."""
+    if stored is None:
+        return msgspec.json.encode(record).decode()
+    known, found = record.__struct_encode_fields__, read_json(_read_members, stored, "the registry")
+    unknown = {name: value for name, value in found.items() if name not in known}
+    return msgspec.json.encode(msgspec.to_builtins(record) | unknown).decode()
 
 
 def _parse_optional(text: str) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,13 +15,14 @@ from service.crypto.keyring import Keyring
 from service.protocol.client import Client
 from service.protocol.grammar import is_showable
 from service.protocol.provider import IdentityProvider
-from service.protocol.user import User
+from service.protocol.user import User, identify_user
 from service.registry.records import make_client, make_provider, make_user
-from service.registry.seed_file.entries import BadSeed, Seed
+from service.registry.seed_file.entries import BadSeed, Seed, UserEntry
+from service.registry.seed_file.plan import Item, plan_edit
 from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.write import make_sections, write_seed
 from tests.conftest import SEED
-from tests.fuzz.generators import bent, data, printable, text, utf8
+from tests.fuzz.generators import bent, bent_text, data, printable, text, utf8
 from tests.support.servers import CHECKOUT
 
 SEEDS = (SEED.read_bytes(), (CHECKOUT / "examples" / "seed.yaml").read_bytes())
@@ -144,3 +147,22 @@ def test_yaml_aliases_are_not_multiplied() -> None:
     lines = ["x0: &x0 [a]", *(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 40))]
     for rest in ("users: *x39", "users: [*x39]", "users: [{username: *x39}]", "clients: [{redirect_uris: *x39}]"):
         assert read("\n".join([*lines, rest]).encode()) is None
+
+
+KNOWN = UserEntry.__struct_fields__
+APPLIED = (
+    '{"username":"a@example.com","password":"key:digest","roles":["enduser"],"disabled":true,"added":[{"since":1}]}'
+)
+
+
+@example("[" * 100_000)
+@example(APPLIED.replace('"key:digest"', "null"))
+@example(APPLIED.replace("key", r"\ud800"))
+@given(st.one_of(bent_text(APPLIED), text.filter(bool)))
+def test_seed_entry_as_last_applied_is_read_or_left_alone(stored: str) -> None:
+    entry = UserEntry(username="a@example.com", password="a password")
+    item, keyring = Item("user", entry.username, entry, identify_user("main", entry.username)), Keyring([b"1" * 32])
+    plan = partial(plan_edit, keyring, item, stored.encode(errors="replace").decode())
+
+    assert plan(force=False).trouble or set(json.loads(stored)) <= {*json.loads(plan(force=False).applied), *KNOWN}
+    assert not plan(force=True).trouble

@@ -157,6 +157,7 @@ async def test_unreadable_record_is_an_error_and_not_cached(worker: Worker, stor
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
             await worker.clients.find("broken")
+    store.delete(registry_key("client", "broken"))
     await remember(worker, make_client(client_id="broken"))
 
 

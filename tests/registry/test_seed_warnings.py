@@ -30,7 +30,8 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, wo
 
     assert (await seeding.compare(seed)).warnings == (warning,)
     assert (await seeding.apply(seed)).warnings == (warning,)
-    remembered = {client.client_id: client.has_short_secret for client in await worker.registry.clients.list_all()}
+    found = await worker.registry.clients.list_all()
+    remembered = {client_id: client.has_short_secret for client_id, client in found.items()}
     assert remembered == {"one": True, "other": False, "public": False, "third": False}
 
 

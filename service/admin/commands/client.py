@@ -38,7 +38,7 @@ def clients() -> None:
 @command(clients, "list", examples=("client list", "client list --json"))
 async def list_clients(context: AdminContext, output: Output) -> None:
     """List all clients."""
-    rows = [_describe(client) for client in await context.registry.clients.list_all()]
+    rows = [_describe(client) for client in (await context.registry.clients.list_all()).values()]
     output.table(rows, ("client_id", "client_name", "secret", "disabled", "grant_types"), "There are no clients.")
 
 

@@ -86,7 +86,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
         findings.append(await _look_at_durability(context, durability))
     findings += await _look_at_slots(context)
     findings += await _look_at_keys(context, advance)
-    clients = await context.registry.clients.list_all()
+    clients = list((await context.registry.clients.list_all()).values())
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
     findings.append(await _look_at_hashes(context))

@@ -22,7 +22,7 @@ async def export(context: AdminContext, output: Output, file: Path | None) -> No
     It has hashes in place of secrets, and no client secrets at identity providers. Only its owner can read the file.
     """
     realms, clients = await context.registry.realms.list_all(), await context.registry.clients.list_all()
-    sections = make_sections(realms, clients, await context.registry.users.list_of(MAIN_REALM, *realms))
+    sections = make_sections(realms, list(clients.values()), await context.registry.users.list_of(MAIN_REALM, *realms))
     if file is None:
         click.echo(f"{to_json(sections)}\n" if output.as_json else write_seed(sections), nl=False)
         return

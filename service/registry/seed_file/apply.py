@@ -126,7 +126,8 @@ class Seeding:
             finally:
                 record_totals(outcome, actor)
         await self._pending_revocations.run_all()
-        await self._registry.seeds.put("file", self._keyring.digest_seed(seed.fingerprint))
+        if outcome.is_whole:
+            await self._registry.seeds.put("file", self._keyring.digest_seed(seed.fingerprint))
         return outcome
 
     async def _run(
@@ -165,7 +166,7 @@ class Seeding:
         subjects = {item.identity.subject for item in items if item.identity is not None}
         for shards in split_parts(self.shards, _SHARDS_AT_ONCE):
             seeded = await self._registry.seeds.list_users(shards)
-            users = [Item("user", "", None, user) for user, _ in seeded if user.subject not in subjects]
+            users = [Item("user", "", None, user) for user in seeded if user.subject not in subjects]
             for batch in split_parts(users, self.entries_per_batch):
                 yield batch
         left = [name.partition(":") for name in sorted((await self._registry.seeds.list_all()).keys() - kept)]
@@ -184,13 +185,14 @@ class Seeding:
     ) -> list[Planned]:
         """Return the plans of the entries that may have to be written. `hashes` holds hashes that were made before."""
         if items[0].entry is None:
-            olds = await self._registry.find_records([item.record_name for item in items])
-            return list(map(plan_removal, items, olds))
+            olds = await self._registry.read_records([item.record_name for item in items])
+            return [plan_removal(item, *old) for item, old in zip(items, olds, strict=True)]
         stored = await self._registry.seeds.find_many([item.seed_name for item in items])
-        edits = [(item, plan_edit(self._keyring, item, text)) for item, text in zip(items, stored, strict=True)]
+        pairs = zip(items, stored, strict=True)
+        edits = [(item, plan_edit(self._keyring, item, text, force=force)) for item, text in pairs]
         edits = [each for each in edits if force or each[0].kind == "realm" or each[1].stored != each[1].applied]
-        olds = await self._registry.find_records([item.record_name for item, _ in edits])
-        candidates = [Candidate(*each, old, force) for each, old in zip(edits, olds, strict=True)]
+        olds = await self._registry.read_records([item.record_name for item, _ in edits])
+        candidates = [Candidate(*each, *old, force) for each, old in zip(edits, olds, strict=True)]
         missing = [each for each in candidates if each.needs_hash and each.item.seed_name not in hashes]
         secrets = [(each.item.plain_secret or "", each.old_hash) for each in missing]
         made = await keep_or_hash_all(secrets, threads)
@@ -225,10 +227,8 @@ class Seeding:
             await registry.realms.put(item.name, provider, applied=applied, ends_sessions=planned.ending is not None)
         elif item.kind == "realm":
             return
-        elif planned.act is None and applied:
-            await registry.seeds.put(item.seed_name, applied)
         elif planned.act is None and applied is not None:
-            await registry.seeds.forget(item.seed_name)
+            await registry.seeds.put(item.seed_name, applied)
         elif planned.act == "remove" and item.identity is not None:
             await registry.users.remove(item.identity)
         elif planned.act == "remove" and isinstance(old, Client):

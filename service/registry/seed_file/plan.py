@@ -62,12 +62,14 @@ class Item(NamedTuple):
 class Edit(NamedTuple):
     """An entry compared with what was last applied. `fields` are those that the file changed since.
 
-    `stored` is the text in Redis, and `applied` the text to store once the entry is in force.
+    `stored` is the text in Redis, and `applied` the text to store once the entry is in force. `trouble` says why the
+    text in Redis cannot be read.
     """
 
     stored: str | None
     applied: str
     fields: frozenset[str] = frozenset()
+    trouble: str = ""
 
 
 class Planned(NamedTuple):
@@ -75,7 +77,7 @@ class Planned(NamedTuple):
 
     The record stays as it is if `act` is None, except that the secret of a realm may be encrypted again. `applied` is
     the text to store as last applied: None if it is stored already, and empty if the entry is to be forgotten.
-    `ending` is the reason why sessions end, if any do.
+    `ending` is the reason why sessions end, if any do. `trouble` says why the entry was left out.
     """
 
     item: Item
@@ -84,17 +86,30 @@ class Planned(NamedTuple):
     new: Record | None
     applied: str | None
     ending: EndReason | None = None
+    trouble: str = ""
 
     @property
     def is_written(self) -> bool:
         return self.act is not None or self.applied is not None
 
 
-def plan_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
+def _read_applied(form: type[msgspec.Struct], stored: str) -> tuple[dict[str, Any], str]:
+    """Return the members of an entry as last applied, and an empty text or why they cannot be read."""
+    try:
+        members = msgspec.json.decode(stored, type=dict[str, Any])
+        msgspec.convert({name: value for name, value in members.items() if name in form.__struct_fields__}, form)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return {}, f"the entry as last applied cannot be read: {error} (seed --force applies it)"
+    return members, ""
+
+
+def plan_edit(keyring: Keyring, item: Item, stored: str | None, *, force: bool) -> Edit:
     """Compare an entry with the text that Redis has for it, or with None.
 
-    If the key that made the digest of a secret is gone, the secret counts as one that the file did not change.
+    If the key that made the digest of a secret is gone, the secret counts as one that the file did not change. A text
+    that cannot be read stays, unless `force`.
     """
+    assert item.entry is not None
     texts = dict[str, bytes]()
     values = dict[str, Any]()
     for field, value in msgspec.to_builtins(item.entry).items():
@@ -108,23 +123,26 @@ def plan_edit(keyring: Keyring, item: Item, stored: str | None) -> Edit:
     applied = msgspec.json.encode(values).decode()
     if stored == applied:
         return Edit(stored, applied)
-    last: dict[str, Any] = msgspec.json.decode(stored) if stored else {}
+    last, trouble = _read_applied(type(item.entry), stored) if stored else ({}, "")
+    values |= {name: value for name, value in last.items() if name not in item.entry.__struct_fields__}
+    applied = msgspec.json.encode(values).decode()
     changed = {field for field in values.keys() | last.keys() if values.get(field) != last.get(field)}
     kept = ("disabled", "client_secret") if item.kind == "realm" else ("disabled",)
     changed -= set(kept) - values.keys()
     for field in changed & texts.keys() & last.keys():
-        is_key_known = last[field][:KEY_ID_CHARACTERS] in keyring.key_ids
+        is_key_known = (last[field] or "")[:KEY_ID_CHARACTERS] in keyring.key_ids
         if not is_key_known or keyring.recognises_seed(last[field], texts[field]):
             changed.discard(field)
-    return Edit(stored, applied, frozenset(changed))
+    return Edit(stored, applied, frozenset(changed), "" if force else trouble)
 
 
 class Candidate(NamedTuple):
-    """An entry that may have to be written, with the record in Redis."""
+    """An entry that may have to be written, with the record in Redis. `trouble` says why it must not be written."""
 
     item: Item
     edit: Edit
     old: Record | None
+    trouble: str
     force: bool
 
     @property
@@ -156,7 +174,9 @@ class Candidate(NamedTuple):
 
         `unlisted` is the user of an external realm as the user was without a record.
         """
-        item, edit, old, _ = self
+        item, edit, old, trouble, _ = self
+        if trouble := trouble or edit.trouble:
+            return Planned(item, None, None, None, None, trouble=trouble)
         applied = None if edit.stored == edit.applied else edit.applied
         if self.is_deleted:
             return Planned(item, None, None, None, applied)
@@ -183,12 +203,15 @@ class Candidate(NamedTuple):
         return None if is_only_sealed_again or not list_changed_fields(self.old, new) else "update"
 
 
-def plan_removal(item: Item, old: Record | None) -> Planned:
-    """Return the removal of an entry that left the file. If its record is gone, the entry is only forgotten.
+def plan_removal(item: Item, old: Record | None, trouble: str) -> Planned:
+    """Return the removal of an entry that left the file. If its record is gone, the entry is only forgotten. If its
+    record cannot be read, both stay.
 
     A disabled user of an external realm keeps the record, which is the block. Without a record the user could log in
     again, with the default roles of the realm.
     """
+    if trouble:
+        return Planned(item, None, None, None, None, trouble=trouble)
     is_block = isinstance(old, User) and old.disabled and old.realm != MAIN_REALM
     if isinstance(old, User):
         item = item._replace(name=old.username)

@@ -71,7 +71,8 @@ class Counts(msgspec.Struct, kw_only=True):
 class Outcome:
     """The result of applying a seed, or of a dry run, to which each planned change is added.
 
-    `ending` is the number of changes that end sessions. Only a dry run has `details`.
+    `ending` is the number of changes that end sessions. `is_whole` is False if an entry was left out. Only a dry run
+    has `details`.
     """
 
     def __init__(self, seed: Seed) -> None:
@@ -79,6 +80,7 @@ class Outcome:
         self.counts = {name: Counts(unchanged=len(entries)) for name, entries in sections.items()}
         self.details: list[Change] = []
         self.ending = 0
+        self.is_whole = True
         self._seed_warnings = list(_list_seed_warnings(seed))
         self._names = defaultdict[str, list[str]](list)
 
@@ -96,6 +98,9 @@ class Outcome:
 
     def add(self, planned: Planned) -> None:
         item, act = planned.item, planned.act
+        if planned.trouble:
+            self._names[f"left as it is, because {planned.trouble}"].append(item.name)
+            self.is_whole = False
         if act is None:
             return
         counts = self.counts[f"{item.kind}s"]

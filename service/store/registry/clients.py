@@ -11,9 +11,10 @@ import msgspec
 
 from service.protocol.client import Client, find_narrowing
 from service.protocol.uri import list_origins
-from service.store.client import StoreClient, load_script
+from service.store.client import load_script
 from service.store.keys import registry_key
-from service.store.registry.record_kind import RecordKind, list_records, make_kind, make_revision
+from service.store.records import write_json
+from service.store.registry.record_kind import RecordKind, Records, make_kind, make_revision
 
 _PUT: Final = load_script("registry/put_client")
 _DELETE: Final = load_script("registry/delete_client")
@@ -39,17 +40,7 @@ ORIGINS: Final = RecordKind[str, bool]("origin", lambda origin: ("EXISTS", regis
 """Web origins. The record is True if pages of the origin may call for some client."""
 
 
-class Clients:
-    def __init__(self, redis: StoreClient) -> None:
-        self._redis = redis
-
-    async def find(self, client_id: str) -> Client | None:
-        return await CLIENTS.find(self._redis, client_id)
-
-    async def list_all(self) -> list[Client]:
-        """Return all clients, sorted by client_id."""
-        return list((await list_records(self._redis, CLIENTS)).values())
-
+class Clients(Records[str, Client | None]):
     async def put(self, client: Client, old: Client | None = None, *, applied: str | None = None) -> None:
         """Write the client's record and the web origins. `old` is the record until now.
 
@@ -57,13 +48,14 @@ class Clients:
         `applied`, the seed entry that the record comes from.
         """
         narrowing = find_narrowing(old, client) if old else None
+        stored = await self._redis.read(*CLIENTS.command(client.client_id))
         await self._redis.run(
             _PUT,
             client_key=registry_key("client", client.client_id),
             scans_key=registry_key("pending_scans"),
             seed_key=registry_key("seed"),
             client_id=client.client_id,
-            record=msgspec.json.encode(client).decode(),
+            record=write_json(client, stored),
             mark=f"{narrowing}:{make_revision()}" if narrowing else "",
             old_origins=_list_origins(old) if old else "[]",
             new_origins=_list_origins(client),

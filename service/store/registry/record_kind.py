@@ -32,9 +32,6 @@ class RecordKind(NamedTuple, Generic[Name, Record]):
     command: Callable[[Name], KeyCommand]
     parse: Callable[[Any], Record]
 
-    async def find(self, redis: StoreClient, name: Name) -> Record:
-        return self.parse(await redis.read(*self.command(name)))
-
 
 def make_kind(kind: str, form: type[Record]) -> RecordKind[str, Record | None]:
     """Return the kind of records that are JSON of this form, each under the key of its name."""
@@ -46,16 +43,26 @@ def make_kind(kind: str, form: type[Record]) -> RecordKind[str, Record | None]:
     )
 
 
-async def list_records(redis: StoreClient, kind: RecordKind[str, Record | None]) -> dict[str, Record]:
-    """Return all records of a kind by name, in the order of their names."""
-    records: dict[str, Record] = {}
-    beginning = registry_key(kind.kind, "*").removesuffix("*")
-    async for keys in redis.scan(f"{beginning}*"):
-        names = [key.removeprefix(beginning) for key in keys]
-        answers = await redis.read_many([kind.command(name) for name in names])
-        found = zip(names, map(kind.parse, answers), strict=True)
-        records |= {name: record for name, record in found if record is not None}
-    return dict(sorted(records.items()))
+class Records(Generic[Name, Record]):
+    """All records of one kind. Every read goes to Redis; there is no cache."""
+
+    def __init__(self, redis: StoreClient, kind: RecordKind[Name, Record]) -> None:
+        self._redis = redis
+        self._kind = kind
+
+    async def find(self, name: Name) -> Record:
+        return self._kind.parse(await self._redis.read(*self._kind.command(name)))
+
+    async def list_all(self: Records[str, Item | None]) -> dict[str, Item]:
+        """Return all records by name, in the order of their names."""
+        records: dict[str, Item] = {}
+        beginning = registry_key(self._kind.kind, "*").removesuffix("*")
+        async for keys in self._redis.scan(f"{beginning}*"):
+            names = [key.removeprefix(beginning) for key in keys]
+            answers = await self._redis.read_many([self._kind.command(name) for name in names])
+            found = zip(names, map(self._kind.parse, answers), strict=True)
+            records |= {name: record for name, record in found if record is not None}
+        return dict(sorted(records.items()))
 
 
 def make_revision() -> str:

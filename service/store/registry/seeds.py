@@ -33,27 +33,25 @@ class Seeds:
     async def find_many(self, names: Sequence[SeedName]) -> list[str | None]:
         """Return the seed entries under these names as last applied, or None for each that was not applied."""
         answers = await self._redis.read_many([("HGET", *_get_field(name)) for name in names])
-        return [None if text is None else text.decode() for text in answers]
+        return [None if text is None else text.decode(errors="replace") for text in answers]
 
     async def list_all(self) -> dict[str, str]:
         """Return all texts that `find` can find, but for those of users, by their names."""
         fields = await self._redis.read("HGETALL", registry_key("seed"))
         return {name.decode(): applied.decode() for name, applied in fields.items()}
 
-    async def list_users(self, shards: Sequence[str]) -> list[tuple[UserIdentity, str]]:
-        """Return the users of these shards whose entries a seed applied, with the entry as last applied.
+    async def list_users(self, shards: Sequence[str]) -> list[UserIdentity]:
+        """Return the users of these shards whose entries a seed applied.
 
         Only shard and subject are set, because the store keeps no user name for a seed entry.
         """
         answers = await self._redis.read_many([("HGETALL", user_seed_key(shard)) for shard in shards])
         return [
-            (UserIdentity("", "", subject.decode(), shard), applied.decode())
+            UserIdentity("", "", subject.decode(), shard)
             for shard, fields in zip(shards, answers, strict=True)
-            for subject, applied in fields.items()
+            for subject in fields
         ]
 
     async def put(self, name: SeedName, applied: str) -> None:
-        await self._redis.write("HSET", *_get_field(name), applied)
-
-    async def forget(self, name: SeedName) -> None:
-        await self._redis.write("HDEL", *_get_field(name))
+        """Store an entry as last applied, or delete it if the text is empty."""
+        await self._redis.write(*(("HSET", *_get_field(name), applied) if applied else ("HDEL", *_get_field(name))))

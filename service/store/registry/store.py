@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
+from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
 from service.store.keys import registry_key
@@ -29,21 +30,32 @@ PendingScan = Literal["pending_scans", "pending_realm_scans"]
 _KINDS: Final[dict[str, RecordKind[Any, Any]]] = {each.kind: each for each in (CLIENTS, REALMS, USERS)}
 
 
+Found = tuple[Client | IdentityProvider | User | None, str]
+"""A record, or None if there is none. The text is empty, or says why the record cannot be read."""
+
+
+def _read(kind: RecordKind[Any, Any], answer: Any) -> Found:
+    try:
+        return kind.parse(answer), ""
+    except StoreUnavailable as error:
+        return None, str(error)
+
+
 class RegistryStore:
-    """The registry's records in Redis. Every read goes to Redis; there is no cache."""
+    """The registry in Redis."""
 
     def __init__(self, redis: StoreClient) -> None:
         self._redis = redis
-        self.clients = Clients(redis)
-        self.users = Users(redis)
-        self.realms = Realms(redis)
+        self.clients = Clients(redis, CLIENTS)
+        self.users = Users(redis, USERS)
+        self.realms = Realms(redis, REALMS)
         self.seeds = Seeds(redis)
 
-    async def find_records(self, names: Sequence[tuple[str, Any]]) -> list[Client | IdentityProvider | User | None]:
-        """Return the records of these kinds and names, each None if there is none."""
+    async def read_records(self, names: Sequence[tuple[str, Any]]) -> list[Found]:
+        """Return the records of these kinds and names."""
         kinds: list[tuple[RecordKind[Any, Any], Any]] = [(_KINDS[kind], name) for kind, name in names]
         answers = await self._redis.read_many([kind.command(name) for kind, name in kinds])
-        return [kind.parse(answer) for (kind, _), answer in zip(kinds, answers, strict=True)]
+        return [_read(kind, answer) for (kind, _), answer in zip(kinds, answers, strict=True)]
 
     async def has_pending(self) -> bool:
         """Return True if sessions of users, clients or realms must still end, whichever process made the change."""

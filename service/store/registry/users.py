@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
 from service.redis_client.script import Run
-from service.store.client import StoreClient, load_script
+from service.store.client import load_script
 from service.store.keys import mark_key, user_key, user_seed_key
-from service.store.records import read_json, reading
-from service.store.registry.record_kind import COMMANDS_AT_ONCE, RecordKind, make_revision, split_parts
+from service.store.records import read_json, reading, write_json
+from service.store.registry.record_kind import COMMANDS_AT_ONCE, RecordKind, Records, make_revision, split_parts
 
 _PUT: Final = load_script("registry/put_user")
 _REMOVE: Final = load_script("registry/remove_user")
@@ -27,9 +27,9 @@ _decode: Final = msgspec.json.Decoder(User).decode
 
 
 @reading("a user")
-def _parse(fields: Sequence[bytes | None]) -> User | None:
+def _parse(fields: Sequence[Any]) -> User | None:
     record, revision = fields
-    if record is None or revision is None:
+    if record is None and revision is None:
         return None
     return msgspec.structs.replace(read_json(_decode, record, "a user"), revision=revision.decode())
 
@@ -39,13 +39,7 @@ USERS: Final = RecordKind[UserIdentity, User | None](
 )
 
 
-class Users:
-    def __init__(self, redis: StoreClient) -> None:
-        self._redis = redis
-
-    async def find(self, identity: UserIdentity) -> User | None:
-        return await USERS.find(self._redis, identity)
-
+class Users(Records[UserIdentity, User | None]):
     async def find_many(self, identities: Sequence[UserIdentity]) -> list[User | None]:
         commands = [USERS.command(identity) for identity in identities]
         parts = split_parts(commands, COMMANDS_AT_ONCE)
@@ -78,14 +72,20 @@ class Users:
             await self._put(scripts.run, new, new.revision if new == old else make_revision())
             on_written()
 
-    async def put_many(self, users: Sequence[tuple[UserIdentity, User]]) -> None:
-        """Write the records of many users at once, each under a new revision. Seed entries in Redis stay."""
-        commands: list[Command] = [
-            ("HSET", user_key(identity), "record", msgspec.json.encode(user), "revision", make_revision())
-            for identity, user in users
-        ]
-        for part in split_parts(commands, COMMANDS_AT_ONCE):
-            await self._redis.write_many(part)
+    async def put_many(self, users: Sequence[tuple[UserIdentity, User | None, User]]) -> None:
+        """Write the new records of many users at once, each under a new revision. Seed entries in Redis stay.
+
+        The record until now is None if there is none.
+        """
+        for part in split_parts(users, COMMANDS_AT_ONCE):
+            known = [user_key(identity) for identity, old, _ in part if old]
+            answers = await self._redis.read_many([("HGET", key, "record") for key in known])
+            stored = dict(zip(known, answers, strict=True))
+            commands: list[Command] = [
+                ("HSET", key, "record", write_json(new, stored.get(key)), "revision", make_revision())
+                for key, new in ((user_key(identity), new) for identity, _, new in part)
+            ]
+            await self._redis.write_many(commands)
 
     async def delete(self, identity: UserIdentity) -> None:
         """Delete a user's record. The seed entry that it came from stays, so no seed adds it again."""
@@ -116,25 +116,27 @@ class Users:
         return msgspec.structs.replace(user, revision=revision) if verdict == "replaced" else None
 
     async def _put(self, run: Run, user: User, revision: str, applied: str = "") -> None:
+        stored = await self._redis.read("HGET", user_key(user.identity), "record")
         await run(
             _PUT,
             user_key=user_key(user.identity),
             seed_key=user_seed_key(user.identity.shard),
             subject=user.identity.subject,
-            record=msgspec.json.encode(msgspec.structs.replace(user, revision="")).decode(),
+            record=write_json(msgspec.structs.replace(user, revision=""), stored),
             revision=revision,
             applied=applied,
         )
 
     async def _replace_password_hash(self, user: User, revision: str, begun_ms: int, former_hash: str = "") -> str:
         identity = user.identity
+        stored = await self._redis.read("HGET", user_key(identity), "record")
         verdict = await self._redis.run(
             _REPLACE_PASSWORD_HASH,
             user_key=user_key(identity),
             mark_key=mark_key(identity.shard, identity.subject),
             revision=user.revision,
             new_revision=revision,
-            record=msgspec.json.encode(user).decode(),
+            record=write_json(user, stored),
             begun_ms=begun_ms,
             former_hash=former_hash,
         )
