@@ -74,7 +74,6 @@ _WARNINGS: Final = frozenset(
         "code_misused",
         "login_failed",
         "login_throttled",
-        "callers_hidden",
         "pages_throttled",
         "client_authentication_failed",
         "client_throttled",

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.config.parsers import Network
-from service.observability.audit import record_event
 from service.store.attempts import Prefix, Prefixes
 from service.web.request.state import PEER_IS_TRUSTED
 
@@ -100,17 +99,14 @@ class TrustedProxies:
                 break
             if not self._is_trusted(client):
                 return client
-        if self._warn(_HIDDEN_CALLERS, peer, client):
-            record_event("callers_hidden", address=peer)
+        self._warn(_HIDDEN_CALLERS, peer, client)
         return client
 
-    def _warn(self, message: str, *addresses: str) -> bool:
-        """Log the warning, and return True, unless it was logged within the hour."""
-        is_due = self._clock() >= self._warned_at.get(message, -WARNING_SECONDS) + WARNING_SECONDS
-        if is_due:
+    def _warn(self, message: str, *addresses: str) -> None:
+        """Log the warning, unless it was logged within the hour."""
+        if self._clock() >= self._warned_at.get(message, -WARNING_SECONDS) + WARNING_SECONDS:
             self._warned_at[message] = self._clock()
             log.warning(message, *addresses)
-        return is_due
 
     def _is_trusted(self, text: str) -> bool:
         address = parse_hop(text)
