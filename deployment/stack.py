@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from service.config.settings import EXAMPLE_SEED
-from service.embedded.binary import NoServerBinary, get_server_binary
+from service.embedded.binary import StoreFailed, get_server_binary
 from service.serving.banner import EXAMPLE_LOGIN
 from service.system.process import __file__ as parent_death
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
         _run(_parse(arguments))
     except StopRequested:
         return SUCCESS
-    except (StackFailed, NoServerBinary) as failure:
+    except (StackFailed, StoreFailed) as failure:
         sys.stderr.write(f"scripts/stack: {failure}\n")
     return FAILURE
 

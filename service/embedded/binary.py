@@ -10,17 +10,17 @@ import shutil
 NAMES = ("valkey-server", "redis-server")
 
 
-class NoServerBinary(Exception):
-    """Error if no server is found. The message says in one line what to do."""
+class StoreFailed(Exception):
+    """Error if no server is found, or it does not start. The message is one line."""
 
 
 def get_server_binary() -> str:
-    """Return the path of a server. Raises NoServerBinary."""
+    """Return the path of a server. Raises StoreFailed."""
     for path in (_find_in_wheel(), *map(shutil.which, NAMES)):
         if path is not None:
             return path
     wanted = "valkey-server or redis-server 6.2 or later"
-    raise NoServerBinary(f"no server for the embedded store: install {wanted}, or set REDIS_URL")
+    raise StoreFailed(f"no server for the embedded store: install {wanted}, or set REDIS_URL")
 
 
 def _find_in_wheel() -> str | None:

