@@ -8,7 +8,7 @@
 --          access_ttl_ms:number refresh_ttl_ms:number max_age_ms:number sessions_per_user:number
 -- RETURNS  redeemed lives_ms family_digest client_id username scope … | repeated | revoked | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §4.1.3, §10.5
--- USES     records sessions/families
+-- USES     records sessions/families sessions/new_families
 
 local text = redis.call('GET', code_key)
 if not text then

@@ -11,7 +11,6 @@
 -- CLAUSES  RFC 6749 §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
 -- USES     records sessions/families
 
-
 local now_ms = read_clock()
 local family = read_family(family_key)
 if not family then return { 'unknown' } end

@@ -7,7 +7,7 @@
 --          access_ttl_ms:number refresh_ttl_ms:number max_age_ms:number sessions_per_user:number
 -- RETURNS  started lives_ms family_digest client_id username scope … | changed | revoked
 -- CLAUSES  RFC 6749 §4.3.3, SPEC §4.2
--- USES     records sessions/families
+-- USES     records sessions/families sessions/new_families
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
