@@ -27,15 +27,16 @@ if sys.platform == "linux":
     read_clock = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 # Errors of a Redis that is up and cannot serve. The word begins the error, or a script's error quotes it.
-# - WRONGTYPE (Redis) and UNREADABLE (our scripts) mean a record that another version of the service wrote.
 # - Redis 7.0 and Valkey have texts of their own for an action that a script may not do, for keys on another node, and
 #   for a script that an operator ended.
 # - A server may lack WAIT.
 _OUTAGE: Final = re.compile(
-    r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM|WRONGTYPE)\b"
-    r"|UNREADABLE|The user executing the script can't|ACL failure in script"
+    r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM)\b"
+    r"|The user executing the script can't|ACL failure in script"
     r"|(?i:access a non[ -]local key)|Script killed by user|unknown command .?WAIT\b"
 )
+# Errors of Redis and of our scripts for a record that another version of the service wrote.
+_UNREADABLE: Final = re.compile(r"\bWRONGTYPE\b|UNREADABLE")
 # Errors that only a mistake in our own scripts or commands causes.
 _FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same slot")
 
@@ -66,6 +67,10 @@ class NotSent(ConnectionLost):
 
 class StoreUnavailable(Exception):
     """Redis did not answer in time, or answered that it cannot serve. The command may have run."""
+
+
+class UnreadableRecord(StoreUnavailable):
+    """A record has another version or form than this code knows. Others may be readable."""
 
 
 async def watch_call(watch: CallObserver, call: str, work: Awaitable[Result]) -> Result:
@@ -156,6 +161,8 @@ def translate(error: Exception) -> Exception:
     NoScriptError is returned unchanged: nothing ran, and the script may be sent again with its text.
     """
     text = str(error)
+    if _UNREADABLE.search(text):
+        return UnreadableRecord(text)
     if isinstance(error, NoScriptError) or (_FAULT.search(text) and not _OUTAGE.search(text)):
         return error
     if isinstance(error, TimeoutError) and not text:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, find_user_narrowing
+from service.redis_client.deadline import StoreUnavailable
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
 from service.store.registry.store import RegistryStore
@@ -92,7 +93,7 @@ class RegistryEditor:
         In an external realm the user may have logged in before without a record, with the default roles of the realm.
         If the new record lacks one of these roles, the user's sessions end.
         """
-        async with self._changing():
+        async with self._changing(user.identity.subject):
             if await self._registry.users.find(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
@@ -112,7 +113,7 @@ class RegistryEditor:
         A new password takes rights away unless `keep_sessions`. With `or_unlisted` a user of an external realm who has
         no record gets one.
         """
-        async with self._changing():
+        async with self._changing(identity.subject):
             old = await self._get_user(identity, or_unlisted=or_unlisted)
             new = change(old)
             reason = find_user_narrowing(old, new) or ("user_disabled" if new.disabled else None)
@@ -123,7 +124,7 @@ class RegistryEditor:
 
         `change` gets None if there is no such user. If it returns the record that it got, nothing ends.
         """
-        async with self._changing():
+        async with self._changing(identity.subject):
             old = await self._registry.users.find(identity)
             new = change(old)
             await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
@@ -131,7 +132,7 @@ class RegistryEditor:
 
     async def delete_user(self, identity: UserIdentity, check: Callable[[User], object] = lambda _: None) -> None:
         """Delete the user. `check` gets the record, and may refuse by an exception."""
-        async with self._changing():
+        async with self._changing(identity.subject):
             user = await self._get_user(identity)
             check(user)
             await self._registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
@@ -139,18 +140,21 @@ class RegistryEditor:
             self._record(user, None)
 
     @asynccontextmanager
-    async def _changing(self, *, scans: bool = False) -> AsyncIterator[None]:
+    async def _changing(self, subject: str = "", *, scans: bool = False) -> AsyncIterator[None]:
         """Hold the lock during a change, then run pending revocations, even if the change is refused.
 
-        These include the pending revocations of an earlier change that was interrupted. Only a change of a client scans
-        sessions, without the lock, so a change of a user waits for no scan.
+        These include the pending revocations of an earlier change that was interrupted. Raises StoreUnavailable if
+        sessions of the user `subject` are left, but not for other users. Only a change of a client scans sessions,
+        without the lock, so a change of a user waits for no scan.
         """
         try:
             async with self._registry.make_lock(self.on_wait, wait_seconds=self.wait_seconds) as lock:
                 try:
                     yield
                 finally:
-                    await self._pending_revocations.run_user_revocations(lock)
+                    left = await self._pending_revocations.run_user_revocations(lock)
+                    if subject in {user.subject for user in left}:
+                        raise StoreUnavailable("sessions of the user are left; they end as soon as that is possible")
         finally:
             if scans:
                 await self._pending_revocations.run_session_scans(self.on_wait)

@@ -16,7 +16,8 @@ from typing import Final
 
 from service.protocol.client import Narrowing, may_keep_session
 from service.protocol.scope import parse_scope
-from service.redis_client.deadline import DEADLINE_SECONDS
+from service.protocol.user import User
+from service.redis_client.deadline import DEADLINE_SECONDS, UnreadableRecord
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.store.registry.record_kind import split_parts
@@ -42,13 +43,24 @@ class PendingRevocations:
     _revocations: Revocations
     _session_scan: SessionScan
     scan_delay_seconds: float = SCAN_DELAY_SECONDS
+    _trouble: str = ""
 
     async def run_all(self) -> None:
-        """Run all pending revocations, whichever process recorded them."""
+        """Run all pending revocations, whichever process recorded them.
+
+        Those that need a record which cannot be read stay pending, with one line in the log.
+        """
         if await self._registry.has_pending():
             async with self._registry.make_lock() as lock:
-                await self.run_user_revocations(lock)
-            await self.run_session_scans()
+                left = len(await self.run_user_revocations(lock))
+            trouble = f"records of {left} users cannot be read, or their slots are moving" if left else ""
+            try:
+                await self.run_session_scans()
+            except UnreadableRecord as error:
+                trouble = str(error)
+            if trouble and trouble != self._trouble:
+                log.warning("some sessions that must end have not ended yet: %s", trouble)
+            self._trouble = trouble
 
     async def run_revocation_of(self, user: UserEnding) -> int:
         """End all sessions of one user with a pending revocation. The caller holds the lock.
@@ -59,17 +71,19 @@ class PendingRevocations:
         await self._registry.clear_pending_users([user])
         return marked_ms
 
-    async def run_user_revocations(self, lock: RedisLock) -> None:
-        """End all sessions of each user with a pending revocation, including users whom an interrupted run missed."""
+    async def run_user_revocations(self, lock: RedisLock) -> Collection[UserEnding]:
+        """End all sessions of each user with a pending revocation, including users whom an interrupted run missed.
+
+        Returns the users who stay pending, because their slot is moving or a record cannot be read.
+        """
         pending = await self._registry.list_pending_users()
-        left = []
+        left: list[UserEnding] = []
         for some in split_parts(pending, REVOCATIONS_AT_ONCE):
             unreached = await self._revocations.revoke_all_of(some)
             await self._registry.clear_pending_users([each for each in some if each not in unreached])
             await lock.renew()
             left += unreached
-        await self._revocations.revoke_all_left(left)
-        await self._registry.clear_pending_users(left)
+        return left
 
     async def run_session_scans(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """End the sessions that are no longer allowed after a client or a realm lost rights.
@@ -119,23 +133,27 @@ class PendingRevocations:
         """End all sessions of each user who has a session with a role that the user no longer has.
 
         That is a role that the realm no longer grants by default and the user's record does not list. If the realm no
-        longer exists, the sessions of all its users end.
+        longer exists, the sessions of all its users end. If a user's record cannot be read, raises UnreadableRecord at
+        the end.
         """
         providers = {realm: await self._registry.realms.find(realm) for realm in pending_realms}
-        ended, left = set[str](), set[UserEnding]()
+        ended, left, unreadable = set[str](), set[UserEnding](), ""
         async for batch in self._session_scan.scan_sessions():
             found = [(session.identity, set(parse_scope(session.scope).roles)) for _, session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
-            users = await self._registry.users.find_many([identity for identity, _ in concerned])
-            for (identity, roles), user in zip(concerned, users, strict=True):
-                provider = providers[identity.realm]
+            users = await self._registry.read_records([("user", identity) for identity, _ in concerned])
+            for (identity, roles), (user, trouble) in zip(concerned, users, strict=True):
+                provider, unreadable = providers[identity.realm], unreadable or trouble
                 if user is None and provider is not None:
                     user = provider.make_unlisted_user(identity.realm, identity.username)
-                is_kept = provider is not None and user is not None and roles <= set(user.roles)
+                has_roles = isinstance(user, User) and roles <= set(user.roles)
+                is_kept = provider is not None and (has_roles or bool(trouble))
                 if identity.subject in ended or is_kept:
                     continue
                 ended.add(identity.subject)
                 reason: EndReason = "realm_deleted" if provider is None else "role_removed"
                 left.update(await self._revocations.revoke_all_of([UserEnding.of(identity, reason)]))
         await self._revocations.revoke_all_left(left)
+        if unreadable:
+            raise UnreadableRecord(unreadable)
         log.info("users logged out because realms lost rights (%s): %d", ", ".join(pending_realms), len(ended))

@@ -17,7 +17,7 @@ from service.gateway.access_record import VERSION
 from service.protocol.authorization import ConsentRequest
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
-from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.deadline import UnreadableRecord
 
 _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 _read_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -123,11 +123,11 @@ class BrowserSessionRecord(NamedTuple):
 
 @contextmanager
 def reading(kind: str) -> Iterator[None]:
-    """Raise StoreUnavailable if the body fails to parse a record. Also works as a decorator."""
+    """Raise UnreadableRecord if the body fails to parse a record. Also works as a decorator."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise StoreUnavailable(f"the record of {kind} has a form that this version does not know") from None
+        raise UnreadableRecord(f"the record of {kind} has a form that this version does not know") from None
 
 
 def parse_family(record: bytes) -> FamilyRecord:
@@ -161,11 +161,11 @@ def parse_browser_session(record: bytes) -> BrowserSessionRecord:
 
 
 def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind: str) -> Record:
-    """Decode JSON and ignore unknown members. Raises StoreUnavailable if a member is missing or has another type."""
+    """Decode JSON and ignore unknown members. Raises UnreadableRecord if a member is missing or has another type."""
     try:
         return decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
-        raise StoreUnavailable(f"the record of {kind} has a form that this version does not know: {error}") from None
+        raise UnreadableRecord(f"the record of {kind} has a form that this version does not know: {error}") from None
 
 
 def write_json(record: msgspec.Struct, stored: bytes | None) -> str:
@@ -183,7 +183,7 @@ def _parse_optional(text: str) -> int | None:
 
 def _check_version(found: str, kind: str) -> None:
     if found != VERSION:
-        raise StoreUnavailable(f"{kind} has a record of version {found[:20]!r}; this service knows version {VERSION}")
+        raise UnreadableRecord(f"{kind} has a record of version {found[:20]!r}; this service knows version {VERSION}")
 
 
 def _parse_tokens(text: str) -> tuple[IssuedToken, ...]:
@@ -216,7 +216,7 @@ _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
 def _parse(record: bytes, kind: str, form: Callable[..., Record]) -> Record:
     """Parse the lines after the version into the form's fields, and ignore further lines.
 
-    Raises StoreUnavailable for another version or form.
+    Raises UnreadableRecord for another version or form.
     """
     names = tuple(form.__annotations__)
     with reading(kind):

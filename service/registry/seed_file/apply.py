@@ -170,11 +170,9 @@ class Seeding:
             for batch in split_parts(users, self.entries_per_batch):
                 yield batch
         left = [name.partition(":") for name in sorted((await self._registry.seeds.list_all()).keys() - kept)]
-        for kind in ("client", "realm"):
-            for batch in split_parts(
-                [Item(kind, name) for each, _, name in left if each == kind], self.entries_per_batch
-            ):
-                yield batch
+        others = [Item("client" if kind == "client" else "realm", name) for kind, _, name in left if name]
+        for batch in split_parts(others, self.entries_per_batch):
+            yield batch
 
     async def _plan(
         self,

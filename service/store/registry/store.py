@@ -11,11 +11,10 @@ from typing import Any, Final, Literal
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
-from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.deadline import UnreadableRecord
 from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
 from service.store.keys import registry_key
-from service.store.records import reading
 from service.store.registry.clients import CLIENTS, Clients
 from service.store.registry.realms import REALMS, Realms
 from service.store.registry.record_kind import RecordKind
@@ -37,7 +36,7 @@ Found = tuple[Client | IdentityProvider | User | None, str]
 def _read(kind: RecordKind[Any, Any], answer: Any) -> Found:
     try:
         return kind.parse(answer), ""
-    except StoreUnavailable as error:
+    except UnreadableRecord as error:
         return None, str(error)
 
 
@@ -68,9 +67,10 @@ class RegistryStore:
             await self._redis.write("SADD", registry_key("pending_revocations"), *map(":".join, users))
 
     async def list_pending_users(self) -> list[UserEnding]:
+        """Return the users with a pending revocation. One that this version cannot read stays pending."""
         members = await self._redis.read("SMEMBERS", registry_key("pending_revocations"))
-        with reading("a pending revocation"):
-            return [UserEnding(*member.decode().split(":")) for member in members]
+        parts = (member.decode(errors="replace").split(":") for member in members)
+        return [UserEnding(*each) for each in parts if len(each) == len(UserEnding._fields)]
 
     async def clear_pending_users(self, users: Sequence[UserEnding]) -> None:
         if users:

@@ -14,6 +14,7 @@ from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.scope import parse_realm
 from service.protocol.user import UserIdentity, identify_user
 from service.redis_client.connection import Command
+from service.redis_client.deadline import UnreadableRecord
 from service.redis_client.slots import SlotIsMoving
 from service.store import records
 from service.store.client import StoreClient
@@ -82,12 +83,21 @@ class SessionScan:
         return [(shard, subject) for subject, shard in found.items()]
 
     async def scan_sessions(self) -> AsyncIterator[list[tuple[str, Session]]]:
-        """Yield all sessions with their keys, in batches."""
+        """Yield all sessions with their keys, in batches. Raises UnreadableRecord at the end if one cannot be read."""
+        unreadable: UnreadableRecord | None = None
         for kind, parse in (("code", _parse_code), ("family", _parse_family)):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
                 commands: list[Command] = [("GET", key) for key in keys]
                 records = zip(keys, await self._redis.read_many(commands), strict=True)
-                yield [(key, parse(record)) for key, record in records if record]
+                batch = []
+                for key, record in records:
+                    try:
+                        batch += [(key, parse(record))] if record else []
+                    except UnreadableRecord as error:
+                        unreadable = error
+                yield batch
+        if unreadable:
+            raise unreadable
 
     async def _end(self, key: str, client_id: str, reason: EndReason) -> bool:
         """Return True if this call ended it."""

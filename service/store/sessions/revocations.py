@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from service.redis_client.client import DurableScripts
-from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.deadline import StoreUnavailable, UnreadableRecord
 from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient, load_script
 from service.store.keys import index_key, mark_key, revoked_key
@@ -125,16 +125,17 @@ class Revocations:
         subjects = defaultdict[tuple[str, EndReason], list[str]](list)
         for user in users:
             subjects[user.shard, user.reason].append(user.subject)
-        waiting = (
+        waiting = [
             (shard, reason, some[start : start + USERS_AT_ONCE])
             for (shard, reason), some in subjects.items()
             for start in range(0, len(some), USERS_AT_ONCE)
-        )
+        ]
         moving: set[str] = set()
         left: list[UserEnding] = []
 
         async def work() -> None:
-            for shard, reason, some in waiting:
+            while waiting:
+                shard, reason, some = waiting.pop()
                 done: Collection[str] = ()
                 try:
                     if shard not in moving:
@@ -142,6 +143,10 @@ class Revocations:
                         after_users(len(done))
                 except SlotIsMoving:
                     moving.add(shard)
+                except UnreadableRecord:
+                    if len(some) > 1:  # which of them has it is not known
+                        waiting.extend((shard, reason, [each]) for each in some)
+                        continue
                 left.extend(UserEnding(shard, subject, reason) for subject in some if subject not in done)
 
         workers = [asyncio.create_task(work()) for _ in range(STEPS_AT_ONCE)]
