@@ -34,10 +34,11 @@ func MakeKey(token string) (string, bool) {
 	return "access:{" + token[6:9] + "}:" + base64.RawURLEncoding.EncodeToString(digest[:16]), true
 }
 
-// ParseRecord returns the grant of a record. An error is an outage: it does not say that the token is invalid.
+// ParseRecord returns the grant of a record, and ignores lines behind the eighth. An error is an outage: it does not say
+// that the token is invalid.
 func ParseRecord(record string) (*Grant, error) {
 	lines := strings.Split(record, "\n")
-	if len(lines) != 8 || lines[0] != "2" {
+	if len(lines) < 8 || lines[0] != "2" {
 		return nil, errUnreadable
 	}
 	issuedMs, err := strconv.ParseInt(lines[1], 10, 64)

@@ -20,7 +20,8 @@ SHARDS: Final = 4096
 def parse_grant(record: bytes) -> AccessGrant:
     """Parse the record of an access token.
 
-    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
+    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope. Further lines
+    are ignored.
 
     Raises StoreUnavailable for a record of another version or form, which this code cannot judge.
     """
@@ -32,7 +33,7 @@ def parse_grant(record: bytes) -> AccessGrant:
             raise StoreUnavailable(
                 f"an access token's record has version {version[:20]!r}; this library knows version {VERSION}"
             )
-        issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
+        issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines[:7]
         return AccessGrant(
             issued_at_ms=int(issued_ms),
             expires_at_ms=int(expires_ms),
