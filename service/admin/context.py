@@ -34,7 +34,6 @@ from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.secret_keys import SecretKeys
 from service.store.sessions.access_tokens import AccessTokens
-from service.store.sessions.codes import Codes
 from service.store.sessions.families import Families
 from service.store.sessions.revocations import Revocations
 
@@ -56,7 +55,6 @@ class AdminContext:
         self.access_tokens = AccessTokens(self.redis)
         self.attempts = Attempts(self.redis)
         self.lifetimes = make_lifetimes(settings)
-        self.codes = Codes(self.redis, self.lifetimes)
         self.families = Families(self.redis, self.lifetimes)
         self.inspection = TokenInspection(self.redis)
         self.revocations = Revocations(self.redis)

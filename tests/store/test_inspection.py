@@ -1,9 +1,8 @@
-"""What Redis still holds about a session or a code, judged as the service judges it."""
+"""What Redis still holds about a session, judged as the service judges it."""
 
 import pytest
 
-from service.protocol.authorization_code import AuthorizationCode
-from service.store.reports.token_inspection import EndedFamily, KnownFamily, State, TokenInspection
+from service.store.reports.token_inspection import EndedFamily, KnownFamily, TokenInspection
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 
@@ -19,11 +18,6 @@ async def find_known(sessions: Sessions, session: Session) -> KnownFamily:
     family = await find(sessions, session)
     assert isinstance(family, KnownFamily)
     return family
-
-
-async def judge_code(sessions: Sessions, shard: str, code: AuthorizationCode) -> State:
-    inspection = TokenInspection(sessions.worker.redis)
-    return await inspection.judge_code(shard, code, sessions.now_ms())
 
 
 async def test_the_live_access_tokens_of_a_family_are_counted(sessions: Sessions, clock: Clock) -> None:
@@ -49,13 +43,3 @@ async def test_covered_and_expired_tokens_have_separate_verdicts(sessions: Sessi
     sessions.set_mark(session, created_ms)
     family = await find_known(sessions, session)
     assert (family.state, family.marked_at_ms) == ("revoked", created_ms)
-
-
-async def test_a_code_is_live_until_a_mark_covers_it(sessions: Sessions, clock: Clock) -> None:
-    session, name = await sessions.start(), await sessions.issue_code()
-    code = await sessions.codes.find(name)
-    assert isinstance(code, AuthorizationCode)
-    assert await judge_code(sessions, name.shard, code) == "live"
-
-    sessions.set_mark(session, sessions.now_ms())
-    assert await judge_code(sessions, name.shard, code) == "revoked"

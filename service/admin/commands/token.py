@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -10,26 +10,10 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output, format_span, format_time, format_when
-from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.bearer import AccessGrant
-from service.protocol.client import Lifetimes
-from service.protocol.token_form import RandomToken, parse_access_token, parse_authorization_code
+from service.protocol.token_form import RandomToken, parse_access_token
 from service.store.records import FamilyRecord, TombstoneRecord
 from service.store.reports.token_inspection import EndedFamily, KnownFamily
-
-_ENDINGS: Final[dict[str, str]] = {
-    "replayed": "by a replay of a refresh token",
-    "revoked": "by its client, which revoked the token",
-    "code_replayed": "because its authorization code was exchanged a second time",
-    "revoke_all": "by a revokeAll of its user",
-    "too_old": "by a refresh that came later than its maximum age, which was shortened",
-    "session_displaced": "by a new login of its user, who had as many sessions as one may have",
-    "signed_out_there": "by its user, on the sessions page",
-    "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
-    "provider_logout": "by the identity provider of its user, where the login has ended",
-    "console": "at the console",
-}
-"""Words for the reasons why a session ended. Other reasons are changes of its user, client or realm."""
 
 
 @console.group("token")
@@ -46,27 +30,23 @@ def _read_token(token: str | None) -> str:
 async def inspect_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Explain a token.
 
-    Print its user, its session and generation, whether it is live, and who ended it and why.
+    Print its user, its session and generation, whether it is live, and why it ended.
     """
     text = _read_token(token)
-    access_token, code = parse_access_token(text), parse_authorization_code(text)
-    refresh_token = context.keyring.parse_refresh_token(text)
+    access_token, refresh_token = parse_access_token(text), context.keyring.parse_refresh_token(text)
     now_ms = await context.redis.read_clock_ms()
     if access_token is not None:
         facts = await _explain_access_token(context, access_token, now_ms)
     elif refresh_token is not None:
         family = await context.inspection.find_family(refresh_token.shard, refresh_token.family_digest, now_ms)
-        max_age_ms = (await _get_lifetimes(context, family.record.client_id)).session_max_age_ms if family else None
-        facts = _explain_refresh_token(family, refresh_token.generation, now_ms, max_age_ms)
-    elif code is not None:
-        facts = await _explain_code(context, code, now_ms)
+        client = await context.registry.clients.find(family.record.client_id) if family else None
+        lifetimes = context.lifetimes.of(client) if client else context.lifetimes
+        facts = _explain_refresh_token(family, refresh_token.generation, now_ms, lifetimes.session_max_age_ms)
     else:
         raise CommandRefused(
-            "not a token of this service: it does not have the form of an access token or code, and no configured key "
-            "signed it as a refresh token. Was it cut off when it was copied, or was its key removed?"
+            "not an access token of this service, and no configured key signed it as a refresh token. Was it cut off "
+            "when it was copied, or was its key removed?"
         )
-    if "client_id" in facts:
-        facts |= _describe_lifetimes(await _get_lifetimes(context, facts["client_id"]))
     output.facts(facts)
 
 
@@ -119,22 +99,6 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
     }
 
 
-async def _get_lifetimes(context: AdminContext, client_id: str) -> Lifetimes:
-    """Return the lifetimes of the client, or those of the settings if it was deleted."""
-    client = await context.registry.clients.find(client_id)
-    return context.lifetimes.of(client) if client else context.lifetimes
-
-
-def _describe_lifetimes(lifetimes: Lifetimes) -> dict[str, str]:
-    max_age_ms = lifetimes.session_max_age_ms
-    return {
-        "access_token_ttl": format_span(lifetimes.access_token_ms),
-        "refresh_token_ttl": format_span(lifetimes.refresh_token_ms),
-        "session_max_age": format_span(max_age_ms) if max_age_ms else "none",
-        "refresh_grace": format_span(lifetimes.refresh_grace_ms),
-    }
-
-
 def _explain_refresh_token(
     family: KnownFamily | EndedFamily | None, number: int, now_ms: int, max_age_ms: int | None
 ) -> dict[str, Any]:
@@ -165,41 +129,18 @@ def _explain_generation(number: int, head: int) -> str:
 
 
 def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
-    """Return a sentence that says who ended the session, when and why."""
-    how = _ENDINGS.get(record.reason, f"by a change ({record.reason.replace('_', ' ')})")
+    """Return a sentence that says why the session ended, and when."""
+    why = record.reason
     if record.presented is not None:
-        how = f"by a replay of generation {record.presented} while generation {record.head} was the newest"
-    return f"Its session was ended {how}, at {format_when(record.ended_ms, now_ms)}."
-
-
-async def _explain_code(context: AdminContext, token: RandomToken, now_ms: int) -> dict[str, Any]:
-    code = await context.codes.find(token)
-    if code is None:
-        return _facts("authorization_code", "Not known: it expired, was revoked, or was exchanged long ago.")
-    if isinstance(code, RedeemedCode):
-        facts = _facts("authorization_code", "It was exchanged for a session.") | {"client_id": code.client_id}
-        family = await context.inspection.find_family(token.shard, code.family_digest, now_ms)
-        return facts | _describe_session(family, code.family_digest)
-    state = await context.inspection.judge_code(token.shard, code, now_ms)
-    words = {
-        "live": f"Live: it can be exchanged for another {format_span(max(0, code.expires_ms - now_ms))}.",
-        "revoked": "Revoked by a revokeAll of its user: it cannot be exchanged.",
-        "over": "It expired before it was exchanged.",
-    }
-    return {
-        **_facts("authorization_code", words[state], live=state == "live"),
-        **_name(code),
-        "scope": code.scope,
-        "issued": format_time(code.created_ms),
-        "expires": format_time(code.expires_ms),
-    }
+        why = f"generation {record.presented} was replayed while generation {record.head} was the newest"
+    return f"Its session was ended ({why}) at {format_when(record.ended_ms, now_ms)}."
 
 
 def _facts(kind: str, explanation: str, *, live: bool = False) -> dict[str, Any]:
     return {"token": kind, "live": live, "explanation": explanation}
 
 
-def _name(record: AccessGrant | FamilyRecord | TombstoneRecord | AuthorizationCode) -> dict[str, str]:
+def _name(record: AccessGrant | FamilyRecord | TombstoneRecord) -> dict[str, str]:
     return {name: getattr(record, name) for name in ("client_id", "username", "subject")}
 
 

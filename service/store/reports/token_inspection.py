@@ -1,4 +1,4 @@
-"""Inspection of a session or a code for an operator: what Redis still holds about it, which is only read.
+"""Inspection of a session for an operator: what Redis still holds about it, which is only read.
 
 A family that ended before it expired leaves a tombstone for a day. An expired family leaves nothing. No client request
 uses this module. All times are Redis times in milliseconds.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from service.gateway.access_record import access_key
-from service.protocol.authorization_code import AuthorizationCode
 from service.store.client import StoreClient
 from service.store.keys import ended_key, family_key, mark_key
 from service.store.records import FamilyRecord, TombstoneRecord, parse_family, parse_mark, parse_tombstone
@@ -55,15 +54,12 @@ class TokenInspection:
             return KnownFamily(digest, family, _judge_state(family, mark, now_ms), live, mark)
         return EndedFamily(digest, parse_tombstone(tombstone)) if tombstone is not None else None
 
-    async def judge_code(self, shard: str, code: AuthorizationCode, now_ms: int) -> State:
-        return _judge_state(code, await self._find_mark(shard, code.subject), now_ms)
-
     async def _find_mark(self, shard: str, subject: str) -> int | None:
         mark: Any = await self._redis.read("GET", mark_key(shard, subject))
         return None if mark is None else parse_mark(mark)
 
 
-def _judge_state(record: FamilyRecord | AuthorizationCode, marked_at_ms: int | None, now_ms: int) -> State:
+def _judge_state(record: FamilyRecord, marked_at_ms: int | None, now_ms: int) -> State:
     if marked_at_ms is not None and record.created_ms <= marked_at_ms:
         return "revoked"
     return "live" if now_ms < record.expires_ms else "over"
