@@ -20,8 +20,8 @@ SHARDS: Final = 4096
 def parse_grant(record: bytes) -> AccessGrant:
     """Parse the record of an access token.
 
-    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope. Further lines
-    are ignored.
+    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope. Further
+    lines are ignored.
 
     Raises StoreUnavailable for a record of another version or form, which this code cannot judge.
     """
