@@ -112,7 +112,7 @@ CHANGES: dict[str, tuple[Callable[[Operator], Awaitable[None]], tuple[Place, ...
 }
 
 
-@pytest.mark.clause("decided-newer-record")
+@pytest.mark.clause("decided-newer-members")
 @pytest.mark.parametrize("way", CHANGES)
 async def test_member_of_a_newer_version_outlives_a_change(
     admin: Admin, browser: Browser, store: redis.Redis, tmp_path: Path, way: str
@@ -131,7 +131,7 @@ async def test_member_of_a_newer_version_outlives_a_change(
     assert [text.count(MEMBER) for text in after] == [1] * len(places), after
 
 
-@pytest.mark.clause("decided-newer-record")
+@pytest.mark.clause("decided-newer-members")
 async def test_known_member_with_its_default_is_left_out(admin: Admin, store: redis.Redis, tmp_path: Path) -> None:
     """A realm's record and entry leave out such a member, whose old value must not be taken for an unknown one."""
     operator = Operator(admin, browser=None, store=store, folder=tmp_path)  # type: ignore[arg-type]

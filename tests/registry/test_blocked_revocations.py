@@ -21,7 +21,7 @@ from tests.registry.test_default_roles import ENDUSER, LISTED, YVES, ZOE, make_s
 from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, BOB, UserCredentials
 
-pytestmark = pytest.mark.clause("decided-newer-record")
+pytestmark = pytest.mark.clause("decided-newer-record", "decided-unreadable-stays-pending")
 
 BREAKS: dict[str, Callable[[redis.Redis, Session], object]] = {
     "a session of a newer version": lambda store, session: store.set(session.key, "3\nlines"),

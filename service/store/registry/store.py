@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
+from service.redis_client.connection import gather_answers
 from service.redis_client.deadline import UnreadableRecord
 from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
@@ -28,16 +29,8 @@ PendingScan = Literal["pending_scans", "pending_realm_scans"]
 
 _KINDS: Final[dict[str, RecordKind[Any, Any]]] = {each.kind: each for each in (CLIENTS, REALMS, USERS)}
 
-
 Found = tuple[Client | IdentityProvider | User | None, str]
 """A record, or None if there is none. The text is empty, or says why the record cannot be read."""
-
-
-def _read(kind: RecordKind[Any, Any], answer: Any) -> Found:
-    try:
-        return kind.parse(answer), ""
-    except UnreadableRecord as error:
-        return None, str(error)
 
 
 class RegistryStore:
@@ -52,9 +45,13 @@ class RegistryStore:
 
     async def read_records(self, names: Sequence[tuple[str, Any]]) -> list[Found]:
         """Return the records of these kinds and names."""
-        kinds: list[tuple[RecordKind[Any, Any], Any]] = [(_KINDS[kind], name) for kind, name in names]
-        answers = await self._redis.read_many([kind.command(name) for kind, name in kinds])
-        return [_read(kind, answer) for (kind, _), answer in zip(kinds, answers, strict=True)]
+        return await gather_answers([self._read_record(_KINDS[kind], name) for kind, name in names])
+
+    async def _read_record(self, kind: RecordKind[Any, Any], name: Any) -> Found:
+        try:
+            return kind.parse(await self._redis.read(*kind.command(name))), ""
+        except UnreadableRecord as error:
+            return None, str(error)
 
     async def has_pending(self) -> bool:
         """Return True if sessions of users, clients or realms must still end, whichever process made the change."""
