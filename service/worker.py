@@ -8,37 +8,26 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from math import nan
 
-from service.config.settings import Settings, choose_durability, make_lifetimes, make_redis_url
+from service.components import Components
+from service.config.settings import Settings
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import verify_dummy_password
 from service.gateway.lookup import BearerLookup
 from service.observability import metrics
 from service.observability.audit import use_audit_stream
-from service.observability.audit_stream import AuditStream
 from service.realms.external import ExternalRealms
 from service.realms.login import Logins
 from service.realms.main import MainRealm
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import RegistryCaches
 from service.registry.password_change import PasswordChange
-from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.keeper import SeedKeeper
-from service.store.attempts import Attempts
 from service.store.browsers.browser_sessions import BrowserSessions
 from service.store.browsers.consents import Consents
-from service.store.client import StoreClient
-from service.store.events import EventStream
-from service.store.registry.store import RegistryStore
 from service.store.reports.readiness import read_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
-from service.store.reports.session_scan import SessionScan
-from service.store.secret_keys import SecretKeys
-from service.store.sessions.access_tokens import AccessTokens
 from service.store.sessions.codes import Codes
-from service.store.sessions.families import Families
-from service.store.sessions.revocations import Revocations
 from service.store.single_use import SingleUse
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
@@ -51,20 +40,19 @@ PENDING_REVOCATIONS_SECONDS = 15.0
 log = logging.getLogger("service")
 
 
-class Worker:
+class Worker(Components):
     """The components of one worker, each given what it needs.
 
     `clock_offset_ms` moves the clock and is for tests only.
     """
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = int) -> None:
-        self.settings = settings
-        self.redis = StoreClient(
-            make_redis_url(settings),
-            durability=choose_durability(settings),
-            clock_offset_ms=clock_offset_ms,
+        super().__init__(
+            settings,
+            clock_offset_ms,
             watch=metrics.count_redis_call,
             on_moving_slot=metrics.get_metrics().moving_slots.inc,
+            on_lost=metrics.get_metrics().events_lost.inc,
         )
         self.bearer_counts = metrics.CacheCounts("bearers")
         self.bearer = BearerLookup(
@@ -73,22 +61,10 @@ class Worker:
             observe=self.bearer_counts.count_bearer_read,
             clock_offset_ms=clock_offset_ms,
         )
-        self.lifetimes = lifetimes = make_lifetimes(settings)
-        self.keyring = Keyring(settings.secret_keys)
-        self.secret_keys = SecretKeys(self.redis, self.keyring)
-        self.access_tokens = AccessTokens(self.redis)
-        self.attempts = Attempts(self.redis)
         self.browser_sessions = BrowserSessions(self.redis)
-        self.codes = Codes(self.redis, lifetimes)
-        self.consents = Consents(self.redis, lifetimes)
-        self.families = Families(self.redis, lifetimes)
+        self.codes = Codes(self.redis, self.lifetimes)
+        self.consents = Consents(self.redis, self.lifetimes)
         self.single_use = SingleUse(self.redis)
-        self.registry = RegistryStore(self.redis)
-        self.event_stream = EventStream(self.redis)
-        self.audit_stream = AuditStream(self.event_stream.append, on_lost=metrics.get_metrics().events_lost.inc)
-        self.revocations = Revocations(self.redis)
-        self.session_scan = SessionScan(self.redis, self.families)
-        self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
         self.password_change = PasswordChange(self.registry, self.pending_revocations)
         self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
         self.seed_keeper = SeedKeeper(settings, self.registry, self.secret_keys, self.seeding)

@@ -9,60 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from service.admin.output import CommandRefused
-from service.config.settings import (
-    Settings,
-    choose_durability,
-    describe_store,
-    load_settings,
-    make_lifetimes,
-    make_redis_url,
-)
-from service.crypto.keyring import Keyring
+from service.components import Components
+from service.config.settings import Settings, describe_store, load_settings, make_redis_url
 from service.observability.audit import record_event, use_audit_stream
-from service.observability.audit_stream import AuditStream
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
-from service.registry.pending_revocations import PendingRevocations
-from service.store.attempts import Attempts
-from service.store.client import StoreClient
-from service.store.events import EventStream
 from service.store.records import FamilyRecord
-from service.store.registry.store import RegistryStore
-from service.store.reports.session_scan import SessionScan
 from service.store.reports.token_inspection import TokenInspection
-from service.store.secret_keys import SecretKeys
-from service.store.sessions.access_tokens import AccessTokens
-from service.store.sessions.families import Families
-from service.store.sessions.revocations import Revocations
 
 
-class AdminContext:
-    """All objects that commands work with. Only tests move its clock.
+class AdminContext(Components):
+    """All objects that commands work with.
 
     `on_wait` is called if a change waits for another one.
     """
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = int) -> None:
-        self.settings = settings
-        self.redis = StoreClient(
-            make_redis_url(settings), durability=choose_durability(settings), clock_offset_ms=clock_offset_ms
-        )
-        self.keyring = Keyring(settings.secret_keys)
-        self.secret_keys = SecretKeys(self.redis, self.keyring)
-        self.registry = RegistryStore(self.redis)
-        self.access_tokens = AccessTokens(self.redis)
-        self.attempts = Attempts(self.redis)
-        self.lifetimes = make_lifetimes(settings)
-        self.families = Families(self.redis, self.lifetimes)
+        super().__init__(settings, clock_offset_ms)
         self.inspection = TokenInspection(self.redis)
-        self.revocations = Revocations(self.redis)
-        self.events = EventStream(self.redis)
         self.actor = get_actor()
-        self._audit_stream = AuditStream(self.events.append)
-        self.session_scan = SessionScan(self.redis, self.families)
-        self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
         self.on_wait: Callable[[], object] = lambda: None
         origin = {"actor": self.actor, "reason": "console"}
         self.editor = RegistryEditor(self.registry, self.pending_revocations, origin, lambda: self.on_wait())
@@ -73,8 +40,8 @@ class AdminContext:
 
     async def __aenter__(self) -> AdminContext:
         """Start to send security events to the stream."""
-        use_audit_stream(self._audit_stream)
-        self._audit_stream.start()
+        use_audit_stream(self.audit_stream)
+        self.audit_stream.start()
         return self
 
     async def get_client(self, client_id: str) -> Client:
@@ -125,7 +92,7 @@ class AdminContext:
 
     async def __aexit__(self, *_: object) -> None:
         """Write the pending events and disconnect. Events that cannot be written are logged, and nothing is raised."""
-        await self._audit_stream.close()
+        await self.audit_stream.close()
         await self.redis.close()
 
 

@@ -21,7 +21,7 @@ ORDER = (
     {"config"},
     {"store"},
     {"registry"},
-    {"realms"},
+    {"realms", "components"},
     {"web", "admin"},
     {"serving"},
     {"worker"},

@@ -93,7 +93,7 @@ def test_the_service_itself_never_moves_the_clock() -> None:
 
     assert passed <= {
         ("worker.py", "clock_offset_ms"),
-        ("admin/context.py", "clock_offset_ms"),
+        ("components.py", "clock_offset_ms"),
         ("store/client.py", "clock_offset_ms"),
     }
     assert made == ["Worker(settings)"]

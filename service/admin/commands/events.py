@@ -56,7 +56,7 @@ async def events(
     line is one JSON value. A program that begins again with --since gets some events twice: `stream` and `id` identify
     an event.
     """
-    stream = context.events
+    stream = context.event_stream
     names = {normalize_username(username), username, identify_user(MAIN_REALM, username).subject} if username else set()
     wanted = partial(_is_about, names=names, client_id=client_id or "")
     since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
