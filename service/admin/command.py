@@ -136,7 +136,7 @@ def command(
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:
     make_context: Callable[[], AdminContext] = click.get_current_context().obj or open_context
     async with make_context() as context:
-        output.store = context.store_name
+        output.store = context.settings.store_name
         context.on_wait = lambda: output.note("Waiting for a seed or another change to finish …")
         await work(context, output, **parameters)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from service.admin.output import CommandRefused
 from service.components import Components
-from service.config.settings import Settings, describe_store, load_settings, make_redis_url
+from service.config.settings import Settings, load_settings, make_redis_url
 from service.observability.audit import record_event, use_audit_stream
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM, parse_realm
@@ -33,10 +33,6 @@ class AdminContext(Components):
         self.on_wait: Callable[[], object] = lambda: None
         origin = {"actor": self.actor, "reason": "console"}
         self.editor = RegistryEditor(self.registry, self.pending_revocations, origin, lambda: self.on_wait())
-
-    @property
-    def store_name(self) -> str:
-        return describe_store(self.settings, str(self.settings.data_dir))
 
     async def __aenter__(self) -> AdminContext:
         """Start to send security events to the stream."""

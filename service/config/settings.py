@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit
 
 from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
 from service.config.reading import BadSettings, Reading, Setting, setting
 from service.embedded.data_folder import socket_path
 from service.protocol.client import Lifetimes
-from service.protocol.uri import is_loopback
+from service.protocol.uri import is_local, is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.redis_client.url import MEMORY, Durability, RedisUrl, parse_redis_url, without_password
 from service.system.program_files import IS_INSTALLED, PROGRAM_FILES
@@ -103,6 +102,11 @@ class Settings:
         return self.redis_url is None
 
     @property
+    def store_name(self) -> str:
+        """The store as it may be shown: the embedded one with its folder, or the URL without its password."""
+        return f"the embedded store in {self.data_dir}" if self.redis_url is None else without_password(self.redis_url)
+
+    @property
     def has_public_example_seed(self) -> bool:
         """True if callers from other machines may log in with the passwords of the example seed."""
         public = _find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
@@ -170,7 +174,7 @@ def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[
     if not is_loopback(host):
         return f"HOST {host!r}"
     for variable, url in (("TOKEN_SERVICE_BASE_URL", base_url), ("TOKEN_SERVICE_WEB_URL", web_url)):
-        if not is_loopback(urlsplit(url).hostname or ""):
+        if not is_local(url):
             return f"{variable} {url!r}"
     for network in proxies:
         if not network.is_loopback:
@@ -218,8 +222,3 @@ def make_lifetimes(settings: Settings) -> Lifetimes:
         refresh_grace_ms=settings.refresh_grace_ms,
         sessions_per_user=settings.sessions_per_user,
     )
-
-
-def describe_store(settings: Settings, data_dir: str) -> str:
-    """Return the store as it may be shown: the embedded one with its folder, or the URL without its password."""
-    return f"the embedded store in {data_dir}" if settings.redis_url is None else without_password(settings.redis_url)

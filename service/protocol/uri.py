@@ -32,6 +32,19 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def is_local(address: str) -> bool:
+    """Return True if the host of the address is this machine."""
+    return is_loopback(urlsplit(address).hostname or "")
+
+
+def is_unprotected(address: str) -> bool:
+    """Return True if what is sent to the address leaves over plain http to another machine.
+
+    Clauses: RFC 6749 §3.1.2.1 (a warning where the answer leaves unprotected)
+    """
+    return urlsplit(address).scheme == "http" and not is_local(address)
+
+
 def find_uri_mistake(text: str) -> str | None:
     """Return why a browser may not be redirected to this text as an absolute URI, or None if it may.
 
@@ -62,10 +75,9 @@ def find_server_mistake(text: str) -> str | None:
     mistake = find_uri_mistake(text)
     if mistake is not None:
         return mistake
-    parts = urlsplit(text)
-    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        return None
-    return "expected https (http only on this machine)"
+    if urlsplit(text).scheme not in ("http", "https") or is_unprotected(text):
+        return "expected https (http only on this machine)"
+    return None
 
 
 def list_origins(redirect_uris: Iterable[str], *, any_loopback_port: bool) -> list[str]:

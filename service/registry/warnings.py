@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
 from service.protocol.scope import MAIN_REALM
-from service.protocol.uri import is_loopback
+from service.protocol.uri import is_unprotected
 from service.protocol.user import User
 
 FOREIGN_KEY: Final = (
@@ -36,8 +35,7 @@ def list_client_mistakes(client: Client) -> Iterator[str]:
     if {AUTHORIZATION_CODE, PASSWORD} & set(client.grant_types) and not client.scope:
         yield "it has no scope, so all of its requests are refused"
     for redirect_uri in client.redirect_uris:
-        parts = urlsplit(redirect_uri)
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        if is_unprotected(redirect_uri):
             yield f"codes are sent unencrypted to {redirect_uri}"
 
 

@@ -20,7 +20,7 @@ from uvicorn.supervisors import ChangeReload
 
 from service.config.parsers import HostPort
 from service.config.reading import BadSettings
-from service.config.settings import PREFIX, Settings, default_base_url, describe_store, load_settings, unknown_variables
+from service.config.settings import PREFIX, Settings, default_base_url, load_settings, unknown_variables
 from service.embedded.binary import StoreFailed
 from service.embedded.server import EmbeddedStore
 from service.observability.logs import EventLog, configure_logging
@@ -90,8 +90,7 @@ def _serve(command_line: list[str]) -> int:
 
 
 def _say_what_is_used(settings: Settings) -> None:
-    store = describe_store(settings, str(settings.data_dir))
-    log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
+    log.info("starting", store=settings.store_name, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
         log.warning("the example seed is in use, and its passwords are public; set TOKEN_SERVICE_SEED_FILE")
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):

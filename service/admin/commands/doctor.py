@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import click
 
@@ -20,7 +19,7 @@ from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
-from service.protocol.uri import is_loopback
+from service.protocol.uri import is_local, is_loopback, is_unprotected
 from service.realms.provider.client import ProviderClient
 from service.realms.provider.http_client import HttpClient
 from service.redis_client.deadline import StoreUnavailable
@@ -69,7 +68,7 @@ async def doctor(context: AdminContext, output: Output) -> None:
 
 async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
-    works = f"{context.store_name} answers, takes writes and runs the service's scripts"
+    works = f"{context.settings.store_name} answers, takes writes and runs the service's scripts"
     obstacles = (await find_obstacle(context.redis), await find_write_obstacle(context.redis))
     findings = [Finding("trouble", "Redis", obstacle) for obstacle in obstacles if obstacle]
     findings = findings or [Finding("good", "Redis", works)]
@@ -177,7 +176,7 @@ def _look_at_settings(
     for line in unknown_variables(environment):
         yield Finding("warning", "environment", line)
     for name, address in (("BASE_URL", settings.base_url), ("WEB_URL", settings.web_url)):
-        if address.startswith("http:") and not is_loopback(urlsplit(address).hostname or ""):
+        if is_unprotected(address):
             says = f"{address}: passwords and tokens would be sent unencrypted; expected https"
             yield Finding("trouble", f"TOKEN_SERVICE_{name}", says)
     for network in settings.trusted_proxies:
@@ -243,7 +242,7 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     try:
         server = await conversation.get_endpoints()
     except (InvalidProviderResponse, ProviderError) as problem:
-        is_trial = is_loopback(urlsplit(provider.issuer).hostname or "")
+        is_trial = is_local(provider.issuer)
         says = f"the identity provider's metadata cannot be used: {problem}"
         yield Finding("warning" if is_trial else "trouble", subject, says)
     else:

@@ -25,7 +25,7 @@ async def stats(context: AdminContext, output: Output) -> None:
     taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in kinds)
     memory = await context.redis.read_info("memory")
     facts: dict[str, Any] = {
-        "store": context.store_name,
+        "store": context.settings.store_name,
         "sessions": sessions,
         "access_tokens": counts.keys.get("access", 0),
         "browser_sessions": counts.keys.get("browser", 0),

@@ -26,7 +26,7 @@ from service.protocol.client import REFRESH_TOKEN, Client
 from service.protocol.errors import AccessDenied, InvalidRequest
 from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.token_form import RandomToken, parse_consent
-from service.protocol.uri import is_loopback
+from service.protocol.uri import is_unprotected
 from service.protocol.user import User
 from service.store.browsers.browser_sessions import BrowserSession
 from service.store.browsers.consents import AllowAnswer, DenyAnswer
@@ -159,7 +159,7 @@ class ConsentPages(PageSteps):
             roles=parse_scope(consent_request.scope).roles,
             lifetime=self._describe_lifetime(self.pages.get_language(request), client),
             destination=_describe_destination(redirect_uri),
-            insecure=_is_insecure(redirect_uri),
+            insecure=is_unprotected(redirect_uri),
         )
 
     def _describe_lifetime(self, language: Language, client: Client) -> str:
@@ -198,12 +198,3 @@ def _describe_destination(redirect_uri: str) -> str:
     if parts.scheme in ("http", "https"):
         return parts.netloc
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"
-
-
-def _is_insecure(redirect_uri: str) -> bool:
-    """Return True if the response leaves over plain http to another machine.
-
-    Clauses: RFC 6749 §3.1.2.1 (a warning where the answer leaves unprotected)
-    """
-    parts = urlsplit(redirect_uri)
-    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
