@@ -192,7 +192,7 @@ async def test_realm_without_logout_is_not_found(
     for realm in ("cep", "main", "other", "%20"):
         path = f"/oauth2/v1/backchannel-logout/{realm}"
         assert_refused(await log_out(http, provider.make_logout_token(), path), "no back-channel logout", 404)
-    assert provider.requests == []
+    assert provider.requests == [] or "jwks_uri" in changes  # which are then looked for
 
 
 # One use
