@@ -86,7 +86,7 @@ class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
     """The lifetimes of tokens, codes and sessions, in milliseconds.
 
     If `session_max_age_ms` is None, a session expires only when it is idle. A user who has `sessions_per_user` sessions
-    loses the one with the oldest login at the next login.
+    loses the one that would expire first, to within a day at the next login.
     """
 
     access_token_ms: int

@@ -10,10 +10,10 @@
 | external:{shard}:<digest>       | string | ten minutes                          | single_use                        |
 | logout:{shard}:<digest>         | string | twenty minutes                       | single_use                        |
 | browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
-| consent:{shard}:<digest>        | string | half an hour, or as its session      | hold_consent, allow, deny         |
+| consent:{shard}:<digest>        | string | half an hour, or less if it ends      | hold_consent, allow, deny         |
 | index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
-| revoked:{shard}:<subject>       | zset   | until revokeAll ends, at most as mark| revoke_all                        |
-| mark:{shard}:<subject>[:sid]    | string | longer than all that it covers       | revoke_all                        |
+| revoked:{shard}:<subject>       | zset   | until revokeAll ends, or its lifetime| revoke_all                        |
+| mark:{shard}:<subject>[:sid]    | string | longer than what it covers; sid: 15 m| revoke_all                        |
 | login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
 | login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
 | address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |
@@ -43,8 +43,8 @@ write the index. A client may have lifetimes of its own; an index and a mark liv
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
 the user's subject. All keys of one user share it, and each of the user's tokens names it. The shard of a login that
-returned from an identity provider (`external`) follows from the login's state, not from its user. Scripts declare one
-more key, `guard:{…}`, which is never written.
+returned from an identity provider (`external`) follows from the login's state, not from its user. Scripts that derive
+keys declare one more key, `guard:{…}`, which is never written.
 """
 
 from __future__ import annotations

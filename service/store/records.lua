@@ -1,10 +1,10 @@
 -- Documents the records of sessions, and defines what scripts of all kinds need.
 --
--- Redis converts the number arguments of `redis.call` slowly, and `%d` is faster than `%.0f`. So the scripts format their
--- numbers themselves. A time in ms is exact in both, where a `long` of C has 64 bits.
+-- Scripts format numbers themselves, because Redis converts the number arguments of `redis.call` slowly.
 --
--- Every record is lines, with version "2" in the first. A reader ignores lines behind those that it knows, and a script
--- that writes a record anew keeps them. Python parses these records with the classes of records.py.
+-- Every record below is lines, with version "2" in the first. A reader ignores lines behind those that it knows, and a
+-- script that writes a record anew keeps them. Python parses these records in records.py, and those of access tokens in
+-- access_record.py of the gateway library.
 --
 -- A family, the record of one grant: first what never changes:
 --     version, created_ms, grant_type ("p" for password, "a" for authorization_code), secret_used ("1" if the client
@@ -20,9 +20,9 @@
 --     tokens            the number of access tokens from the grant and from refreshes, and then, the oldest first, of
 --                       each " generation:issued:lives:digest": the generation that bought it (0 for the grant), when
 --                       it was issued (ms since created_ms), which is when the generation was spent, and for how long
---     replay_tokens     the same for access tokens from replays
---     times             " generation:issued" of the tokens that left the list within the grace, the oldest first. Each
---                       stands also for the generations before it, down to the next entry
+--     replay_tokens     the same for access tokens from replays, whose `issued` is not a time of spending
+--     spent_times       " generation:issued" of the tokens that left the list within the grace, the oldest first. Each
+--                       also stands for the generations between the previous entry and itself
 -- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
 --   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid.
 -- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code),
@@ -53,8 +53,8 @@ local function split(text, separator)
   return parts
 end
 
--- Refuses a record that this version cannot read, which is neither accepted nor rejected, and neither renewed nor deleted.
--- Python treats the word UNREADABLE as an outage.
+-- Refuses a record that this version cannot read, which is neither accepted nor rejected, and neither renewed nor deleted,
+-- except that a revokeAll of everything deletes codes, consents and browser sessions unread. Python treats the word UNREADABLE as an outage.
 local function refuse_record(what)
   error('UNREADABLE ' .. what .. ' has a record of another version, or a broken one', 0)
 end

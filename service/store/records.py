@@ -1,7 +1,8 @@
 """Parsers for the records in Redis: lines after a version, or JSON.
 
 While two versions of the service run side by side, the older one meets records of the newer one. It treats such a
-record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it. The file
+record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it, except
+that a revokeAll of everything deletes codes, consents and browser sessions unread. The file
 records.lua documents each field.
 """
 
@@ -57,12 +58,12 @@ class FamilyRecord(NamedTuple):
     replayed: str
     tokens: tuple[IssuedToken, ...]
     replay_tokens: tuple[IssuedToken, ...]
-    times: str
+    spent_times: tuple[int, ...]
 
     @property
     def used_ms(self) -> int:
         """The time of the last refresh, or of the grant. Replays do not count."""
-        return self.created_ms + max((token.issued_in_ms for token in self.tokens), default=0)
+        return self.created_ms + max((*self.spent_times, *(token.issued_in_ms for token in self.tokens)), default=0)
 
     @property
     def access_digests(self) -> list[str]:
@@ -205,6 +206,7 @@ _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
     "secret_used": lambda text: text == "1",
     "tokens": _parse_tokens,
     "replay_tokens": _parse_tokens,
+    "spent_times": lambda text: tuple(int(entry.split(":")[1]) for entry in text.split()),
     "presented": _parse_optional,
     "spent_ms": _parse_optional,
     "code_challenge": lambda text: text or None,

@@ -29,9 +29,9 @@ async def list_records(
     *,
     members_at_once: int = MEMBERS_AT_ONCE,
 ) -> tuple[list[tuple[str, Record]], bool]:
-    """Return at most `most` records of one kind that no mark covers, by digest, and True if there may be more.
+    """Return at most `most` records of one kind, each with its digest, and True if there may be more.
 
-    Those whose entries in the index expire last are chosen.
+    Records that a revokeAll covers are left out. Those whose entries in the index expire last are chosen.
     """
     shard, subject = identity.shard, identity.subject
     digests = await _list_members(redis, identity, kind, most, members_at_once)

@@ -32,7 +32,7 @@ CHANGED = (
         "{}    added: str = 'by a newer version'\n",
     ),
     ("service/protocol/user.py", '    revision: str = ""\n', "{}    added: str = 'by a newer version'\n"),
-    ("service/store/sessions/new_families.lua", "family.further = '', '', ''", f"{{}} .. '\\n{LINE}'"),
+    ("service/store/sessions/new_families.lua", "family.newer_lines = '', '', ''", f"{{}} .. '\\n{LINE}'"),
     ("service/store/sessions/families.lua", "'\\n' .. scope\n", f"'\\n' .. scope .. '\\n{LINE}'\n"),
 )
 """What makes the records grow: a file, a text in it, and what stands there instead."""

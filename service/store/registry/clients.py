@@ -44,7 +44,7 @@ class Clients(Records[str, Client | None]):
     async def put(self, client: Client, old: Client | None = None, *, applied: str | None = None) -> None:
         """Write the client's record and the web origins. `old` is the record until now.
 
-        If the client lost something, the same script records that its sessions must be scanned for that. It stores
+        If the client lost a right, the same script records that its sessions must be scanned for that. It stores
         `applied`, the seed entry that the record comes from.
         """
         narrowing = find_narrowing(old, client) if old else None

@@ -1,4 +1,4 @@
--- Writes a client's record and its web origins. If the client lost something, records that its
+-- Writes a client's record and its web origins. If the client lost a right, records that its
 -- sessions must be scanned for it. Stores the seed entry that the record comes from.
 -- KEYS     client_key scans_key seed_key
 -- DERIVED  origins

@@ -1,4 +1,4 @@
--- Writes or deletes a realm's record. If the realm lost something, records that the sessions of its users must be scanned.
+-- Writes or deletes a realm's record. If the realm lost a right, records that the sessions of its users must be scanned.
 -- Stores or deletes the seed entry that the record comes from.
 -- KEYS     realm_key scans_key seed_key
 -- ARGV     realm record (empty: it is deleted) mark (empty: no session must end) applied (empty: it is deleted)

@@ -1,4 +1,4 @@
--- Writes a user's record under a new revision together with the seed entry that it comes from.
+-- Writes a user's record under the given revision together with the seed entry that it comes from.
 -- KEYS     user_key seed_key
 -- ARGV     subject record revision applied (empty: the entry in Redis stays)
 -- RETURNS  written

@@ -1,6 +1,7 @@
 -- Defines how a family is read, written, kept alive and ended. Its record is lines, which records.lua describes.
 
 local MOST_TOKENS = 100
+-- More than REPLAYS_OF_A_PATTERN in token.py, so that later replays do not repeat the event.
 local REPLAYS_COUNTED = 6
 local GRACE_SLICES = 64
 
@@ -13,24 +14,24 @@ local SPENT = ' (%d+):(%-?%d+)'
 local function read_family(family_key)
   local text = redis.call('GET', family_key)
   if not text then return nil end
-  local facts, created_ms, secret_used, subject, client_id, username, scope, sid, expires_ms, access_until_ms,
-    indexed_until_ms, head, oldest, replayed, tokens, token_text, replays, replay_text, times, further =
+  local fixed_lines, created_ms, secret_used, subject, client_id, username, scope, sid, expires_ms, access_until_ms,
+    indexed_until_ms, head, oldest, replayed, tokens, token_text, replays, replay_text, spent_times, newer_lines =
     string.match(text, FAMILY)
-  if not facts then refuse_record('a session') end
+  if not fixed_lines then refuse_record('a session') end
   return {
-    facts = facts, created_ms = created_ms + 0, secret_used = secret_used, subject = subject, client_id = client_id,
+    fixed_lines = fixed_lines, created_ms = created_ms + 0, secret_used = secret_used, subject = subject, client_id = client_id,
     username = username, scope = scope, sid = sid, expires_ms = expires_ms + 0, access_until_ms = access_until_ms + 0,
     indexed_until_ms = indexed_until_ms + 0, head = head + 0, oldest = oldest + 0, replayed = replayed,
     tokens = { count = tokens + 0, text = token_text }, replay_tokens = { count = replays + 0, text = replay_text },
-    times = times, further = further,
+    spent_times = spent_times, newer_lines = newer_lines,
   }
 end
 
 local MAX_LOOK_AHEAD_MS = 86400000
 
 -- Writes the record, with the lines of a newer version behind its own. It lives until the family and its last access
--- token have ended. Its member in the user's index lives longer by a look-ahead, a tenth of the lifetime of a refresh
--- token and at most a day, so that most refreshes do not write the index.
+-- token have ended. Its member in the user's index lives longer by up to a look-ahead, a tenth of the lifetime of a
+-- refresh token and at most a day, so that most refreshes do not write the index.
 local function write_family(family, family_digest, now_ms, refresh_ttl_ms)
   local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
   local longest_ms = lives_until_ms + math.min(MAX_LOOK_AHEAD_MS, math.floor(refresh_ttl_ms / 10))
@@ -38,9 +39,9 @@ local function write_family(family, family_digest, now_ms, refresh_ttl_ms)
     family.indexed_until_ms = longest_ms
     add_member(family.subject, 'family:' .. family_digest, longest_ms, now_ms)
   end
-  local record = family.facts .. string.format('%d\n%d\n%d\n%d\n%d\n%s\n%d%s\n%d%s\n%s%s', family.expires_ms,
+  local record = family.fixed_lines .. string.format('%d\n%d\n%d\n%d\n%d\n%s\n%d%s\n%d%s\n%s%s', family.expires_ms,
     family.access_until_ms, family.indexed_until_ms, family.head, family.oldest, family.replayed, family.tokens.count,
-    family.tokens.text, family.replay_tokens.count, family.replay_tokens.text, family.times, family.further)
+    family.tokens.text, family.replay_tokens.count, family.replay_tokens.text, family.spent_times, family.newer_lines)
   redis.call('SET', key_of('family', family_digest), record, 'PX', string.format('%d', lives_until_ms - now_ms))
 end
 
@@ -62,14 +63,14 @@ end
 local function find_spent_ms(family, generation)
   if generation < family.oldest then return nil end
   local latest_ms = -math.huge
-  for each, ms in string.gmatch(family.times .. family.tokens.text, SPENT) do
+  for each, ms in string.gmatch(family.spent_times .. family.tokens.text, SPENT) do
     latest_ms = math.max(latest_ms, ms)
     if each + 0 >= generation then return family.created_ms + latest_ms end
   end
 end
 
 -- Counts a replay of the generation. Returns how many generations in a row were replayed, or 0 if this generation was
--- also the last one replayed, and how often this generation was replayed in a row.
+-- also the last one replayed, and how often this generation was replayed with no other in between.
 local function count_replay(family, generation)
   local last, streak, times = string.match(family.replayed, '^(%d+):(%d+):(%d+)$')
   local is_same = last and generation == last + 0
@@ -83,7 +84,7 @@ end
 -- that the grace no longer covers are forgotten.
 local function keep_time(family, generation, issued, now_ms, grace_ms)
   local kept, slice, width = {}, nil, math.ceil(grace_ms / GRACE_SLICES)
-  for each, ms in string.gmatch(family.times .. ' ' .. generation .. ':' .. issued, SPENT) do
+  for each, ms in string.gmatch(family.spent_times .. ' ' .. generation .. ':' .. issued, SPENT) do
     if now_ms - family.created_ms - ms >= grace_ms then
       family.oldest = math.max(family.oldest, each + 1)
     else
@@ -91,11 +92,11 @@ local function keep_time(family, generation, issued, now_ms, grace_ms)
       slice = math.floor(ms / width)
     end
   end
-  family.times = table.concat(kept)
+  family.spent_times = table.concat(kept)
 end
 
 -- Removes from the front of a list the access tokens that have expired, and those that are more than MOST_TOKENS. Deletes
--- their keys: Redis keeps an expired token if its clock was set back.
+-- their keys, too: tokens above the limit are still live, and Redis keeps an expired one if its clock was set back.
 local function forget_tokens(family, list, now_ms, grace_ms)
   local start, keys = 1, {}
   while true do
@@ -125,8 +126,8 @@ end
 
 local TOMBSTONE_MS = '86400000'
 
--- Ends a family. A deletion comes first: a full Redis accepts it, refuses no write of a script after the first one, and so
--- accepts the tombstone. The family's record is deleted last: if the script ends half-way, a repeated call finds there
+-- Ends a family. A deletion comes first: a full Redis accepts it, and after it every write of the script, so also the
+-- tombstone. The family's record is deleted last: if the script ends half-way, a repeated call finds there
 -- what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many access tokens the record
 -- names.
 local function end_family(family, family_digest, reason, now_ms, replay)

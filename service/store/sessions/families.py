@@ -32,7 +32,7 @@ EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old",
 - revoked: the client revoked the family.
 - revoke_all: revokeAll was called.
 - signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
-- provider_logout: the identity provider told that the login there which the family came from has ended.
+- provider_logout: the identity provider reported that the login which the family came from has ended.
 - session_displaced: the user had as many families as one may have, and logged in once more.
 - too_old: a refresh found the family older than the maximum age, which had been shortened.
 - password_set, role_removed, …: a change of the user, the client or the realm. A client_changed lost a right that the
@@ -63,7 +63,7 @@ class Spent(NamedTuple):
 
     `lives_ms` is the lifetime of the new access token. `streak` and `replays` are 0 unless the request was a replay.
     `streak` is the number of generations replayed in a row, or 0 if this generation was also the last one replayed.
-    `replays` is the number of replays of this generation; 6 stands for six or more.
+    `replays` tells how often this generation was replayed with no other in between, at most 6.
     """
 
     verdict: Success
@@ -77,7 +77,8 @@ class Spent(NamedTuple):
 
 
 class RefreshRefused(NamedTuple):
-    """A refused refresh. Only the verdict "replayed" ends the family.
+    """A refused refresh. The verdict "replayed" has ended the family, and so has "unknown" if the
+    family exceeded its maximum age.
 
     `item` is set for the verdict "beyond": an item of the wanted scope that was not granted. The other fields are those
     of the family. They are set for the verdicts "replayed", "foreign" and "without_secret".
@@ -147,6 +148,8 @@ class Families:
         access_token: RandomToken,
     ) -> Spent | RefreshRefused:
         """Exchange a refresh token for an access token and the next refresh token, or answer its replay.
+
+        The change is not durable: a generation that Redis loses is recovered.
 
         `wanted_scope` is the requested scope, empty if there is none.
         """

@@ -2,12 +2,12 @@
 
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
-  family.facts = string.format('2\n%d\n', family.created_ms) .. table.concat({
+  family.fixed_lines = string.format('2\n%d\n', family.created_ms) .. table.concat({
     family.grant_type, family.secret_used, family.subject, family.client_id, family.username, family.scope, family.sid,
   }, '\n') .. '\n'
   family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
   family.access_until_ms, family.indexed_until_ms, family.head, family.oldest = 0, 0, 1, 0
-  family.replayed, family.times, family.further = '', '', ''
+  family.replayed, family.spent_times, family.newer_lines = '', '', ''
   family.tokens, family.replay_tokens = { count = 0, text = '' }, { count = 0, text = '' }
   local lives_ms =
     add_access_token(family, family.tokens, family_digest, access_digest, family.scope, now_ms, access_ttl_ms, 0)
@@ -17,8 +17,8 @@ end
 
 local MOST_DISPLACED = 10
 
--- Ends other families of the user, those first that the index names first because they would end first, until at most
--- `most` are left with the new one. One call ends at most MOST_DISPLACED, so after the limit was lowered it takes several.
+-- Ends other families of the user, those first whose entries in the index expire first, until at most `most` are left
+-- with the new one. These are about the families that would expire first. One call ends at most MOST_DISPLACED, so after the limit was lowered it takes several.
 -- The index also has members of other kinds, and it is read only if it has more members than `most`. A family that is
 -- over counts until its look-ahead ends. Returns digest, client_id, username and scope of each family that it ended.
 local function displace_families(family, family_digest, most, now_ms)

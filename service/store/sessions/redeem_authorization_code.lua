@@ -1,10 +1,10 @@
--- Exchanges an authorization code, once, and starts its family. If the user has too many families then, the one that
--- would end first ends. Four values tell each family that ended.
+-- Exchanges an authorization code, once, and starts its family. If the user has too many families then, the one whose
+-- entry in the index expires first ends. Returns four values for each that ended.
 -- The caller has checked what cannot change (client, redirect_uri, code_challenge) against the record. This script
 -- checks what can change: the code must still exist, must not be expired, and must not be covered by a mark.
 -- KEYS     code_key redeemed_key family_key access_key
 -- DERIVED  mark, index, revoked, families with their access tokens, tombstones
--- ARGV     code_digest family_digest access_digest secret_used remembered_ms:number
+-- ARGV     code_digest family_digest access_digest secret_used remembered_ms
 --          access_ttl_ms:number refresh_ttl_ms:number max_age_ms:number sessions_per_user:number
 -- RETURNS  redeemed lives_ms family_digest client_id username scope … | repeated | revoked | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §4.1.3, §10.5
@@ -34,5 +34,5 @@ local family = {
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
--- The new family comes first: after a deletion a full Redis would accept its writes as well.
+-- The new family is written first, because the limit counts it.
 return { 'redeemed', lives_ms, unpack(displace_families(family, family_digest, sessions_per_user, now_ms)) }

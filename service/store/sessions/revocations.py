@@ -1,4 +1,4 @@
-"""The revokeAll operation: set a mark that every script of the user's shard checks, and delete in bounded steps.
+"""The revokeAll operation: set a mark that scripts check before they start something, and delete in bounded steps.
 
 The mark is a time: every record created at or before it is revoked. The step that sets the mark moves the user's index
 to the key `revoked`, from which the records are deleted. Each step is one script that stops after `MAX_KEYS` deleted
@@ -42,7 +42,7 @@ USERS_AT_ONCE: Final = 16
 
 STEPS_AT_ONCE: Final = 32
 MAX_MARKS: Final = 3
-"""The number of times that a revokeAll begins. One failover loses one mark, so the third is lost only in a fault."""
+"""The number of times that a revokeAll may begin. One failover loses one mark, so the third is lost only in a fault."""
 
 _REVOKE_ALL: Final = load_script("sessions/revoke_all")
 
@@ -71,7 +71,7 @@ class _Revocation(NamedTuple):
 
 
 class Revocations:
-    """The end of everything that users have. One call of the script deletes at most `max_keys` keys."""
+    """The end of everything that users have. One call of the script stops once it has deleted `max_keys` keys."""
 
     def __init__(self, redis: StoreClient, *, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = max_keys
@@ -118,9 +118,9 @@ class Revocations:
     ) -> list[UserEnding]:
         """Revoke everything of many users, several at once. An outage stops all.
 
-        `after_users` gets the number of users who are done, after each few of them. If a shard turns out to lie in a
-        moving slot, the remaining users of the shard are not tried. Returns the users who keep something for now: all
-        of it because their slot is moving, or only what cannot be read.
+        `after_users` is called after each step with the number of users that it finished. If a shard turns out to lie
+        in a moving slot, the remaining users of the shard are not tried. Returns the users who keep something for now:
+        all of it because their slot is moving, or only what cannot be read.
         """
         subjects = defaultdict[tuple[str, EndReason], list[str]](list)
         for user in users:

@@ -1,6 +1,6 @@
 -- Spends one generation of a family: issues an access token and moves the head to the next refresh token.
--- A replay of a spent generation also gets an access token within the grace; a later replay ends the family. A family
--- that is older than the maximum age ends too, so that a longer age later does not revive what was refused.
+-- A replay of a spent generation within the grace gets an access token and the current refresh token. A later replay
+-- ends the family. A family that is older than the maximum age ends too, so that a longer age later does not revive what was refused.
 -- KEYS     family_key access_key
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation:number client_id secret_used wanted_scope allowed_scope
@@ -16,7 +16,8 @@ local family = read_family(family_key)
 if not family then return { 'unknown' } end
 -- The client is checked first: a replay by another client must not end this family.
 if family.client_id ~= client_id then return { 'foreign', '', family.scope, family.username, family.subject } end
--- The mark of a login at an identity provider is not read: the family ends together with what a refresh adds to it.
+-- The mark of a login at an identity provider is not read: its revokeAll soon ends the family, with any token that a
+-- refresh adds meanwhile.
 if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject, '') then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then
   return { 'without_secret', '', family.scope, family.username, family.subject }
@@ -53,7 +54,7 @@ else
   family.head = generation + 1
   family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
 end
--- The new token comes first: after a deletion a full Redis would accept the writes as well.
+-- The first write must be one that a full Redis refuses: after any other write it would accept the rest.
 local lives_ms = add_access_token(family, list, family_digest, access_digest, scope, now_ms, access_ttl_ms, generation)
 forget_tokens(family, family.tokens, now_ms, grace_ms)
 forget_tokens(family, family.replay_tokens, now_ms, grace_ms)

@@ -1,6 +1,6 @@
 -- Starts a session after a password login, unless the user's record changed since the password was verified, or a mark
--- was set since the login began. If the user has too many sessions then, the one that would end first ends. Four values tell
--- each session that ended.
+-- was set since the login began. If the user has too many sessions then, the one whose entry in the index expires first ends.
+-- Returns four values for each that ended.
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index, revoked, families with their access tokens, tombstones
 -- ARGV     family_digest access_digest revision subject sid begun_ms:number client_id username scope secret_used
@@ -20,5 +20,5 @@ local family = {
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
--- The new family comes first: after a deletion a full Redis would accept its writes as well.
+-- The first write must be one that a full Redis refuses: after any other write it would accept the rest.
 return { 'started', lives_ms, unpack(displace_families(family, family_digest, sessions_per_user, now_ms)) }
