@@ -12,7 +12,6 @@ from service.admin.output import CommandRefused
 from service.components import Components
 from service.config.settings import Settings, load_settings, make_redis_url
 from service.observability.audit import record_event, use_audit_stream
-from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
@@ -39,13 +38,6 @@ class AdminContext(Components):
         use_audit_stream(self.audit_stream)
         self.audit_stream.start()
         return self
-
-    async def get_client(self, client_id: str) -> Client:
-        """Return the client. Raises CommandRefused if there is none."""
-        client = await self.registry.clients.find(client_id)
-        if client is None:
-            raise CommandRefused(f"there is no client {client_id}")
-        return client
 
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.realms.find(realm) is None:

@@ -57,6 +57,13 @@ class RegistryEditor:
     on_wait: Callable[[], object] = lambda: None
     wait_seconds: float | None = None
 
+    async def get_client(self, client_id: str) -> Client:
+        """Return the client. Raises ChangeRefused if there is none."""
+        client = await self._registry.clients.find(client_id)
+        if client is None:
+            raise ChangeRefused(f"there is no client {client_id}")
+        return client
+
     async def create_client(self, client: Client, *, on_written: Callable[[], object]) -> None:
         async with self._changing(scans=True):
             if await self._registry.clients.find(client.client_id) is not None:
@@ -74,7 +81,7 @@ class RegistryEditor:
     ) -> None:
         """Replace a client's record by the one that `change` returns. Sessions that need what it lacks end."""
         async with self._changing(scans=True):
-            old = await self._get_client(client_id)
+            old = await self.get_client(client_id)
             new = change(old)
             await self._registry.clients.put(new, old)
             self._record(old, new)
@@ -83,7 +90,7 @@ class RegistryEditor:
     async def delete_client(self, client_id: str) -> None:
         """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
         async with self._changing(scans=True):
-            client = await self._get_client(client_id)
+            client = await self.get_client(client_id)
             await self._registry.clients.delete(client)
             self._record(client, None)
 
@@ -162,12 +169,6 @@ class RegistryEditor:
     def _record(self, old: Client | User | None, new: Client | User | None) -> None:
         """Record the change at once, so that it cannot be hidden by interrupting what follows."""
         record_change(old, new, **self._origin)
-
-    async def _get_client(self, client_id: str) -> Client:
-        client = await self._registry.clients.find(client_id)
-        if client is None:
-            raise ChangeRefused(f"there is no client {client_id}")
-        return client
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.

@@ -46,7 +46,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @click.argument("client_id", metavar="ID")
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Show all fields of a client except its hashes."""
-    output.facts(_describe(await context.get_client(client_id)))
+    output.facts(_describe(await context.editor.get_client(client_id)))
 
 
 _LIFETIME_TEXTS: Final = {
@@ -141,7 +141,7 @@ async def update_client(context: AdminContext, output: Output, client_id: str, *
 
     Sessions that depended on a removed grant type or scope end.
     """
-    old = await context.get_client(client_id)
+    old = await context.editor.get_client(client_id)
     new = _change(old, options)
     if new == old:
         raise CommandRefused("nothing was changed: no option has a new value (see --help)")
@@ -163,7 +163,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
 
     It is refused like an unknown client, until `client enable`. The sessions stay ended.
     """
-    await context.get_client(client_id)
+    await context.editor.get_client(client_id)
     output.ask(f"Disable the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=True))
@@ -190,7 +190,7 @@ async def enable_client(context: AdminContext, output: Output, client_id: str) -
 )
 async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int | None) -> None:
     """Give a client a new secret, which is shown once."""
-    old = await context.get_client(client_id)
+    old = await context.editor.get_client(client_id)
     if old.is_public:
         raise CommandRefused(f"the client {client_id} is public: it has no secret")
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
@@ -221,7 +221,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
 @click.argument("client_id", metavar="ID")
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Delete a client and end all of its sessions."""
-    await context.get_client(client_id)
+    await context.editor.get_client(client_id)
     output.ask(f"Delete the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.delete_client(client_id)

@@ -76,7 +76,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
     """End all sessions with a client. A deleted client is refused; its sessions ended when it was deleted."""
-    await context.get_client(client_id)
+    await context.editor.get_client(client_id)
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Scanning all sessions"):
         ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
