@@ -61,9 +61,9 @@ class WrongInput(_Told):
 class Output:
     """The output of one command. `store` names the store that it works on, for its questions."""
 
-    def __init__(self, *, as_json: bool, always_yes: bool, store: str = "") -> None:
+    def __init__(self, *, as_json: bool, always_yes: bool) -> None:
         self.as_json = as_json
-        self.store = store
+        self.store = ""
         self._always_yes = always_yes
 
     def show(self, value: Any, lines: Iterable[Line]) -> None:

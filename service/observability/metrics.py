@@ -196,13 +196,13 @@ def get_metrics() -> Metrics:
     return Metrics()
 
 
-def flush_counts(buffers: Sequence[CounterBuffer | HistogramBuffer] = ()) -> None:
-    """Pass buffered counts to prometheus_client: those of `buffers`, or of all buffers by default.
+def flush_counts() -> None:
+    """Pass the buffered counts to prometheus_client.
 
     Call this in the thread of the event loop, which counts them. If a file in the shared folder cannot be written,
     counts are lost, but none is passed twice.
     """
-    for pending in buffers or get_metrics().buffers:
+    for pending in get_metrics().buffers:
         try:
             pending.flush()
         except OSError:

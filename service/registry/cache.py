@@ -43,19 +43,13 @@ class RegistryCache(Generic[Name, Record]):
     """The cache for one kind of record. It gets the invalidations of that kind from `router`."""
 
     def __init__(
-        self,
-        kind: RecordKind[Name, Record],
-        router: Router,
-        counts: CacheCounts,
-        *,
-        max_entries: int,
-        remembers_unknown: bool = True,
+        self, kind: RecordKind[Name, Record], router: Router, counts: CacheCounts, *, remembers_unknown: bool = True
     ) -> None:
         self._kind = kind
         self._router = router
         self._counts = counts
         self._remembers_unknown = remembers_unknown
-        self._entries: TrackedCache[str, Record] = TrackedCache(max_entries)
+        self._entries: TrackedCache[str, Record] = TrackedCache(MAX_ENTRIES)
         router.listen(kind.kind, self.invalidate)
 
     async def find(self, name: Name) -> Record:
@@ -113,23 +107,16 @@ UserCache = RegistryCache[UserIdentity, User | None]
 class RegistryCaches:
     """The caches of one worker, one for each kind of record. They share the connections of `router`.
 
-    `clock_offset_ms` moves the clock and is for tests only. Each cache drops the records that were not used for longest
-    once it has `max_entries`.
+    `clock_offset_ms` moves the clock and is for tests only.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        clock_offset_ms: Callable[[], int] = int,
-        *,
-        max_entries: int = MAX_ENTRIES,
-    ) -> None:
+    def __init__(self, router: Router, clock_offset_ms: Callable[[], int] = int) -> None:
         self._router = router
         self._clock_offset_ms = clock_offset_ms
-        self.clients = ClientCache(ENABLED_CLIENTS, router, CacheCounts("clients"), max_entries=max_entries)
-        self.origins = OriginCache(ORIGINS, router, CacheCounts("origins"), max_entries=max_entries)
-        self.realms = RealmCache(REALMS, router, CacheCounts("realms"), max_entries=max_entries)
-        self.users = UserCache(USERS, router, CacheCounts("users"), max_entries=max_entries, remembers_unknown=False)
+        self.clients = ClientCache(ENABLED_CLIENTS, router, CacheCounts("clients"))
+        self.origins = OriginCache(ORIGINS, router, CacheCounts("origins"))
+        self.realms = RealmCache(REALMS, router, CacheCounts("realms"))
+        self.users = UserCache(USERS, router, CacheCounts("users"), remembers_unknown=False)
 
     def now_ms(self) -> int:
         """Return Redis time in ms without asking Redis. Raises StoreUnavailable before the first answer of Redis."""

@@ -79,9 +79,9 @@ class DrainingServer(uvicorn.Server):
     `drain_seconds` is the time of service after SIGTERM.
     """
 
-    def __init__(self, config: uvicorn.Config, *, drains: bool, drain_seconds: float = DRAIN_SECONDS) -> None:
+    def __init__(self, config: uvicorn.Config, *, drains: bool) -> None:
         super().__init__(config)
-        self.drain_seconds = drain_seconds
+        self.drain_seconds = DRAIN_SECONDS
         self._connections = Connections(_most_connections(), idle_seconds=config.timeout_keep_alive)
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
