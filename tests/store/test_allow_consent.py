@@ -44,6 +44,15 @@ async def test_request_expires_by_its_record(sessions: Sessions, pages: Pages, c
     assert await pages.allow(page) == ("repeated" if answered else "issued")
 
 
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_an_answer_is_bound_to_its_browser_session(pages: Pages) -> None:
+    page, other = await pages.open(), await pages.sign_in()
+    before = pages.dump_all()
+
+    assert [await pages.allow(page, browser=other), await pages.deny(page, browser=other)] == ["signed_out"] * 2
+    assert pages.dump_all() == before
+
+
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
     """Consents normally end before their browser session. Here one is given a longer life."""
     page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
