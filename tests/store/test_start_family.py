@@ -54,6 +54,16 @@ async def test_one_session_too_many_ends_the_first_to_expire(
 
 
 @pytest.mark.clause("decided-sessions-per-user")
+async def test_a_new_session_never_makes_room_for_others(sessions: Sessions) -> None:
+    """The client of the new session has short lifetimes, so its session would expire first."""
+    sessions.set_lifetimes(sessions_per_user=1)
+    earlier = await sessions.start()
+    newest = await sessions.start(refresh_token_ttl=60)
+
+    assert (sessions.record(earlier), sessions.live(newest)) == (None, [True])
+
+
+@pytest.mark.clause("decided-sessions-per-user")
 async def test_sessions_that_are_over_do_not_count(sessions: Sessions, clock: Clock) -> None:
     sessions.set_lifetimes(sessions_per_user=2, refresh_token_ms=1_000_000)
     kept = await sessions.start()
