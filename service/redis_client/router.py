@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
@@ -56,18 +56,6 @@ def decode_raw_from(master: ManagedConnection | None, answer: Any) -> Any:
     return answer
 
 
-_forks = 0
-"""The number of forks between the first process and this one. `os.getpid` for each command would be a system call."""
-
-
-def _note_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_note_fork)
-
-
 class Router:
     """The router that several users share: requests, lookups and the registry. It connects at its first use.
 
@@ -82,7 +70,7 @@ class Router:
         self._caches: dict[bytes, Invalidate] = {}
         self._topology: Topology | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._forks = 0
+        self._thread = 0
 
     def listen(self, kind: str, invalidate: Invalidate) -> None:
         """Let a cache get the invalidations of one kind of key, the part before the first colon.
@@ -99,7 +87,7 @@ class Router:
         Raises RuntimeError in a thread while the event loop of another thread uses this.
         """
         loop = asyncio.get_running_loop()
-        if self._topology is None or self._loop is not loop or self._forks != _forks:
+        if self._topology is None or self._loop is not loop:
             self._topology = self._make_topology(loop)
             self._invalidate(None)
         return self._topology
@@ -177,11 +165,11 @@ class Router:
             await topology.close()
 
     def _make_topology(self, loop: asyncio.AbstractEventLoop) -> Topology:
-        # In a forked child the event loop of the parent seems to run.
-        is_forked = self._forks != _forks
-        if self._topology and self._loop and self._loop is not loop and self._loop.is_running() and not is_forked:
+        # In a child that was forked, the event loop of the parent seems to run. The thread is the same.
+        thread = threading.get_ident()
+        if self._topology and self._loop and self._loop.is_running() and self._thread != thread:
             raise RuntimeError("another event loop uses these connections to Redis; make a lookup for each event loop")
-        self._loop, self._forks = loop, _forks
+        self._loop, self._thread = loop, thread
         options = self.options._replace(invalidate=self._invalidate if self._caches else None)
         return _TOPOLOGIES[options.url.kind](options)
 

@@ -13,7 +13,6 @@ import redis
 from service.crypto.keyring import make_access_token
 from service.gateway.lookup import BearerLookup
 from service.gateway.watch import Reason
-from service.redis_client import router
 from tests.gateway.watching import watch
 from tests.support.clients_and_users import access_key_of
 from tests.support.redis_monitor import ONE_SERVER
@@ -62,22 +61,6 @@ def test_forked_child_opens_its_own_connections(redis_server: RedisServer) -> No
     ran = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
     assert ran.stdout.splitlines() == ["b'of the parent'", "b'of the child'"], ran.stderr
-
-
-@ONE_SERVER
-@pytest.mark.clause("decided-one-connection-many-answers")
-async def test_forked_child_never_uses_its_parents_connections(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A child may go on with the event loop of its parent."""
-    async with BearerLookup(redis_server.url) as lookup:
-        await lookup.lookup(make_access_token("0a3").text)
-        of_parent = lookup._router.topology
-
-        monkeypatch.setattr(router, "_forks", router._forks + 1)
-
-        assert lookup._router.topology is not of_parent
-        await of_parent.close()
 
 
 @ONE_SERVER
