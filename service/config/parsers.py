@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from service.protocol.grammar import is_web_address
-from service.redis_client.url import DISK, MEMORY, REPLICA, Durability, parse_redis_url
+from service.redis_client.url import Durability, parse_redis_url
 
 SECRET_KEY_BYTES = 32
 
@@ -157,12 +157,10 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def parse_durability(text: str) -> Durability:
-    for durability in (MEMORY, REPLICA, DISK):
-        if text == durability.level:
-            return durability
-    if found := re.fullmatch("replica:([1-9][0-9]?)", text):
-        return Durability("replica", int(found[1]))
-    raise ValueError("memory, replica, replica:N with the number of replicas, or disk")
+    match = re.fullmatch("memory|disk|replica(?::([1-9][0-9]?))?", text)
+    if match is None:
+        raise ValueError("memory, replica, replica:N with the number of replicas, or disk")
+    return Durability(text.partition(":")[0], int(match[1] or 1))  # type: ignore[arg-type]
 
 
 def parse_page_name(text: str) -> str:

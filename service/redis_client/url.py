@@ -137,5 +137,3 @@ class Durability(NamedTuple):
 
 
 MEMORY: Final = Durability("memory")
-REPLICA: Final = Durability("replica")
-DISK: Final = Durability("disk")

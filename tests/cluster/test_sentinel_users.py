@@ -9,7 +9,7 @@ import redis
 
 from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
-from service.redis_client.url import REPLICA, parse_redis_url
+from service.redis_client.url import Durability, parse_redis_url
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.reports.readiness import find_obstacle
@@ -55,7 +55,7 @@ async def test_redis_users_may_perform_a_failover(tmp_path: Path, loop_time: Loo
 
 async def confirm_something(url: str) -> None:
     """Confirm a write as TOKEN_SERVICE_DURABILITY=replica does."""
-    connection = StoreClient(parse_redis_url(url), durability=REPLICA)
+    connection = StoreClient(parse_redis_url(url), durability=Durability("replica"))
     async with connection.durable("0a3") as scripts:
         await scripts.leave_fence()
     await connection.close()

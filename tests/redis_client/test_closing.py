@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.url import REPLICA, parse_redis_url
+from service.redis_client.url import Durability, parse_redis_url
 from service.store.client import StoreClient
 from tests.conftest import MakeSettings
 
@@ -43,7 +43,7 @@ async def test_closing_during_a_connect_leaks_no_socket(
     before, tasks = count_open_files(), asyncio.all_tasks()
     left_open = []
     for turns in range(TURNS):
-        connection = StoreClient(parse_redis_url(url), durability=REPLICA)
+        connection = StoreClient(parse_redis_url(url), durability=Durability("replica"))
         task = asyncio.ensure_future(work(connection))
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ import pytest
 from service.redis_client.durable_writes import MAX_LEASED, ConfirmationPool
 from service.redis_client.managed_connection import ConnectionOptions
 from service.redis_client.router import Router
-from service.redis_client.url import REPLICA, parse_redis_url
+from service.redis_client.url import Durability, parse_redis_url
 from tests.redis_client.host_names import resolve
 from tests.redis_client.scripted_cluster import key_of, scripted_cluster
 from tests.redis_client.scripted_redis import scripted_redis
@@ -22,7 +22,7 @@ async def test_exhausted_master_delays_no_other_master() -> None:
     async with scripted_cluster(2) as cluster:
         url = parse_redis_url(cluster.url)
         router = Router(ConnectionOptions(url, "requests"))
-        pool = ConfirmationPool(url, REPLICA)
+        pool = ConfirmationPool(url, Durability("replica"))
         stuck, fine = [await router.topology.find(key_of(cluster.make_token(node)).decode()) for node in cluster.nodes]
         lease = await asyncio.gather(*(pool.acquire(stuck) for _ in range(MAX_LEASED)))
         waiting = [asyncio.ensure_future(pool.acquire(stuck)) for _ in range(MAX_LEASED)]
@@ -49,7 +49,7 @@ async def test_confirmation_uses_the_address_of_the_connection(monkeypatch: pyte
         master = await router.topology.find("key")
         await master.reads.get_connection()
         resolve(monkeypatch, "redis.example", "127.0.0.2")
-        pool = ConfirmationPool(url, REPLICA)
+        pool = ConfirmationPool(url, Durability("replica"))
 
         lease = await pool.acquire(master)
 

@@ -9,7 +9,7 @@ import pytest
 from service.config.settings import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.url import DISK
+from service.redis_client.url import Durability
 from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
@@ -35,7 +35,7 @@ async def every_kind_of_key(
 ) -> AsyncIterator[str]:
     """Run one of every operation. The store may be examined after each."""
     broken = BreakingConnection(make_settings(), calls=1)
-    durable = StoreClient(make_redis_url(make_settings()), durability=DISK)
+    durable = StoreClient(make_redis_url(make_settings()), durability=Durability("disk"))
     await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
     registry = worker.registry
