@@ -79,7 +79,6 @@ class RedisClient:
         self._durability = durability
         self._watch = watch
         self._timed = functools.partial(watch_call, watch)
-        self._on_moving_slot = on_moving_slot
         self.router = Router(ConnectionOptions(url, "reads", probe_keys=self.probe_keys), on_moving_slot=on_moving_slot)
         self._pool = ConfirmationPool(url, durability)
         self.clock_offset_ms = clock_offset_ms
@@ -121,7 +120,7 @@ class RedisClient:
             yield DurableScripts(self.run, _leave_nothing)
             return
         fence_key = self.fence_key(shard)
-        work = DurableWork(self._pool, self.router.topology, self._on_moving_slot)
+        work = DurableWork(self._pool, self.router)
 
         async def run(script: Script, **values: Argument) -> list[str | int]:
             return await self._run(work.ask, script, *script.bind(values))

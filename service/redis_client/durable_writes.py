@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from .connection import Command, Connection, open_connection
 from .deadline import NotSent, ResponseError, StoreUnavailable, read_clock, remaining_seconds, within_deadline
 from .managed_connection import CLOSED
-from .router import Topology, send_until_answered
+from .router import Router
 from .topology import Master
 from .url import Durability, Node, RedisUrl
 
@@ -126,11 +126,11 @@ class ConfirmationPool:
 class DurableWork:
     """The scripts of one shard on one connection, and their confirmation. Always call `end` afterwards."""
 
-    def __init__(self, pool: ConfirmationPool, topology: Topology, on_moving_slot: Callable[[], None]) -> None:
-        self._topology = topology
+    def __init__(self, pool: ConfirmationPool, router: Router) -> None:
         self._pool = pool
+        self._router = router
+        self._topology = router.topology
         self._lease: Lease | None = None
-        self._on_moving_slot = on_moving_slot
 
     async def ask(self, key: str, command: Command, *, follows_ask: bool) -> Any:
         """Send a command, which runs once at most. ASK is not followed, since all of the work is done on one node.
@@ -139,8 +139,7 @@ class DurableWork:
         connection, so that waits for one slot do not use up the connections for all others.
         """
         send = functools.partial(self._send, command)
-        work = send_until_answered(self._topology, key, send, self._on_moving_slot, follows_ask=False)
-        return await within_deadline(work)
+        return await within_deadline(self._router.send_until_answered(self._topology, key, send, follows_ask=False))
 
     async def confirm(self) -> None:
         """Raise StoreUnavailable unless the changes are confirmed in time."""
@@ -154,7 +153,7 @@ class DurableWork:
         needed, written = max(durability.min_replicas, len(promotable)), 0
         if promotable:
             written = _read_offset(await connection.call("INFO", "replication"))
-        confirmed = await connection.call("WAIT", needed, _milliseconds_until(deadline))
+        confirmed = await connection.call("WAIT", needed, max(1, round((deadline - read_clock()) * 1000)))
         if confirmed < needed:
             raise StoreUnavailable(
                 f"{confirmed} of {needed} replicas have confirmed the change; it was made, but may be lost"
@@ -194,10 +193,6 @@ class DurableWork:
                 "TOKEN_SERVICE_DURABILITY=disk requires appendonly yes, appendfsync always and "
                 "no-appendfsync-on-rewrite no"
             )
-
-
-def _milliseconds_until(deadline: float) -> int:
-    return max(1, round((deadline - read_clock()) * 1000))
 
 
 def _read_offset(info: bytes) -> int:

@@ -124,17 +124,50 @@ class Router:
                 charge(started)
                 return answer
         send = functools.partial(_send, command, decode, is_read, is_tracked)
-        work = send_until_answered(
-            topology,
-            key,
-            send,
-            self._on_moving_slot,
-            is_read=is_read,
-            follows_ask=follows_ask,
-            started=started,
-            failure=failure,
+        work = self.send_until_answered(
+            topology, key, send, is_read=is_read, follows_ask=follows_ask, started=started, failure=failure
         )
         return await within_deadline(work, started=started)
+
+    async def send_until_answered(
+        self,
+        topology: Topology,
+        key: str,
+        send: Callable[[Master, bool], Awaitable[Value]],
+        *,
+        is_read: bool = False,
+        follows_ask: bool = True,
+        started: float | None = None,
+        failure: Exception | None = None,
+    ) -> Value:
+        """Send a command until it is answered, at most MAX_ATTEMPTS times. Refusals by a moving slot do not count.
+
+        Only this method decides whether a command is sent again. `send` gets the master, and True if ASKING must
+        precede the command. `failure` is the error of an earlier attempt, which was sent at `started` by the monotonic
+        clock.
+        """
+        ends = (started or time.monotonic()) + remaining_seconds()
+        master: Master | None = None
+        target: Master | None = None
+        attempts = 0
+        while attempts < MAX_ATTEMPTS:
+            if failure is not None:
+                if is_refused_for_now(failure, follows_ask=follows_ask):
+                    self._on_moving_slot()
+                    await pause_for_slot(failure, ends)
+                elif not _may_be_sent_again(failure, is_read):
+                    raise failure
+                else:
+                    attempts += 1
+                    target = None
+                    if master is not None and is_redirection(failure):
+                        target = await topology.handle_redirection(str(failure), master)
+            master = target or await topology.find(key)
+            try:
+                return await send(master, target is not None)
+            except (ConnectionLost, ResponseError) as error:
+                failure = error
+        raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts did not find the node of this key: {failure}")
 
     async def ask_many(self, commands: Sequence[Command], *, is_read: bool) -> list[Any]:
         """Send commands at once. The second word of each is its key. Returns their answers."""
@@ -183,47 +216,6 @@ class Router:
             invalidate_kind = self._caches.get(key.partition(b":")[0])
             if invalidate_kind is not None:
                 invalidate_kind((key,))
-
-
-async def send_until_answered(
-    topology: Topology,
-    key: str,
-    send: Callable[[Master, bool], Awaitable[Value]],
-    on_moving_slot: Callable[[], None],
-    *,
-    is_read: bool = False,
-    follows_ask: bool = True,
-    started: float | None = None,
-    failure: Exception | None = None,
-) -> Value:
-    """Send a command until it is answered, at most MAX_ATTEMPTS times. Refusals by a moving slot do not count.
-
-    Only this function decides whether a command is sent again. `send` gets the master, and True if ASKING must precede
-    the command. `on_moving_slot` is called at each refusal by a moving slot. `failure` is the error of an earlier
-    attempt, which was sent at `started` by the monotonic clock.
-    """
-    ends = (started or time.monotonic()) + remaining_seconds()
-    master: Master | None = None
-    target: Master | None = None
-    attempts = 0
-    while attempts < MAX_ATTEMPTS:
-        if failure is not None:
-            if is_refused_for_now(failure, follows_ask=follows_ask):
-                on_moving_slot()
-                await pause_for_slot(failure, ends)
-            elif not _may_be_sent_again(failure, is_read):
-                raise failure
-            else:
-                attempts += 1
-                target = None
-                if master is not None and is_redirection(failure):
-                    target = await topology.handle_redirection(str(failure), master)
-        master = target or await topology.find(key)
-        try:
-            return await send(master, target is not None)
-        except (ConnectionLost, ResponseError) as error:
-            failure = error
-    raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts did not find the node of this key: {failure}")
 
 
 async def _send(
