@@ -41,14 +41,12 @@ _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<
 _EPOCH: Final = re.compile(rb"cluster_current_epoch:([0-9]{1,18})")
 
 
+_Range = tuple[int, int, Node]
+"""The first slot, the last slot, and the address of their master."""
+
+
 def is_redirection(error: BaseException) -> bool:
     return isinstance(error, ResponseError) and str(error).startswith(("MOVED ", "ASK "))
-
-
-class _Range(NamedTuple):
-    first: int
-    last: int
-    master: Node
 
 
 class _Map(NamedTuple):
@@ -267,7 +265,7 @@ def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
 def _parse_range(first: object, last: object, host: object, port: object, asked: Node) -> _Range:
     match first, last, host, port:
         case int(), int(), bytes() | None, int() if 0 <= first <= last < SLOTS:
-            return _Range(first, last, (_read_host((host or b"").decode(), asked), port))
+            return first, last, (_read_host((host or b"").decode(), asked), port)
         case _:
             raise ValueError(f"no range of slots and its master: {first!r}, {last!r}, {host!r}, {port!r}")
 

@@ -6,6 +6,7 @@ A server that is no longer a master would return stale data, so each heartbeat o
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextvars import Context
@@ -32,9 +33,8 @@ class Master:
 
     def __init__(self, options: ConnectionOptions, get_node: GetNode, check: Check) -> None:
         self.reads = ManagedConnection(options, get_node, check)
-        self._write_options = options._replace(name="writes", invalidate=None)
-        self._get_node = get_node
-        self._check = check
+        write_options = options._replace(name="writes", invalidate=None)
+        self._make_writes = functools.partial(ManagedConnection, write_options, get_node, check)
         self._writes: ManagedConnection | None = None
         self._is_closed = False
 
@@ -48,7 +48,7 @@ class Master:
         if self._writes is None:
             if self._is_closed:
                 return self.reads  # which tells the caller that it is closed
-            self._writes = ManagedConnection(self._write_options, self._get_node, self._check)
+            self._writes = self._make_writes()
             self._writes.node = self.node
         return self._writes
 
