@@ -24,7 +24,7 @@ from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 from .middleware import ASGIScope
 from .resource_metadata import parse_address
-from .stream import Receive, Send, Stream, TokenLimit, is_event_stream
+from .stream import Receive, Send, Stream, is_event_stream
 
 
 class TokenRefused(HTTPException):
@@ -82,8 +82,7 @@ class BearerGuard(SecurityBase):
         token = parse_bearer(authorization)
         if isinstance(connection, WebSocket):
             # The handler gets the same object, so it uses these functions, too.
-            limit = TokenLimit(self.lookup, token)
-            stream = Stream(limit, connection._receive, connection._send, is_websocket=True)
+            stream = Stream(self.lookup, token, connection._receive, connection._send, is_websocket=True)
             connection._receive, connection._send = stream.receive, stream.send
             await connection.scope["fastapi_inner_astack"].enter_async_context(stream.running())
         else:
@@ -102,15 +101,15 @@ def _end_with_token(lookup: BearerLookup, token: str) -> None:
         frame = frame.f_back
     for found in frame.f_locals.values() if frame is not None else ():
         if isinstance(found, Response) and is_event_stream(found.raw_headers):
-            _limit(found, TokenLimit(lookup, token))
+            _limit(found, lookup, token)
 
 
-def _limit(response: Response, limit: TokenLimit) -> None:
-    """Let the response end with the limit. Its class gets another `__call__`, by which any response is sent."""
+def _limit(response: Response, lookup: BearerLookup, token: str) -> None:
+    """Let the response end with the token. Its class gets another `__call__`, by which any response is sent."""
     kind: type[Any] = type(response)
 
     async def send_limited(self: Response, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        stream = Stream(limit, receive, send, is_websocket=False)
+        stream = Stream(lookup, token, receive, send, is_websocket=False)
         async with stream.running():
             await kind.__call__(self, scope, receive, stream.send)
 

@@ -13,7 +13,7 @@ from ..protocol.errors import BearerMissing, ErrorResponse, OAuthError, render_r
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 from .resource_metadata import parse_address
-from .stream import POLICY_VIOLATION, Receive, Send, Stream, TokenLimit
+from .stream import POLICY_VIOLATION, Receive, Send, Stream
 
 # The types of ASGI, which those of every framework fit. In ASGI `scope` is a connection, not an OAuth scope.
 ASGIScope = MutableMapping[str, Any]
@@ -52,7 +52,7 @@ class BearerMiddleware:
             return
         state = {**scope.get("state", {}), "grant": grant}
         is_websocket = scope["type"] == "websocket"
-        stream = Stream(TokenLimit(self.lookup, parse_bearer(authorization)), receive, send, is_websocket=is_websocket)
+        stream = Stream(self.lookup, parse_bearer(authorization), receive, send, is_websocket=is_websocket)
         async with stream.running():
             await self.app({**scope, "state": state}, stream.receive if is_websocket else receive, stream.send)
 

@@ -31,35 +31,91 @@ class TokenEnded(Exception):
     """The token ended while work that it allowed was under way."""
 
 
-class TokenLimit:
-    """The end of a token as a limit for work. `start` and `stop` begin and end the watch."""
+class Stream:
+    """A websocket, or a response that becomes a stream with its content type. Other responses are never cut.
 
-    def __init__(self, lookup: BearerLookup, token: str) -> None:
-        self.is_reached = False
+    `receive` and `send` replace those of the server. At the end of the token, an application that waits in `receive`
+    gets a disconnect, and any other is cancelled. The end of the stream is sent at once, since an application may be
+    waiting for a thread, which cannot be cancelled.
+    """
+
+    def __init__(self, lookup: BearerLookup, token: str, receive: Receive, send: Send, *, is_websocket: bool) -> None:
         self._lookup = lookup
         self._token = token
-        self._ended: asyncio.Future[Any] | None = None
-        self._at_end: Callable[[], None] | None = None
+        self._receive = receive
+        self._send = send
+        self._is_websocket = is_websocket
+        self._has_ended = False
+        self._watch: asyncio.Future[Any] | None = None
         self._timeouts: list[asyncio.Timeout] = []
-
-    def start(self, at_end: Callable[[], None]) -> None:
-        """Begin the watch. `at_end` is called when the token ends."""
-        self._at_end = at_end
-        self._ended = self._lookup.watch(self._token)
-        self._ended.add_done_callback(self._reach)
-
-    def stop(self) -> bool:
-        """End the watch. Returns False if there is none."""
-        if self._ended is None:
-            return False
-        self._ended.cancel()
-        self._ended = None
-        return True
+        self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def applied(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
+        """Run the application in the block. The block ends with the token, and the stream is closed."""
+        if self._is_websocket:
+            self._begin_to_watch()
+        try:
+            with suppress(TokenEnded):
+                async with self._until_token_ends():
+                    yield
+            if self._has_ended:
+                await self._close()
+        finally:
+            self._end_watch()
+
+    async def receive(self) -> Message:
+        """Return the next message of a websocket."""
+        try:
+            async with self._until_token_ends():
+                message = await self._receive()
+        except TokenEnded:
+            await self._close()
+            return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+        if message["type"] == "websocket.disconnect":
+            self._end_watch()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message. After the end of the token nothing is sent but the end of the stream.
+
+        A websocket then raises OSError, as after a disconnect. The task of a response has been cancelled.
+        """
+        kind = message["type"]
+        if self._has_ended:
+            await self._close()
+            await asyncio.sleep(0)  # the cancellation of this task may be due in the next turn of the event loop
+            if kind != "websocket.close":
+                raise OSError(GONE) if self._is_websocket else asyncio.CancelledError(GONE)
+            return
+        if kind == "http.response.start" and is_event_stream(message.get("headers", ())):
+            self._begin_to_watch()
+        await self._send(message)
+        is_last = kind == "http.response.body" and not message.get("more_body")
+        if is_last or kind in ("websocket.close", "websocket.http.response.start"):
+            self._end_watch()
+
+    def _begin_to_watch(self) -> None:
+        self._watch = self._lookup.watch(self._token)
+        self._watch.add_done_callback(self._end_with_token)
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _end_with_token(self, ended: asyncio.Future[Any]) -> None:
+        if ended is self._watch:
+            self._has_ended = True
+            if self._timeouts:
+                self._timeouts[-1].reschedule(0)
+            self._end_watch()
+            self._closing = asyncio.get_running_loop().create_task(self._send_end())
+
+    @asynccontextmanager
+    async def _until_token_ends(self) -> AsyncIterator[None]:
         """Cancel the block when the token ends, and raise TokenEnded. Of several blocks the latest is cancelled."""
-        if self.is_reached:
+        if self._has_ended:
             raise TokenEnded
         timeout = asyncio.timeout(None)
         self._timeouts.append(timeout)
@@ -72,79 +128,6 @@ class TokenLimit:
             raise
         finally:
             self._timeouts.remove(timeout)
-
-    def _reach(self, ended: asyncio.Future[Any]) -> None:
-        if ended is self._ended:
-            self.is_reached = True
-            if self._timeouts:
-                self._timeouts[-1].reschedule(0)
-            if self._at_end is not None:
-                self._at_end()
-
-
-class Stream:
-    """A websocket, or a response that becomes a stream with its content type. Other responses are never cut.
-
-    `receive` and `send` replace those of the server. At the end of the token, an application that waits in `receive`
-    gets a disconnect, and any other is cancelled. The end of the stream is sent at once, since an application may be
-    waiting for a thread, which cannot be cancelled.
-    """
-
-    def __init__(self, limit: TokenLimit, receive: Receive, send: Send, *, is_websocket: bool) -> None:
-        self._limit = limit
-        self._receive = receive
-        self._send = send
-        self._is_websocket = is_websocket
-        self._closing: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run the application in the block. The block ends with the token, and the stream is closed."""
-        if self._is_websocket:
-            self._limit.start(self._begin_to_close)
-        try:
-            with suppress(TokenEnded):
-                async with self._limit.applied():
-                    yield
-            if self._limit.is_reached:
-                await self._close()
-        finally:
-            self._limit.stop()
-
-    async def receive(self) -> Message:
-        """Return the next message of a websocket."""
-        try:
-            async with self._limit.applied():
-                message = await self._receive()
-        except TokenEnded:
-            await self._close()
-            return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
-        if message["type"] == "websocket.disconnect":
-            self._limit.stop()
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Send a message. After the end of the token nothing is sent but the end of the stream.
-
-        A websocket then raises OSError, as after a disconnect. The task of a response has been cancelled.
-        """
-        kind = message["type"]
-        if self._limit.is_reached:
-            await self._close()
-            await asyncio.sleep(0)  # the cancellation of this task may be due in the next turn of the event loop
-            if kind != "websocket.close":
-                raise OSError(GONE) if self._is_websocket else asyncio.CancelledError(GONE)
-            return
-        if kind == "http.response.start" and is_event_stream(message.get("headers", ())):
-            self._limit.start(self._begin_to_close)
-        await self._send(message)
-        is_last = kind == "http.response.body" and not message.get("more_body")
-        if is_last or kind in ("websocket.close", "websocket.http.response.start"):
-            self._limit.stop()
-
-    def _begin_to_close(self) -> None:
-        if self._limit.stop():
-            self._closing = asyncio.get_running_loop().create_task(self._send_end())
 
     async def _send_end(self) -> None:
         close: Message = {"type": "websocket.close", "code": POLICY_VIOLATION}
