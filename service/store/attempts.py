@@ -103,17 +103,10 @@ class Attempts:
     first of them asks Redis again after each `retry_delay_seconds`.
     """
 
-    def __init__(
-        self,
-        redis: StoreClient,
-        *,
-        queue_timeout_seconds: float = QUEUE_TIMEOUT_SECONDS,
-        retry_delay_seconds: float = RETRY_DELAY_SECONDS,
-        max_waiting: int = MAX_WAITING,
-    ) -> None:
-        self.queue_timeout_seconds = queue_timeout_seconds
-        self.retry_delay_seconds = retry_delay_seconds
-        self.max_waiting = max_waiting
+    def __init__(self, redis: StoreClient) -> None:
+        self.queue_timeout_seconds = QUEUE_TIMEOUT_SECONDS
+        self.retry_delay_seconds = RETRY_DELAY_SECONDS
+        self.max_waiting = MAX_WAITING
         self._redis = redis
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 
