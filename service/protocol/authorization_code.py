@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from .client import Client
+from .client import AUTHORIZATION_CODE, Client
 from .errors import InvalidGrant
 from .grammar import CODE_VERIFIER
 from .parameters import Form
@@ -31,6 +31,8 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     username: str
     scope: str
     sid: str = ""
+
+    grant_type = AUTHORIZATION_CODE
 
 
 class RedeemedCode(NamedTuple):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.protocol.client import Narrowing, may_keep_session
-from service.protocol.scope import parse_scope
-from service.protocol.user import User
+from service.protocol.scope import parse_realm, parse_scope
+from service.protocol.user import User, identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, UnreadableRecord
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
@@ -139,8 +139,11 @@ class PendingRevocations:
         providers = {realm: await self._registry.realms.find(realm) for realm in pending_realms}
         ended, left, unreadable = set[str](), set[UserEnding](), ""
         async for batch in self._session_scan.scan_sessions():
-            found = [(session.identity, set(parse_scope(session.scope).roles)) for _, session in batch]
-            concerned = [(identity, roles) for identity, roles in found if identity.realm in pending_realms]
+            concerned = [
+                (identify_user(realm, session.username), set(parse_scope(session.scope).roles))
+                for _, session in batch
+                if (realm := parse_realm(session.scope)) in pending_realms
+            ]
             users = await self._registry.read_records([("user", identity) for identity, _ in concerned])
             for (identity, roles), (user, trouble) in zip(concerned, users, strict=True):
                 provider, unreadable = providers[identity.realm], unreadable or trouble

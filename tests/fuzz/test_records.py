@@ -21,7 +21,6 @@ from service.store.keys import code_key, ended_key, family_key, redeemed_key
 from service.store.registry.clients import CLIENTS
 from service.store.registry.realms import REALMS
 from service.store.registry.users import USERS
-from service.store.reports import session_scan
 from service.store.reports.token_inspection import TokenInspection
 from service.store.sessions.codes import Codes
 from service.worker import Worker
@@ -59,8 +58,6 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
     "redeemed code": (records.parse_redeemed, REDEEMED),
     "family": (records.parse_family, FAMILY),
     "tombstone": (records.parse_tombstone, TOMBSTONE),
-    "code in a sweep": (session_scan._parse_code, CODE),
-    "family in a sweep": (session_scan._parse_family, FAMILY),
     "consent": (records.parse_consent, CONSENT),
     "browser session": (lambda record: browser_sessions._parse_session(make_browser_session("0a3"), record), SESSION),
     "client": (CLIENTS.parse, CLIENT),

@@ -28,10 +28,10 @@ async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, 
 
     assert await session_scan.end_sessions({"phone-app", "web-shop"}, keep) == 0
     assert {
-        Judged("phone-app", PASSWORD, ALICE.username, "realm:main role:enduser role:organisation"),
-        Judged("web-shop", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
-        Judged("phone-app", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
-    } == set(judged)
+        ("phone-app", PASSWORD, ALICE.username, "realm:main role:enduser role:organisation"),
+        ("web-shop", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
+        ("phone-app", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
+    } == {(each.client_id, each.grant_type, each.username, each.scope) for each in judged}
 
 
 async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_scan: SessionScan) -> None:

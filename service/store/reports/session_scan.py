@@ -8,32 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
-from service.protocol.client import AUTHORIZATION_CODE
-from service.protocol.scope import parse_realm
-from service.protocol.user import UserIdentity, identify_user
+from service.protocol.authorization_code import AuthorizationCode
 from service.redis_client.connection import Command
 from service.redis_client.deadline import UnreadableRecord
 from service.redis_client.slots import SlotIsMoving
-from service.store import records
 from service.store.client import StoreClient
+from service.store.records import FamilyRecord, parse_code, parse_family
 from service.store.sessions.families import EndReason, Families
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 
 
-class Session(NamedTuple):
-    """The grant behind a family or an authorization code."""
+Session = AuthorizationCode | FamilyRecord
+"""A session, or a code that would become one."""
 
-    client_id: str
-    grant_type: str
-    username: str
-    scope: str
-
-    @property
-    def identity(self) -> UserIdentity:
-        return identify_user(parse_realm(self.scope), self.username)
+_FORMS: Final[dict[str, Callable[[bytes], Session]]] = {"code": parse_code, "family": parse_family}
 
 
 class SessionScan:
@@ -85,7 +76,7 @@ class SessionScan:
     async def scan_sessions(self) -> AsyncIterator[list[tuple[str, Session]]]:
         """Yield all sessions with their keys, in batches. Raises UnreadableRecord at the end if one cannot be read."""
         unreadable: UnreadableRecord | None = None
-        for kind, parse in (("code", _parse_code), ("family", _parse_family)):
+        for kind, parse in _FORMS.items():
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
                 commands: list[Command] = [("GET", key) for key in keys]
                 records = zip(keys, await self._redis.read_many(commands), strict=True)
@@ -112,13 +103,3 @@ def _split_key(key: str) -> tuple[str, str, str]:
     match = _KEY.fullmatch(key)
     assert match is not None, key
     return match[1], match[2], match[3]
-
-
-def _parse_code(record: bytes) -> Session:
-    code = records.parse_code(record)
-    return Session(code.client_id, AUTHORIZATION_CODE, code.username, code.scope)
-
-
-def _parse_family(record: bytes) -> Session:
-    family = records.parse_family(record)
-    return Session(family.client_id, family.grant_type, family.username, family.scope)
