@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from service.store.records import FamilyRecord, parse_family
+from service.store.user_index import list_records
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
@@ -150,17 +152,20 @@ async def test_the_last_used_families_are_listed_first(sessions: Sessions, clock
 
 @pytest.mark.parametrize("step", [1, 2, 7])
 async def test_other_index_members_do_not_hide_families(sessions: Sessions, pages: Pages, step: int) -> None:
-    sessions.families.members_at_once = step
     started = [await sessions.start() for _ in range(4)]
     for _ in range(3):
         page = await pages.open(browser=await pages.sign_in(lifetime_ms=2_592_000_000))
         await pages.sign_in(lifetime_ms=60_000)
         await pages.allow(page)
 
-    found, more = await sessions.families.list_of_user(started[0].identity, 4)
+    async def list_families(most: int) -> tuple[list[tuple[str, FamilyRecord]], bool]:
+        redis, identity = sessions.worker.redis, started[0].identity
+        return await list_records(redis, identity, "family", most, parse_family, members_at_once=step)
+
+    found, more = await list_families(4)
     assert {digest for digest, _ in found} == {session.first.family_digest for session in started}
     assert not more
-    assert (await sessions.families.list_of_user(started[0].identity, 2))[1]
+    assert (await list_families(2))[1]
 
 
 async def test_a_family_is_listed_while_its_access_tokens_live(sessions: Sessions, clock: Clock) -> None:

@@ -21,7 +21,7 @@ from service.protocol.verdicts import SUCCESS_EVENTS, SpendRefusal, Success
 from service.store.client import StoreClient, load_script
 from service.store.keys import SHARDS, family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family, parse_mark
-from service.store.user_index import MEMBERS_AT_ONCE, list_records
+from service.store.user_index import list_records
 
 Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "provider_logout", "console"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
@@ -92,10 +92,9 @@ class RefreshRefused(NamedTuple):
 
 
 class Families:
-    """The families of all users. `members_at_once` is the number of members that one call reads of a user's index."""
+    """The families of all users."""
 
-    def __init__(self, redis: StoreClient, lifetimes: Lifetimes, *, members_at_once: int = MEMBERS_AT_ONCE) -> None:
-        self.members_at_once = members_at_once
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
         self._redis = redis
         self._lifetimes = lifetimes
 
@@ -230,9 +229,7 @@ class Families:
         The families whose entries in the index expire last are chosen. They are sorted by their last use, the latest
         first.
         """
-        found, is_cut = await list_records(
-            self._redis, identity, "family", most, parse_family, members_at_once=self.members_at_once
-        )
+        found, is_cut = await list_records(self._redis, identity, "family", most, parse_family)
         now_ms = await self.read_clock_ms()
         live = [pair for pair in found if now_ms < pair[1].lives_until_ms]
         return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), is_cut
