@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -27,16 +28,8 @@ _GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
 Record = TypeVar("Record")
 
 
-class IssuedToken(NamedTuple):
-    """An access token in the record of a family, which may have expired.
-
-    `generation` is that of the refresh token that bought it, and `issued_in_ms` the time of issue since the grant.
-    """
-
-    generation: int
-    issued_in_ms: int
-    lives_ms: int
-    digest: str
+IssuedToken = tuple[int, str]
+"""An access token in the record of a family: its time of issue since the grant, in ms, and its digest."""
 
 
 class FamilyRecord(NamedTuple):
@@ -63,11 +56,11 @@ class FamilyRecord(NamedTuple):
     @property
     def used_ms(self) -> int:
         """The time of the last refresh, or of the grant. Replays do not count."""
-        return self.created_ms + max((*self.spent_times, *(token.issued_in_ms for token in self.tokens)), default=0)
+        return self.created_ms + max((*self.spent_times, *(issued for issued, _ in self.tokens)), default=0)
 
     @property
     def access_digests(self) -> list[str]:
-        return [token.digest for token in (*self.tokens, *self.replay_tokens)]
+        return [digest for _, digest in (*self.tokens, *self.replay_tokens)]
 
     @property
     def lives_until_ms(self) -> int:
@@ -131,34 +124,10 @@ def reading(kind: str) -> Iterator[None]:
         raise UnreadableRecord(f"the record of {kind} has a form that this version does not know") from None
 
 
-def parse_family(record: bytes) -> FamilyRecord:
-    return _parse(record, "a session", FamilyRecord)
-
-
 @reading("a revokeAll")
 def parse_mark(mark: bytes | None) -> int:
     """Return the time (ms) of a mark, or 0 if there is none."""
     return int(mark or 0)
-
-
-def parse_tombstone(record: bytes) -> TombstoneRecord:
-    return _parse(record, "a session that has ended", TombstoneRecord)
-
-
-def parse_code(record: bytes) -> AuthorizationCode:
-    return _parse(record, "an authorization code", AuthorizationCode)
-
-
-def parse_redeemed(record: bytes) -> RedeemedCode:
-    return _parse(record, "an exchanged code", RedeemedCode)
-
-
-def parse_consent(record: bytes) -> Consent:
-    return _parse(record, "a consent", Consent)
-
-
-def parse_browser_session(record: bytes) -> BrowserSessionRecord:
-    return _parse(record, "a browser session", BrowserSessionRecord)
 
 
 def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind: str) -> Record:
@@ -182,16 +151,11 @@ def _parse_optional(text: str) -> int | None:
     return int(text) if text else None
 
 
-def _check_version(found: str, kind: str) -> None:
-    if found != VERSION:
-        raise UnreadableRecord(f"{kind} has a record of version {found[:20]!r}; this service knows version {VERSION}")
-
-
 def _parse_tokens(text: str) -> tuple[IssuedToken, ...]:
     """Parse the number of tokens and the tokens, each after a space."""
     _, *entries = text.split(" ")
     fields = (entry.split(":") for entry in entries)
-    return tuple(IssuedToken(int(number), int(issued), int(lives), digest) for number, issued, lives, digest in fields)
+    return tuple((int(issued_in_ms), digest) for _, issued_in_ms, _, digest in fields)
 
 
 _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
@@ -215,7 +179,7 @@ _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
 """Functions that convert the text of a line to its value, by field name. Fields without a function stay text."""
 
 
-def _parse(record: bytes, kind: str, form: Callable[..., Record]) -> Record:
+def _parse(form: Callable[..., Record], kind: str, record: bytes) -> Record:
     """Parse the lines after the version into the form's fields, and ignore further lines.
 
     Raises UnreadableRecord for another version or form.
@@ -223,6 +187,17 @@ def _parse(record: bytes, kind: str, form: Callable[..., Record]) -> Record:
     names = tuple(form.__annotations__)
     with reading(kind):
         version, *lines = record.decode().split("\n")
-        _check_version(version, kind)
+        if version != VERSION:
+            raise UnreadableRecord(
+                f"{kind} has a record of version {version[:20]!r}; this service knows version {VERSION}"
+            )
         known = zip(names, lines[: len(names)], strict=True)
         return form(**{name: _CONVERSIONS.get(name, str)(line) for name, line in known})
+
+
+parse_family: Final = partial(_parse, FamilyRecord, "a session")
+parse_tombstone: Final = partial(_parse, TombstoneRecord, "a session that has ended")
+parse_code: Final = partial(_parse, AuthorizationCode, "an authorization code")
+parse_redeemed: Final = partial(_parse, RedeemedCode, "an exchanged code")
+parse_consent: Final = partial(_parse, Consent, "a consent")
+parse_browser_session: Final = partial(_parse, BrowserSessionRecord, "a browser session")
