@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.protocol.client import Client
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
@@ -81,6 +82,10 @@ async def test_pruning_removes_only_seeded_records(sessions: Sessions, seeding: 
     assert await registry.clients.find("made-at-the-console")
     assert await is_origin(sessions.worker, "https://console.example")
     assert not sessions.store.keys("owed_*")
+
+    await registry.realms.put("cep", IdentityProvider(client_id="console", issuer="https://console.example"))
+    assert (await seeding.apply(LEFT, prune=True, force=True)).changes == 0
+    assert await registry.realms.find("cep")
 
 
 @pytest.mark.clause("decided-seed-prune")
