@@ -8,7 +8,7 @@
 
 local function append(stream_key, batch)
   if batch == '' then return end
-  for _, event in ipairs(split(batch, '\n')) do
+  for _, event in ipairs(split_lines(batch)) do
     redis.call('XADD', stream_key, 'MAXLEN', '~', most, '*', 'version', '2', 'event', event)
   end
   redis.call('PEXPIRE', stream_key, lifetime_ms)

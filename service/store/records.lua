@@ -47,10 +47,10 @@ local function read_clock()
   return time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[#ARGV]
 end
 
-local function split(text, separator)
-  local parts = {}
-  for part in string.gmatch(text .. separator, '(.-)' .. separator) do parts[#parts + 1] = part end
-  return parts
+local function split_lines(text)
+  local lines = {}
+  for line in string.gmatch(text .. '\n', '(.-)\n') do lines[#lines + 1] = line end
+  return lines
 end
 
 -- Refuses a record that this version cannot read, which is neither accepted nor rejected, and neither renewed nor deleted,
@@ -61,7 +61,7 @@ end
 
 -- Returns the lines of a record of at least `count`. The second and the third are times (ms).
 local function read_lines(text, what, count)
-  local line = split(text, '\n')
+  local line = split_lines(text)
   line[2], line[3] = tonumber(line[2]), tonumber(line[3])
   if line[1] ~= '2' or not (line[2] and line[3] and line[count]) then refuse_record(what) end
   return line
@@ -88,17 +88,13 @@ local function date_login(subject, sid, begun_ms, now_ms)
   return math.max(now_ms, marked_ms + 1)
 end
 
--- Removes expired members of a user's index, and lets the index live as long as its longest-lived member.
-local function trim_index(index_key, now_ms)
-  redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
-  local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
-  if longest[2] then redis.call('PEXPIRE', index_key, string.format('%d', math.max(1, longest[2] - now_ms))) end
-end
-
+-- Adds a member to a user's index, and removes expired ones. The index lives as long as its longest-lived member.
 local function add_member(subject, member, expires_ms, now_ms)
   local index_key = key_of('index', subject)
   redis.call('ZADD', index_key, string.format('%d', expires_ms), member)
-  trim_index(index_key, now_ms)
+  redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
+  local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
+  redis.call('PEXPIRE', index_key, string.format('%d', math.max(1, longest[2] - now_ms)))
 end
 
 local function forget_member(subject, member)

@@ -19,7 +19,7 @@ if consent.answer ~= '' then return { 'answered' } end
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local expires_ms = now_ms + code_ttl_ms
-local created_ms = math.max(now_ms, consent.created_ms, read_mark(consent.subject, session.sid) + 1)
+local created_ms = math.max(now_ms, consent.created_ms, session.created_ms)
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
   .. table.concat({
     consent.subject, client_id, redirect_uri, code_challenge, username, scope, session.sid,

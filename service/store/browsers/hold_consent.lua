@@ -10,7 +10,7 @@ local now_ms = read_clock()
 local session = find_browser_session(browser_key, now_ms)
 if not session then return { 'signed_out' } end
 local consent = {
-  created_ms = math.max(now_ms, read_mark(session.subject, session.sid) + 1),
+  created_ms = math.max(now_ms, session.created_ms),
   expires_ms = math.min(now_ms + ttl_ms, session.expires_ms),
   login = session.login, subject = session.subject, answer = '',
   request = request, sid = session.sid,

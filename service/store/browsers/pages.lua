@@ -11,7 +11,7 @@ end
 
 local function find_browser_session(browser_key, now_ms)
   local line = find_live(browser_key, 'a browser session', 4, 9, now_ms)
-  return line and { expires_ms = line[3], subject = line[4], login = line[7], sid = line[9] }
+  return line and { created_ms = line[2], expires_ms = line[3], subject = line[4], login = line[7], sid = line[9] }
 end
 
 -- Returns the consent, even if it is answered.
