@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
 from service.protocol.token_form import encode
 
@@ -30,34 +30,31 @@ _TO_16: Final = "([1-9]|1[0-6])"
 _ARGON2: Final = rf"\$v=(?:16|19)\$m={_NUMBER},t={_TO_16},p={_TO_16}\$(?=[^$]{{11}}){_BASE64}\${_BASE64}"
 
 
-class Cost(NamedTuple):
-    """The memory of a check in KiB, and its work in checks of the service's own hash."""
-
-    memory_kib: int
-    work: float
+Cost = tuple[int, float]
+"""The memory of a check in KiB, and its work in checks of the service's own hash."""
 
 
 def _weigh_argon2(memory_kib: int, passes: int, lanes: int) -> Cost | None:
     # Memory beyond 64 MiB is slower, because it is new for each check.
     factor = 2 if memory_kib > 64 * 1024 else 1
-    return Cost(memory_kib, factor * memory_kib * passes / 38_912) if memory_kib >= 8 * lanes else None
+    return (memory_kib, factor * memory_kib * passes / 38_912) if memory_kib >= 8 * lanes else None
 
 
 def _weigh_bcrypt(rounds: int) -> Cost:
-    return Cost(4, 2**rounds / 370)
+    return 4, 2**rounds / 370
 
 
 def _weigh_sha256(iterations: int) -> Cost:
-    return Cost(0, iterations / 85_000)
+    return 0, iterations / 85_000
 
 
 def _weigh_sha512(iterations: int) -> Cost:
-    return Cost(0, iterations / 38_000)
+    return 0, iterations / 38_000
 
 
 def _weigh_scrypt(rounds: int, block_size: int, lanes: int) -> Cost:
     # The passes of PBKDF2 before and after the rounds take as long as four rounds.
-    return Cost(block_size * (2**rounds + lanes) // 8, (2**rounds + 4) * block_size * lanes / 57_344)
+    return block_size * (2**rounds + lanes) // 8, (2**rounds + 4) * block_size * lanes / 57_344
 
 
 # The names are those of passlib, except those of argon2, which are of the PHC form. SHA-1 costs as much as SHA-256.
@@ -98,10 +95,11 @@ def find_hash_mistake(text: str) -> str | None:
             cost = weigh(*map(int, match.groups()))
             if cost is None:
                 return "has too little memory for its lanes; expected 8 KiB for each"
-            if cost.memory_kib > MAX_MEMORY_KIB:
-                return f"costs {ceil(cost.memory_kib / 1024)} MiB; expected at most {MAX_MEMORY_KIB // 1024}"
-            if cost.work > MAX_COST:
-                return f"costs {ceil(cost.work)} times as much as the service's own hash; expected at most {MAX_COST}"
+            memory_kib, work = cost
+            if memory_kib > MAX_MEMORY_KIB:
+                return f"costs {ceil(memory_kib / 1024)} MiB; expected at most {MAX_MEMORY_KIB // 1024}"
+            if work > MAX_COST:
+                return f"costs {ceil(work)} times as much as the service's own hash; expected at most {MAX_COST}"
             return None
     return "expected a complete hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
 
