@@ -17,17 +17,12 @@ from __future__ import annotations
 import hashlib
 import re
 from binascii import b2a_base64
+from functools import partial
 from typing import Final, NamedTuple
 
 ACCESS_TOKEN_PREFIX: Final = "tsat1_"
-
-
 AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
-
-
 CONSENT_PREFIX: Final = "tspc1_"
-
-
 BROWSER_SESSION_PREFIX: Final = "tsbs1_"
 
 
@@ -55,29 +50,9 @@ class RandomToken(NamedTuple):
     digest: str
 
 
-def parse_access_token(text: str) -> RandomToken | None:
-    """Return the token, or None if the text does not have the form of an access token.
-
-    Text in another form is refused without a call to Redis.
-    """
-    return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
-
-
 def is_access_token(text: str) -> bool:
     """Return True if the text has the form of an access token. Its shard is then at `SHARD`."""
     return _ACCESS_TOKEN.fullmatch(text) is not None
-
-
-def parse_authorization_code(text: str) -> RandomToken | None:
-    return _parse_random_token(AUTHORIZATION_CODE_PREFIX, text)
-
-
-def parse_consent(text: str) -> RandomToken | None:
-    return _parse_random_token(CONSENT_PREFIX, text)
-
-
-def parse_browser_session(text: str) -> RandomToken | None:
-    return _parse_random_token(BROWSER_SESSION_PREFIX, text)
 
 
 DIGEST_BYTES: Final = 16
@@ -93,8 +68,15 @@ def digest_token(text: str) -> str:
 
 
 def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
+    """Return the token, or None if the text does not have the form of one with this prefix."""
     match = _FORM.fullmatch(text)
     return RandomToken(text, match[2], digest_token(text)) if match and match[1] == prefix else None
+
+
+parse_access_token: Final = partial(_parse_random_token, ACCESS_TOKEN_PREFIX)
+parse_authorization_code: Final = partial(_parse_random_token, AUTHORIZATION_CODE_PREFIX)
+parse_consent: Final = partial(_parse_random_token, CONSENT_PREFIX)
+parse_browser_session: Final = partial(_parse_random_token, BROWSER_SESSION_PREFIX)
 
 
 def encode(data: bytes) -> str:
