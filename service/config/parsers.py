@@ -53,14 +53,21 @@ def parse_host(text: str) -> str:
     return text
 
 
-def parse_port(text: str) -> int:
-    return _read_number(text, range(65536), "a port between 0 and 65535 (0: any free one)")
+def number_in(allowed: range, expected: str) -> Callable[[str], int]:
+    """Return the parser of a whole number."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) not in allowed:
+            raise ValueError(expected)
+        return int(text)
+
+    return parse
 
 
-def _read_number(text: str, allowed: range, expected: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) not in allowed:
-        raise ValueError(expected)
-    return int(text)
+parse_port = number_in(range(65536), "a port between 0 and 65535 (0: any free one)")
+parse_workers = number_in(range(1, 10_000), "a number of worker processes, 1 or more")
+parse_password_length = number_in(range(1, 129), "a number of characters between 1 and 128")
+parse_sessions = number_in(range(1, 2_001), "a number of sessions between 1 and 2000")
 
 
 def parse_address(text: str) -> HostPort:
@@ -68,10 +75,6 @@ def parse_address(text: str) -> HostPort:
     if match is None or not 1 <= int(match[3]) <= 65535:
         raise ValueError("host:port (an IPv6 host in brackets, the port between 1 and 65535)")
     return match[1] or match[2], int(match[3])
-
-
-def parse_workers(text: str) -> int:
-    return _read_number(text, range(1, 10_000), "a number of worker processes, 1 or more")
 
 
 def parse_folder(text: str) -> Path:
@@ -117,14 +120,6 @@ def parse_duration_or_zero_ms(text: str) -> int:
     if seconds > MAX_SECONDS:
         raise ValueError("seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d")
     return int(seconds * 1000)
-
-
-def parse_password_length(text: str) -> int:
-    return _read_number(text, range(1, 129), "a number of characters between 1 and 128")
-
-
-def parse_sessions(text: str) -> int:
-    return _read_number(text, range(1, 2_001), "a number of sessions between 1 and 2000")
 
 
 def parse_limit(text: str) -> Limit:
