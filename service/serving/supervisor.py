@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import uvicorn
 from uvicorn.supervisors import ChangeReload
 
-from service.config.parsers import HostPort
 from service.config.reading import BadSettings
 from service.config.settings import PREFIX, Settings, default_base_url, load_settings, unknown_variables
 from service.embedded.binary import StoreFailed
@@ -83,10 +82,15 @@ def _serve(command_line: list[str]) -> int:
     if settings.seed_file is not None:
         load_seed(settings.seed_file, settings.min_password_characters)
     _say_what_is_used(settings)
-    with contextlib.closing(_Listeners(arguments, settings.metrics_address)) as listeners:
-        settings = load_settings(os.environ)
-        with _embedded_store(settings) if settings.embedded else contextlib.nullcontext():
-            return _run_workers(arguments, settings, listeners)
+    metrics_sockets, sockets = list[socket.socket](), list[socket.socket]()
+    if settings.metrics_address is not None:
+        metrics_sockets = listen(*settings.metrics_address, f"{PREFIX}METRICS_ADDRESS=HOST:PORT")
+    if arguments["uds"] is None and arguments["fd"] is None:  # otherwise uvicorn opens it
+        sockets = listen(arguments["host"], arguments["port"], "--port 8123")
+        apply_port(arguments, sockets[0].getsockname()[1], os.environ)
+    settings = load_settings(os.environ)
+    with _embedded_store(settings) if settings.embedded else contextlib.nullcontext():
+        return _run_workers(arguments, settings, sockets, metrics_sockets)
 
 
 def _say_what_is_used(settings: Settings) -> None:
@@ -96,21 +100,6 @@ def _say_what_is_used(settings: Settings) -> None:
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):
         if settings.embedded and os.environ.get(variable):
             log.warning(f"{variable} is set, but REDIS_URL is not, so the embedded store is used")
-
-
-class _Listeners:
-    """The sockets of the metrics and of the service. With `--uds` or `--fd` uvicorn opens the latter."""
-
-    def __init__(self, arguments: Arguments, metrics_address: HostPort | None) -> None:
-        self.sockets: list[socket.socket] = []
-        self.metrics_sockets = listen(*metrics_address, f"{PREFIX}METRICS_ADDRESS=HOST:PORT") if metrics_address else []
-        if arguments["uds"] is None and arguments["fd"] is None:
-            self.sockets = listen(arguments["host"], arguments["port"], "--port 8123")
-            apply_port(arguments, self.sockets[0].getsockname()[1], os.environ)
-
-    def close(self) -> None:
-        for listening in (*self.sockets, *self.metrics_sockets):
-            listening.close()
 
 
 @contextlib.contextmanager
@@ -126,12 +115,14 @@ def _embedded_store(settings: Settings) -> Iterator[None]:
         store.stop()
 
 
-def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners) -> int:
+def _run_workers(
+    arguments: Arguments, settings: Settings, sockets: list[socket.socket], metrics_sockets: list[socket.socket]
+) -> int:
     raise_file_limit()
     configuration = make_configuration(arguments)
     # The embedded store ends with this process, so no other instance could take over.
     drains = not settings.embedded
-    if listeners.sockets:
+    if sockets:
         print_banner_when_ready(settings, tls=configuration.is_ssl)
     if settings.metrics_address:
         log.info("listening for metrics", address=f"{default_base_url(*settings.metrics_address)}/metrics")
@@ -140,10 +131,10 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
             if configuration.use_subprocess:
                 around.enter_context(sharing_numbers())
             base_host = urlsplit(settings.base_url).hostname or ""
-            around.enter_context(answering_metrics(listeners.metrics_sockets, base_host))
+            around.enter_context(answering_metrics(metrics_sockets, base_host))
             if configuration.use_subprocess:
-                return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()], drains)
-            return _run_here(configuration, listeners.sockets or None, drains)
+                return _run_processes(configuration, sockets or [configuration.bind_socket()], drains)
+            return _run_here(configuration, sockets or None, drains)
     finally:
         if configuration.uds:
             Path(configuration.uds).unlink(missing_ok=True)
