@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,9 +29,6 @@ _NOT_OF_LOGIN: Final = frozenset(
     | {"too_many_requests"}
 )
 """Errors about our registration or too many requests. All others may be about the login."""
-_OK: Final = 200
-_CLIENT_ERRORS: Final = range(400, 500)
-_TOO_MANY_REQUESTS: Final = 429
 
 Claims = Mapping[str, Any]
 Record = TypeVar("Record")
@@ -174,9 +172,9 @@ def parse_token_response(status: int, body: bytes) -> ProviderTokens:
 
     Clauses: RFC 6749 §5.1, §5.2, §7.1 (a token of a type that is not understood is not used)
     """
-    if status == _TOO_MANY_REQUESTS:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
         raise ProviderError("too_many_requests")
-    if status in _CLIENT_ERRORS:
+    if 400 <= status < 500:
         try:
             refusal = parse_json(body, _ErrorAnswer, f"its answer with status {status}")
         except InvalidProviderResponse as odd:
@@ -208,7 +206,7 @@ def check_ok(status: int, what: str) -> None:
 
     A redirect in particular is refused, because following it would carry secrets to another address.
     """
-    if status != _OK:
+    if status != HTTPStatus.OK:
         raise InvalidProviderResponse(f"{what} has status {status}")
 
 

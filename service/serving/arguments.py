@@ -47,7 +47,9 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
         )
     except click.ClickException as error:
         raise BadArguments(error.format_message()) from None
-    _check_refused(context)
+    for name, reason in REFUSED.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and context.params[name]:
+            raise BadArguments(f"--{name.replace('_', '-')} is not supported: {reason}")
     return context.params
 
 
@@ -100,13 +102,6 @@ def _defaults(settings: Settings) -> dict[str, object]:
         "timeout_keep_alive": max(1, settings.keep_alive_ms // 1000),
         "timeout_graceful_shutdown": GRACEFUL_SHUTDOWN_SECONDS,
     }
-
-
-def _check_refused(context: click.Context) -> None:
-    for name, reason in REFUSED.items():
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and context.params[name]:
-            raise BadArguments(f"--{name.replace('_', '-')} is not supported: {reason}")
 
 
 def check_tls(arguments: Arguments) -> None:

@@ -22,20 +22,16 @@ def make_private(folder: Path, *, follow_symlinks: bool = True) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat(follow_symlinks=follow_symlinks)
-        _check_owner(folder, status)
+        if not stat.S_ISDIR(status.st_mode):
+            raise FolderRefused(f"{folder} is not a folder")
+        if status.st_uid != os.geteuid():
+            raise FolderRefused(f"{folder} belongs to another user (id {status.st_uid})")
         if stat.S_IMODE(status.st_mode) != 0o700:
             folder.chmod(0o700)
     except FileExistsError:
         raise FolderRefused(f"{folder} is not a folder") from None
     except OSError as error:
         raise FolderRefused(f"{folder} cannot be used as a data folder: {error.strerror}") from None
-
-
-def _check_owner(folder: Path, status: os.stat_result) -> None:
-    if not stat.S_ISDIR(status.st_mode):
-        raise FolderRefused(f"{folder} is not a folder")
-    if status.st_uid != os.geteuid():
-        raise FolderRefused(f"{folder} belongs to another user (id {status.st_uid})")
 
 
 def write_private(file: Path, content: bytes) -> None:
