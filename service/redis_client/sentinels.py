@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Collection, Mapping
 from contextvars import Context
 from typing import Any, Final, NamedTuple
@@ -158,8 +159,23 @@ class Sentinels:
         return _Report(
             (master["ip"], int(master["port"])),
             "failover_in_progress" in master["flags"],
-            {each["name"] for each in replicas if _is_promotable(each, master)},
+            _list_promotable([each for each in replicas if _is_promotable(each, master)]),
         )
+
+
+def _list_promotable(replicas: Collection[Mapping[str, Any]]) -> set[str]:
+    """Leave out an old master that is not a replica yet, if Sentinel would rather promote a replica.
+
+    Sentinel makes it a replica eight seconds after a planned failover. Until then it can confirm nothing. Sentinel
+    knows no offset of it, so a replica of the same priority comes before it.
+    """
+    best = min((each["slave-priority"] for each in replicas if not _is_old_master(each)), default=math.inf)
+    return {each["name"] for each in replicas if not _is_old_master(each) or each["slave-priority"] < best}
+
+
+def _is_old_master(replica: Mapping[str, Any]) -> bool:
+    """Return False for a replica that a Sentinel is promoting, whose former master the report still names."""
+    return bool(replica["role-reported"] == "master" and replica["master-host"] == "?")
 
 
 def _is_promotable(replica: Mapping[str, Any], master: Mapping[str, Any]) -> bool:

@@ -37,13 +37,18 @@ def set_priority(watched: Watched, priority: int) -> None:
     """Set the priority of the second replica, and wait until all Sentinels know it."""
     with watched.replicas[1].connect() as client:
         client.config_set("replica-priority", priority)
+    wait_until_reported(watched, "slave-priority", priority)
+
+
+def wait_until_reported(watched: Watched, field: str, value: object) -> None:
+    """Wait until each Sentinel reports this of a replica."""
     for sentinel in watched.sentinels:
         with sentinel.connect() as client:
-            wait_until(lambda client=client: priority in read_priorities(client), "the Sentinels to know the priority")
+            wait_until(lambda client=client: value in read_reports(client, field), f"the Sentinels to report a {field}")
 
 
-def read_priorities(sentinel: redis.Redis) -> set[int]:
-    return {each["slave-priority"] for each in sentinel.sentinel_slaves(MASTER_NAME)}
+def read_reports(sentinel: redis.Redis, field: str) -> set[object]:
+    return {each[field] for each in sentinel.sentinel_slaves(MASTER_NAME)}
 
 
 async def log_in(http: httpx2.AsyncClient) -> str:
@@ -60,6 +65,7 @@ async def test_one_of_two_replicas_confirms_nothing(watched: Watched, loop_time:
         promoted = watched.replica
         with promoted.connect() as client:
             client.replicaof("NO", "ONE")
+        wait_until_reported(watched, "role-reported", "master")
         with loop_time.running_at(1):
             answers = await asyncio.gather(
                 *(PHONE_APP.revoke(http, token) for token in tokens),

@@ -40,7 +40,10 @@ def report(
     port: int = 7000,
     link_down_ms: int = 0,
 ) -> None:
-    """Let the Sentinel report these flags of the master and its replicas."""
+    """Let the Sentinel report these flags of the master and its replicas.
+
+    Further flags are `old_master`, of which it knows no priority, and `promoted`. Both report that they are masters.
+    """
     masters = array(describe(master, port, 100, 0))
     slaves = array(*(describe(flags, 7001 + number, priority, link_down_ms) for number, flags in enumerate(replicas)))
     sentinel.answer = lambda command: masters if command[1].upper() == b"MASTERS" else slaves
@@ -48,9 +51,13 @@ def report(
 
 def describe(flags: str, port: int, priority: int, link_down_ms: int) -> bytes:
     name = "tokens" if flags.startswith("master") else f"127.0.0.1:{port}"
-    numbers = {"slave-priority": priority, "master-link-down-time": link_down_ms, "down-after-milliseconds": 1000}
+    is_old = "old_master" in flags
+    numbers = {"master-link-down-time": link_down_ms, "down-after-milliseconds": 1000}
+    numbers["slave-priority"] = 100 if is_old else priority
     fields = {"name": name, "ip": "127.0.0.1", "port": str(port), "flags": flags}
     fields |= {field: str(number) for field, number in numbers.items()}
+    fields["role-reported"] = "master" if is_old or "promoted" in flags else "slave"
+    fields["master-host"] = "?" if is_old else "127.0.0.1"
     return array(*(bulk(word.encode()) for field in fields.items() for word in field))
 
 
@@ -73,6 +80,11 @@ async def count(settled_time: SettledTime, scripted: Sequence[ScriptedRedis], se
         ([("slave", "slave,disconnected")] * 3, 2),
         ([("slave", "slave,s_down"), ("slave", "slave,s_down"), REPLICAS], 2),
         ([("slave",), ("slave",), REPLICAS], 2),
+        ([("slave", "slave,old_master")] * 3, 1),
+        ([("slave,old_master",)] * 3, 1),
+        ([("slave,s_down", "slave,old_master")] * 3, 1),
+        ([("slave", "slave,old_master"), ("slave", "slave,old_master"), REPLICAS], 2),
+        ([("slave", "slave,promoted")] * 3, 2),
     ],
 )
 async def test_a_replica_counts_until_all_report_it_down(
@@ -93,6 +105,17 @@ async def test_a_replica_that_is_never_promoted_does_not_count(
     """Sentinel promotes no replica that has not followed its master for ten times `down-after-milliseconds`."""
     for sentinel in scripted:
         report(sentinel, **cast("dict[str, Any]", {field: value}))
+
+    assert await count(settled_time, scripted) == expected
+
+
+@pytest.mark.parametrize(("priority", "expected"), [(99, 1), (100, 1), (101, 2)])
+async def test_old_master_counts_if_it_would_be_promoted(
+    settled_time: SettledTime, scripted: list[ScriptedRedis], priority: int, expected: int
+) -> None:
+    """Sentinel promotes the replica with the least priority, and takes 100 for one that it does not know."""
+    for sentinel in scripted:
+        report(sentinel, ["slave", "slave,old_master"], priority=priority)
 
     assert await count(settled_time, scripted) == expected
 
