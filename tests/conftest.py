@@ -7,8 +7,6 @@ Redis may be one server, a master with Sentinels, or a cluster. The tests of som
 others with `--all`. `--topology` picks one of them for all tests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import logging

@@ -4,8 +4,6 @@ The numbers are those of today. A number that falls is lowered here by the chang
 needs a reason. `scripts/bench` measures processor time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fixtures of the console: it runs in this process, on the test's Redis and with the test's clock."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

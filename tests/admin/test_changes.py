@@ -1,7 +1,5 @@
 """`client update · disable · enable` and `user update · unlock`: only what is named changes."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`client list · show · create · rotate-secret · delete`."""
 
-from __future__ import annotations
-
 import re
 
 import httpx2

@@ -1,7 +1,5 @@
 """Changes made at the console persist: no restart, old seed file or second instance reverts them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx2

@@ -1,7 +1,5 @@
 """`export`: the registry as a seed file that makes the same registry again, also under another secret key."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The libraries that a command of the console imports. A list of clients imported 40 MiB of them in 0.2 s."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`key list · adopt`, and an instance whose secret key is not in use in its store."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """`events · stats · doctor · hash-secret`, and errors of the console without configuration or Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The programs and commands of docs/move-in.md do what the page says."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import subprocess

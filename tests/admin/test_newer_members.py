@@ -1,7 +1,5 @@
 """A member of a record that only a newer version knows outlives each change, on each way to make one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path

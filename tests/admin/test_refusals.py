@@ -1,7 +1,5 @@
 """Commands that cannot be carried out: one line that says why, the exit status, and no change."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

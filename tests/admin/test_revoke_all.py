@@ -1,7 +1,5 @@
 """`revoke-all --user · --client · --issued-before · --everything`."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

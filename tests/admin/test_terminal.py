@@ -1,7 +1,5 @@
 """The console as a process: on a terminal, under its two names, and with shell completion."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """`token inspect · revoke`: the state of a token, and the reason of its end."""
 
-from __future__ import annotations
-
 import re
 
 import httpx2

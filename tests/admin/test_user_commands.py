@@ -1,7 +1,5 @@
 """`user list · show · create · set-password · disable · enable · delete`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

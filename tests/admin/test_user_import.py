@@ -1,7 +1,5 @@
 """`user import`: what operators and users see of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

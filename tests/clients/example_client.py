@@ -1,7 +1,5 @@
 """The example client, as its tests run it."""
 
-from __future__ import annotations
-
 import httpx2
 
 SCOPE = "realm:main role:enduser"

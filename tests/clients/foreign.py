@@ -1,7 +1,5 @@
 """Clients made with independent libraries, behind one interface of four steps."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

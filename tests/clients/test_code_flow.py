@@ -1,7 +1,5 @@
 """The code flow of independent clients: the service runs as a process, and a browser uses its pages."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

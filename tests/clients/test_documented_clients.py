@@ -1,7 +1,5 @@
 """The blocks of docs/clients.md, as they are in the page but for the address of the service."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,7 +1,5 @@
 """The block of docs/users.md, as it is in the page but for the address of the service."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The example client with the real service: the whole code flow except for the pages."""
 
-from __future__ import annotations
-
 import html
 import re
 import signal

@@ -1,7 +1,5 @@
 """The fixtures of the cluster tests: a cluster of three masters with a replica each for the whole run."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 
 import httpx2

@@ -6,8 +6,6 @@ prints a JSON object. It has the results of a probe, of a login, and of a look-u
 also has the message of the outage on each way to Redis.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Waits for a failover while a master fails."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

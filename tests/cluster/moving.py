@@ -1,7 +1,5 @@
 """A slot that moves from one master of a cluster to another in the old way, key by key, as far as a test wants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sessions of many users, spread over a cluster."""
 
-from __future__ import annotations
-
 from service.crypto.keyring import Keyring
 from service.gateway.access_record import access_key
 from service.protocol.token_form import parse_access_token

@@ -1,7 +1,5 @@
 """The keys of many users lie evenly on the masters, though each user's lie together."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

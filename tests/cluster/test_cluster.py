@@ -1,7 +1,5 @@
 """The same code on three masters: every script finds all its keys in one slot, whichever node that is."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """A master dies or freezes: the answers during the failover, and what becomes of lost writes."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Iterator

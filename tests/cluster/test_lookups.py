@@ -1,7 +1,5 @@
 """Lookups from memory where the masters are many, move, or are replaced."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

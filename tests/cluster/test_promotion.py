@@ -1,7 +1,5 @@
 """A revocation that was answered is at every replica that Sentinel could promote."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

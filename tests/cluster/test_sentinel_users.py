@@ -1,7 +1,5 @@
 """Users behind Sentinel: those of replication and of the Sentinels, and what the Sentinels themselves are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

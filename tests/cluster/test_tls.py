@@ -1,7 +1,5 @@
 """Redis over TLS, with certificates of an authority of one's own: one server, Sentinel and Cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Workers on a Redis of the test's own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """Hashes that users bring from other systems: forms, cost, and the check of a password."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

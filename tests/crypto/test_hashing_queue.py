@@ -3,8 +3,6 @@
 They run at low priority, so that they hold up no other request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """Tokens and keys: made, signed, and recognised in one spelling only."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import string

@@ -1,7 +1,5 @@
 """Passwords and secrets: slow hashes, bounded pools, and a cache that cannot be read back."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 What an engine does beyond this is left out: limits of memory and processes, seccomp, and bridges between networks.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -4,8 +4,6 @@ A Debian of the same release, with its own Python of the same series, takes the 
 are downloaded first, and the steps run without a network. It needs root on Linux, debootstrap and util-linux.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

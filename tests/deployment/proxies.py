@@ -1,7 +1,5 @@
 """The shipped proxy configurations, run as processes in front of instances on the test's ports."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """scripts/stack as a process of the tests, and HTTP clients of what it starts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A backup that is made and restored with the commands of the guide, and its documented gaps."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -3,8 +3,6 @@
 These tests run nothing. test_stack.py runs the same configurations, and test_image.py builds the image.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -4,8 +4,6 @@ No container engine is used; see containerfile.py and container.py. The environm
 instance in compose.yaml.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

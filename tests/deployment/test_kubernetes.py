@@ -3,8 +3,6 @@
 No cluster is used. The service and the console run with the environment that a rendered pod has.
 """
 
-from __future__ import annotations
-
 import base64
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """examples/syslog-ng.conf posts each security event, also if the collector, syslog-ng or both were away."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

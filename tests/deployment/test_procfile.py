@@ -1,7 +1,5 @@
 """The Procfile, run by honcho as a developer of a client would run it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """deployment/nginx.conf and haproxy.cfg in front of simulated instances that fail."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import ssl

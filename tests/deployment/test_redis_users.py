@@ -4,8 +4,6 @@ All test servers have these users. Every test of the console uses its user. The 
 and behind Sentinel.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The rolling restart of docs/operations/deploy.md, here with a change of the secret key."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections import Counter

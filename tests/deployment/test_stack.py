@@ -1,7 +1,5 @@
 """The shipped deployment, started by scripts/stack: Redis, two workers, and nginx with TLS."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The fixtures of the fault tests. Each test heals what it broke, and finds only the registry."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """A Redis that can be killed, frozen and filled, a network that can be cut, and the service on both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -1,7 +1,5 @@
 """An answered write has reached a replica, or the disk, if the operator asked for that."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence

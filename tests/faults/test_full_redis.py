@@ -1,7 +1,5 @@
 """A Redis that is full refuses what makes tokens, wholly, and takes what ends them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Redis runs a script and the answer is lost: no theft, no second run, and no call gets another's answer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

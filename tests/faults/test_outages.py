@@ -1,7 +1,5 @@
 """Redis is killed, frozen or cut off: 503 in time from everything, and back again by itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import NamedTuple

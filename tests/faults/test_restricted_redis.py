@@ -1,7 +1,5 @@
 """A Redis that lets the service do its work and little else."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.config.settings import load_settings

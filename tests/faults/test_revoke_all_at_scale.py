@@ -1,7 +1,5 @@
 """revokeAll over many sessions: in steps that let others through, and finished by who asks again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A service that is started before its Redis, and one that is told to end amid requests."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from pathlib import Path

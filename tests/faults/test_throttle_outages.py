@@ -1,7 +1,5 @@
 """An outage during the check of a password counts as no failed attempt, and keeps no login waiting."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

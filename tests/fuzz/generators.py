@@ -1,7 +1,5 @@
 """Inputs for parsers: slightly changed valid texts, and garbage."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st

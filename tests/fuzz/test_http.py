@@ -3,8 +3,6 @@
 The HTTP client of the tests compares each response with the file. Broken or partial HTTP requests are tested elsewhere.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from base64 import b64encode

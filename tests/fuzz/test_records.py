@@ -1,7 +1,5 @@
 """Records that Redis gives back: of this version, or something that this code cannot judge, and then an outage."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of a request (form, credentials, tokens, scope, addresses, cookies) are read or refused."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress

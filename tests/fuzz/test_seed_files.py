@@ -1,7 +1,5 @@
 """A seed file of any bytes is a seed, or a list of mistakes that repeats no password."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Input of operators: variables, REDIS_URL, arguments, times. Mistakes are reported without secrets."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """The fixtures of the gateway tests: an API's own lookup on the Redis of the service."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import httpx2

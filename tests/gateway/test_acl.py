@@ -1,7 +1,5 @@
 """The Redis user of a gateway: it looks bearer tokens up and hears which keys change, and can do nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The example API looks up the tokens of the service."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

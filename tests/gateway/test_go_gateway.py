@@ -1,7 +1,5 @@
 """The example of a gateway in Go, which is a second implementation of docs/gateway-redis.md, and their vectors."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

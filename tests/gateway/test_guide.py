@@ -1,7 +1,5 @@
 """The guide to the gateway in Python: what it shows runs, and does what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Lookups on a real Redis: what comes from memory, what leaves it, and what never gets there."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Iterator

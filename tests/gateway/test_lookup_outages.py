@@ -1,7 +1,5 @@
 """Lookups while Redis is killed, frozen, cut off or refuses us: memory is never believed longer than the bound says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """A lookup that a process shares with a child that was forked from it, or with another thread."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

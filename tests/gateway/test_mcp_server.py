@@ -1,7 +1,5 @@
 """The example MCP server: a client of the SDK finds the service by itself, and its user logs in in a browser."""
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ASGI middleware in front of an API, with tokens of the real service."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

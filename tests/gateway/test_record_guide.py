@@ -1,7 +1,5 @@
 """The records in Redis are those that docs/gateway-redis.md describes to gateways in other languages."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -1,7 +1,5 @@
 """Event streams and websockets that end with their token, behind the middleware and behind FastAPI's dependency."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,7 +1,5 @@
 """Watches on a real Redis: what ends them, what does not, and what an idle one costs."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import tracemalloc

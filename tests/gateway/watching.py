@@ -1,7 +1,5 @@
 """Watches that a test has made, and the connection that tracks their keys."""
 
-from __future__ import annotations
-
 import asyncio
 
 from service.gateway import BearerLookup

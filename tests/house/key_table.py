@@ -1,7 +1,5 @@
 """The table of keys at the top of service/store/keys.py."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The targets of links in documents exist: files, headings, tests. Required topics have all their rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

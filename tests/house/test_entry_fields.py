@@ -1,7 +1,5 @@
 """Each field of a client or a user in a seed file has an option of the console, a check, and a line in the manual."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The table of security events in docs/operations/monitoring.md is what the service tells."""
 
-from __future__ import annotations
-
 import ast
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The metrics that there are, and what the manual, the alert rules and the dashboard say of them, are the same."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The prefix of a function's name agrees with what the function returns."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Sentences of documents are short."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.servers import CHECKOUT

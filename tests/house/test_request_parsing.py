@@ -1,7 +1,5 @@
 """Cookies and queries of requests are read in one bounded place each, never by the framework's parsers."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

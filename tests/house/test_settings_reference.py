@@ -1,7 +1,5 @@
 """The tables of docs/settings.md list each setting with its default."""
 
-from __future__ import annotations
-
 import re
 
 from service.config.settings import SETTINGS

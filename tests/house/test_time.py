@@ -1,7 +1,5 @@
 """No test depends on speed: clocks are read in the named helpers only, and no test sleeps."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

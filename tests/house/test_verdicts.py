@@ -1,7 +1,5 @@
 """Each word that the code can meet has an answer: the verdicts of scripts, and the words of a Literal in its tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib import import_module

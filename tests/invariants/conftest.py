@@ -1,7 +1,5 @@
 """The fixtures of the tests of the invariants."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

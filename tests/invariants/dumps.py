@@ -1,7 +1,5 @@
 """A search for secrets in everything that Redis holds."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterator

@@ -3,8 +3,6 @@
 Lifetimes end fifty seconds before or after the pauses of the tests, so that the duration of a test decides nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 BESIDE_SECONDS = 50

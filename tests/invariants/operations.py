@@ -1,7 +1,5 @@
 """A run of every kind of operation by one user over HTTP, which records all secrets on the way."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 

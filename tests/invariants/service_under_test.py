@@ -1,7 +1,5 @@
 """The real store behind the model's vocabulary: numbers for names, one event loop, a clock held to whole seconds."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar

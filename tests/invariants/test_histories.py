@@ -1,7 +1,5 @@
 """Random histories of clients, thieves and operators: the store does what a small model in Python does."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from copy import deepcopy

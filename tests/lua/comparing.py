@@ -1,7 +1,5 @@
 """A comparison of two servers: each script runs on a real server and on fakeredis, from the same keys."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The fixtures of the tests that run scripts on fakeredis."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 
 import fakeredis

@@ -1,7 +1,5 @@
 """fakeredis: a Redis inside this process, with a clock that a test moves."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One scenario for each Lua script, which makes the script return each of its words."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Final
 

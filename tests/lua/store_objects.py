@@ -1,7 +1,5 @@
 """The objects of the store over any client, with names that a test makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Each Lua script gives the same answer, and leaves the same keys, on a real server and on fakeredis."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Final
 

@@ -3,8 +3,6 @@
 The clock of a real server cannot be moved. Other tests move the offset of the scripts, and shorten each lifetime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Final
 

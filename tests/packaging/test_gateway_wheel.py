@@ -1,7 +1,5 @@
 """The wheel of the gateway library: its content, and its use in an environment with nothing but what it needs."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The software bill of materials: complete, valid and the same each time."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The wheel of the service: its content, and a start from it in an environment with the locked packages only."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Accessibility of a page: the rules of axe-core, and its layout on small screens."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A web application that redirects users to the service and receives the callback, on its own port."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator, Mapping

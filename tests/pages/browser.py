@@ -1,7 +1,5 @@
 """A real browser: its program, the devices it imitates, and the errors it reports."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import AsyncIterator

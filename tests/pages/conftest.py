@@ -4,8 +4,6 @@ Servers are started once for the folder, and each test finds only the seed in Re
 each file. Its event loop is that of the file's tests, and must end with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path

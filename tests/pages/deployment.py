@@ -1,7 +1,5 @@
 """The deployment of these tests: a service, its Redis, and its clients beside those of tests/seed.yaml."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Actions of users on the pages, and checks of what the pages show."""
 
-from __future__ import annotations
-
 import msgspec
 from playwright.async_api import Locator, Page, expect
 

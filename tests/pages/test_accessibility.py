@@ -1,7 +1,5 @@
 """Accessibility of every page in every state: for screen readers, dark mode, small screens, touch and keyboards."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 

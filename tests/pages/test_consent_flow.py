@@ -1,7 +1,5 @@
 """The flow from the application to the service and back: allowing, denying, and double clicks."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """Applications in a real browser call the API by CORS: only pages of registered origins get answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

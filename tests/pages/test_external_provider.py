@@ -1,7 +1,5 @@
 """Logins at the pages of an independent OpenID Connect provider, and the way back."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The pages in German, as the browser of a German speaker shows them."""
 
-from __future__ import annotations
-
 import httpx2
 from playwright.async_api import expect
 

@@ -1,7 +1,5 @@
 """The login page: wrong input, how long a browser stays signed in, and use by keyboard."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The form for a new password in a real browser: its fields and its errors."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.async_api import Locator, Page, expect
 

@@ -1,7 +1,5 @@
 """Attacks of other sites on users of the pages, none of which succeeds."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

@@ -1,7 +1,5 @@
 """The lock that an embedded Redis holds on its data folder."""
 
-from __future__ import annotations
-
 import fcntl
 from pathlib import Path
 

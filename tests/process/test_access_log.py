@@ -1,7 +1,5 @@
 """The access log of a whole process: each request with its address and the reason of a refusal, and never a secret."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator

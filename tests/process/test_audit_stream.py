@@ -1,7 +1,5 @@
 """The buffer in front of the event stream: bounded, outside the path of requests, with a count of lost events."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The requests of README.md, first-requests.md and api.md work as written, and print what the documents show."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Ctrl-C during the start of each script that runs Python: no traceback, and nothing is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

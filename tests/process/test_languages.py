@@ -1,7 +1,5 @@
 """The files of texts: each language has the same keys and placeholders, and exactly the texts that the pages use."""
 
-from __future__ import annotations
-
 import ast
 import re
 import string

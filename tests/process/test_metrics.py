@@ -1,7 +1,5 @@
 """The metrics of whole processes: the sum over workers, a killed worker, and a separate address."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """The metrics listener alone: slow readers, and names that DNS rebinding could use."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 from collections.abc import Iterator

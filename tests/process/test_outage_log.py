@@ -1,7 +1,5 @@
 """The log of an outage: one line at its start, and one at its end."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

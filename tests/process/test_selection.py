@@ -1,7 +1,5 @@
 """The tests that a run leaves out are counted, and `--quick` runs tests that need Python packages only."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Addresses that are found without the router: their errors equal those of the router."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 from starlette.applications import Starlette

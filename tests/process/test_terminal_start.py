@@ -1,7 +1,5 @@
 """A start of the service at a terminal: the log, then one curl command."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

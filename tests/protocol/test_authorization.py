@@ -1,7 +1,5 @@
 """The rules of an authorization request without HTTP: parsing, redirect URIs, and the address of the response."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

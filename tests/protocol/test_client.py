@@ -1,7 +1,5 @@
 """A client's registration: what the client may request, and which sessions outlive a change of it."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

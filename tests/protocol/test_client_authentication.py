@@ -1,7 +1,5 @@
 """Parsing of client credentials: the possible readings of a request, and when there are too many."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 
 import pytest

@@ -1,7 +1,5 @@
 """The character sets of the standards, compared with the first and last character of each range."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The choice of a language by ui_locales and Accept-Language."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Parsing of the form body into parameters."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import unquote_plus
 

@@ -1,7 +1,5 @@
 """Parsing and validation of a provider's responses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

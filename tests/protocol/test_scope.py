@@ -1,7 +1,5 @@
 """Scopes as values: parsing, canonical spelling and comparison."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.protocol.errors import InvalidScope

@@ -1,7 +1,5 @@
 """Addresses of servers, by name or by IP address."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.config.parsers import parse_base_url

@@ -1,7 +1,5 @@
 """A user's identity: equal for all spellings of one address, and different in each realm."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

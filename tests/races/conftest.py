@@ -3,8 +3,6 @@
 The instances are started once for each topology, and each test finds only the registry.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from functools import cache

@@ -1,7 +1,5 @@
 """Two instances of the service on one Redis, many concurrent requests, and checks of what is live afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

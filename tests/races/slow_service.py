@@ -4,8 +4,6 @@ A burst of requests would reach the limits of the service on a slow machine. uvl
 loop is that of the standard library.
 """
 
-from __future__ import annotations
-
 import sys
 
 import service.app  # noqa: F401 - its modules are to be there when their clock is replaced

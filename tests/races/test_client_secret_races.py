@@ -1,7 +1,5 @@
 """Many concurrent guesses of a client's secret. The right one among them gains nothing from being cached."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count

@@ -3,8 +3,6 @@
 A log-out ends all that follows from a code.
 """
 
-from __future__ import annotations
-
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Sequence

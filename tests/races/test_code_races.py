@@ -1,7 +1,5 @@
 """Many concurrent exchanges of one code: at most one wins, and the other attempts end its session."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """Many concurrent logins: parallel guesses gain nothing, and many right logins are no attack."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The pages with many concurrent clicks: one answer counts, and nothing is issued after a log-out."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial

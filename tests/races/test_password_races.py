@@ -1,7 +1,5 @@
 """Many concurrent changes of one password: one is made, and no session outlives it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """Many concurrent refreshes of one session: it never forks, and no generation is spent twice."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from functools import partial

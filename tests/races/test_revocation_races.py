@@ -1,7 +1,5 @@
 """Log-outs during other requests: after the answer nothing that it covers lives or can be made."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Many concurrent requests about one user: one creates it, and no session outlives its deletion."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Fixtures: the service of tests/seed.yaml with a realm `cep`, whose identity provider each test may change."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """Logins in a browser that fail because of the identity provider."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """ID tokens, and the keys that sign them."""
 
-from __future__ import annotations
-
 import functools
 from base64 import urlsafe_b64encode
 from typing import Any

@@ -1,7 +1,5 @@
 """Steps of a browser's login at an identity provider."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit

@@ -1,7 +1,5 @@
 """An independent identity provider: oidc-provider as a process of its own; see provider.mjs."""
 
-from __future__ import annotations
-
 import json
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """Abuse of a realm's login: guesses past the limits, and unbounded use of memory."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

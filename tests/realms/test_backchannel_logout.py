@@ -1,7 +1,5 @@
 """Logouts that an identity provider reports: what they end, when they are refused, and what strangers can do."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Callbacks that bring no login, or the login of another browser."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 

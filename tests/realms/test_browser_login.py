@@ -1,7 +1,5 @@
 """A login in a browser at the identity provider: both redirects, and the identification of the user."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Wrong, late and missing responses of an identity provider, its ID tokens, and changes during a login."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The users of an external realm: roles, names, other logins, signing out."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

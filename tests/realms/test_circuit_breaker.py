@@ -1,7 +1,5 @@
 """The circuit breaker of a provider. Tests of its times hold the time and move it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

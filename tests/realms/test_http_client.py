@@ -1,7 +1,5 @@
 """The HTTP client for providers: certificates are checked, and live connections are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import ipaddress

@@ -1,7 +1,5 @@
 """Validation of ID tokens, with tokens and keys made by the tests."""
 
-from __future__ import annotations
-
 import hmac
 import json
 from typing import Any

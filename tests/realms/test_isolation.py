@@ -1,7 +1,5 @@
 """A provider that hangs occupies bounded resources, and none of realm main."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Validation of logout tokens, with tokens and keys made by the tests."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The password grant in an external realm: passwords, requests to the identity provider, roles and changes."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """The choice of a realm for a login: by the request, by the client, or by the user on the page."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """An outage of Redis during a login at a provider, and the security events of such logins."""
 
-from __future__ import annotations
-
 import io
 import signal
 from collections.abc import AsyncIterator

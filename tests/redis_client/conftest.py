@@ -1,7 +1,5 @@
 """The fixtures that the tests of the Redis client share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Names of hosts that lead to several addresses."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

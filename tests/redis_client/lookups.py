@@ -1,7 +1,5 @@
 """Lookups at a scripted Redis."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

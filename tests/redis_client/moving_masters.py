@@ -1,7 +1,5 @@
 """Masters that change, as lookups see them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """A cluster that says what a test wants it to say: maps that change at once, are wrong, or are none."""
 
-from __future__ import annotations
-
 import functools
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """A server that says what a test wants it to say: for words and clocks that no real one can be brought to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress

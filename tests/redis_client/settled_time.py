@@ -1,7 +1,5 @@
 """Time that passes in steps, each of them when all that was asked until then is answered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A map of the cluster that changes: what is forgotten, what is kept, and which map is believed."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

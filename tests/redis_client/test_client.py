@@ -1,7 +1,5 @@
 """The connection to Redis: what counts as an outage, and what as a mistake of our own."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.redis_client.deadline import ResponseError, StoreUnavailable

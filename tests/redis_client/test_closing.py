@@ -1,7 +1,5 @@
 """A connection to Redis that is closed while it is used for the first time leaves nothing open."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The map of a cluster: which master serves which slot."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A pipelined connection: answers in order, whole or in pieces, and answers that make no sense."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

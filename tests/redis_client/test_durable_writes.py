@@ -1,7 +1,5 @@
 """Connections that wait for a replica do not delay requests to another master."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

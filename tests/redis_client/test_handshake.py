@@ -1,7 +1,5 @@
 """The handshake of a connection: any address of a name."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

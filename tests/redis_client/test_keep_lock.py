@@ -1,7 +1,5 @@
 """lua/keep_lock.lua, and the lock for all processes of the service."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

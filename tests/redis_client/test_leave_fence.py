@@ -1,7 +1,5 @@
 """lua/leave_fence.lua"""
 
-from __future__ import annotations
-
 import redis
 
 from service.redis_client.script import OWN_SCRIPTS

@@ -1,7 +1,5 @@
 """A link to a server whose clock does what no clock should do, that is slow, dies at once, or cannot serve."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random

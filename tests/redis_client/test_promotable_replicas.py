@@ -1,7 +1,5 @@
 """The replicas that Sentinels could promote, of which each must confirm a durable write."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The router that a worker's requests, lookups and registry share: tracking, invalidations, and what is sent again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Hash slots, and the slots that nodes of a cluster report."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Sentinels and nodes that answer late or not at all."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.gateway import StoreUnavailable

@@ -1,7 +1,5 @@
 """A single server and a master that Sentinels name."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.gateway import BearerLookup, StoreUnavailable

@@ -1,7 +1,5 @@
 """The fixtures of the tests of the registry."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

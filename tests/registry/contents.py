@@ -1,7 +1,5 @@
 """Readers of the registry's contents."""
 
-from __future__ import annotations
-
 import redis
 
 from service.protocol.client import Client

@@ -1,7 +1,5 @@
 """Each worker's cache of the registry: valid while Redis pushes invalidations, bounded, and not filled by garbage."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

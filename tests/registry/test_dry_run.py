@@ -1,7 +1,5 @@
 """A dry run reports what a load would do and writes nothing. Force also overwrites changes made elsewhere."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import redis

@@ -1,7 +1,5 @@
 """A load that is interrupted at any call is finished or taken back by the next start."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

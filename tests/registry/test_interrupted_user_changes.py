@@ -1,7 +1,5 @@
 """A change of a user that a client makes again after it was interrupted: the second answer is true of all sessions."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import msgspec

@@ -1,7 +1,5 @@
 """A file of many users is applied batch by batch, and a file in force is not read again."""
 
-from __future__ import annotations
-
 import asyncio
 from base64 import b64encode
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A user base that moved in with the hashes of other systems logs in, and has argon2id afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

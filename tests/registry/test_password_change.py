@@ -1,7 +1,5 @@
 """A user's own change of the password, below HTTP: who wins a race, and what an interruption leaves."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

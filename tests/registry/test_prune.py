@@ -1,7 +1,5 @@
 """Pruning removes the entries of an earlier seed that this one lacks, with their sessions, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.protocol.client import Client

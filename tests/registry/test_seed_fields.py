@@ -1,7 +1,5 @@
 """A seed writes the fields that were edited in the file, and never what the console changed in other fields."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Warnings about a seed file, and what is stored of the length of a client's secret."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.crypto.password_hashing import hash_password

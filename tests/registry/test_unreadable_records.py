@@ -1,7 +1,5 @@
 """A record or seed entry that cannot be read is left as it is, and keeps nothing else waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """An import of users is whole after any interruption, and loses no change that is made beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

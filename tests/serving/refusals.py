@@ -1,7 +1,5 @@
 """Checks for requests that the server refuses while it reads them."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,7 +1,5 @@
 """An answer that is sent before its request has arrived whole: the last of its connection, at every path."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

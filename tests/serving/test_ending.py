@@ -1,7 +1,5 @@
 """SIGTERM behind a load balancer: first not ready, then no new connections, then the end. No request is lost."""
 
-from __future__ import annotations
-
 import errno
 import http.client
 import signal

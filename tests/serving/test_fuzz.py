@@ -1,7 +1,5 @@
 """Random bytes sent to the server: it answers or closes, never with a 500, and serves on."""
 
-from __future__ import annotations
-
 import random
 import re
 import secrets

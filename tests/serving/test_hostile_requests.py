@@ -3,8 +3,6 @@
 `scripts/bench` measures the duration of such a step, which is five milliseconds at most.
 """
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import sys

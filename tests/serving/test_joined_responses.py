@@ -1,7 +1,5 @@
 """Responses that leave in one write: their bytes, and the malformed ones that uvicorn's own `send` must refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Limits of one request: headers, path, Host, chunks, trailers, and a body that continues after its response."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 

@@ -1,7 +1,5 @@
 """The memory that an unauthenticated connection can occupy in a worker: 4 MiB, and less for an incomplete request."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterator

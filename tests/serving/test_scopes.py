@@ -1,7 +1,5 @@
 """Extensions of the ASGI scope that our server adds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

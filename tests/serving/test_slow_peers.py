@@ -1,7 +1,5 @@
 """Connections that send slowly, in part or without end, or read nothing: each is closed, and blocks no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Hooks of schemathesis for what docs/openapi.yaml cannot express."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import schemathesis

@@ -1,7 +1,5 @@
 """The service's addresses over HTTP: version, methods, spelling, and a base URL with a path."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """The form of responses over HTTP: fields, headers and error bodies."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Awaitable, Callable

@@ -3,8 +3,6 @@
 The client and its redirect URI are checked first. If one is wrong, the user gets an error page and no redirect.
 """
 
-from __future__ import annotations
-
 from urllib.parse import quote, urlencode
 
 import httpx2

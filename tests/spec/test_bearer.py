@@ -1,7 +1,5 @@
 """The bearer of revokeAll over HTTP: an access token in the Authorization header, and nowhere else."""
 
-from __future__ import annotations
-
 import re
 
 import httpx2

@@ -1,7 +1,5 @@
 """A login in a browser over HTTP: its lifetime, what ends it, and the cookies that carry it."""
 
-from __future__ import annotations
-
 from http.cookies import Morsel, SimpleCookie
 from pathlib import Path
 

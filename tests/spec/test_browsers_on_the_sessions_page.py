@@ -1,7 +1,5 @@
 """The browsers on /sessions/: users see where they are signed in, and sign out of each."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

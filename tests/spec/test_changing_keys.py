@@ -1,7 +1,5 @@
 """A rotation of the secret key over several instances: whatever began under one key works under the next."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Client authentication over HTTP: by Basic or in the body, and by exactly one of them."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from urllib.parse import quote_plus

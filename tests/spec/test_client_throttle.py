@@ -1,7 +1,5 @@
 """Guessing of client secrets over HTTP: counted per client and address and per address, and never per client alone."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The authorization_code grant over HTTP: a code buys tokens once, and only for the client that it was issued to."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A second use of a code over HTTP: it is refused, and revokes the tokens of the first use."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

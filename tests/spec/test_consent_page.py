@@ -1,7 +1,5 @@
 """GET and POST /authorization/consent over HTTP: the page names client and scope, and takes one answer."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx2

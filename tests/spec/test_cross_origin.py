@@ -1,7 +1,5 @@
 """CORS over HTTP: registered origins may call token, revoke, revokeAll and metadata, without credentials."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

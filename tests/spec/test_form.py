@@ -1,7 +1,5 @@
 """The form body over HTTP: which parameters count, and how strictly they are parsed."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import AsyncIterator
 from urllib.parse import urlencode

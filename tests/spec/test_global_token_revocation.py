@@ -1,7 +1,5 @@
 """POST /oauth2/v1/global-token-revocation over HTTP: another system revokes everything of a user."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A flood of logins from one network leaves logins from other networks working."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

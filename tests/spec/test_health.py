@@ -1,7 +1,5 @@
 """GET /healthz and /readyz over HTTP: the process lives, and its Redis runs our scripts and evicts nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """POST /oauth2/v1/introspect over HTTP: the state of a token, for clients that may read it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Limits per address count IPv6 addresses by the network that one subscriber controls: /64, /56 and /48."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 `test_login_meanwhile.py` tests changes of clients, which are checked again after a login.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

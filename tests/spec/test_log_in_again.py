@@ -1,7 +1,5 @@
 """`prompt` and `max_age` of an authorization request, which ask for the password although the browser is logged in."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import Clock

@@ -1,7 +1,5 @@
 """A failed login sends Redis the same commands for known and unknown users, so its duration reveals no account."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

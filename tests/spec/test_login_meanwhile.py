@@ -1,7 +1,5 @@
 """What changes during a login, over HTTP: rights that its client loses, and a revocation of all that its user has."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """GET and POST /authorization/login over HTTP: logins of users, and throttling of guesses."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

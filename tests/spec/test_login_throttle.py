@@ -1,7 +1,5 @@
 """Guessing of passwords over HTTP: counted per user and address, per user, and per address."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

@@ -1,7 +1,5 @@
 """The metadata document over HTTP: its address and its content, each statement of which holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 

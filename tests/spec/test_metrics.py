@@ -1,7 +1,5 @@
 """GET /metrics: access to it, and the values that it counts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

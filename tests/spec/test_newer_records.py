@@ -1,7 +1,5 @@
 """Records of a newer version: this version answers with an outage, and never takes them for dead or stolen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

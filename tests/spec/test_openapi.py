@@ -3,8 +3,6 @@
 tests/conftest.py checks that it also describes each response in the other tests.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

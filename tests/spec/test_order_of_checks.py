@@ -6,8 +6,6 @@ Form, client, missing parameters, grant type, the client's right to it, the clie
 or refresh token, the user's scope.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

@@ -1,7 +1,5 @@
 """Attacks on the login and consent pages over HTTP, one in each test."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

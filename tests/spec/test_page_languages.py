@@ -1,7 +1,5 @@
 """The language of each page: chosen by ui_locales or Accept-Language, and kept over all steps of a login."""
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 import httpx2

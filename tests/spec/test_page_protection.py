@@ -1,7 +1,5 @@
 """Headers of every page over HTTP: they keep it out of frames, caches and the reach of scripts and other sites."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

@@ -1,7 +1,5 @@
 """A new password at /sessions/: who may set one, what is asked, and what ends with it."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 

@@ -1,7 +1,5 @@
 """The password grant over HTTP: tokens for a user's name and password."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

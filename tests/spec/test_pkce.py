@@ -1,7 +1,5 @@
 """Proof Key for Code Exchange over HTTP: a code with a challenge needs the matching verifier."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """The client of a refresh over HTTP: it must own the family, and authenticate as when the family was made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

@@ -1,7 +1,5 @@
 """Spent refresh tokens over HTTP: a retry within the grace period is safe, and a later one is taken for theft."""
 
-from __future__ import annotations
-
 import io
 from asyncio import gather
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The refresh grant over HTTP: each refresh token is spent once, and replaced by a new one."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

@@ -1,7 +1,5 @@
 """Scope in a refresh over HTTP: it may narrow the access token, and never widens it."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

@@ -1,7 +1,5 @@
 """POST /oauth2/v1/revoke over HTTP: revokes one access token, or a refresh token with its family."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

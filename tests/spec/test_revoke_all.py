@@ -1,7 +1,5 @@
 """POST /oauth2/v1/revokeAll over HTTP: revokes everything of the bearer's user, in every client."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

@@ -1,7 +1,5 @@
 """Scopes over HTTP: their syntax, the granted scope, and its spelling in the response."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

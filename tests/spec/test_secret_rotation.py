@@ -1,7 +1,5 @@
 """Rotation of a client's secret over HTTP: the old secret fails at once, or works for the chosen overlap."""
 
-from __future__ import annotations
-
 import httpx2
 import msgspec
 import pytest

@@ -1,7 +1,5 @@
 """Security events over HTTP: each is reported once, with name, user, client, address and reason."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """While the seed file is not in force, no refusal is final, and a failed try still counts."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import httpx2

@@ -1,7 +1,5 @@
 """Lifetimes of families and their tokens over HTTP."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 import redis

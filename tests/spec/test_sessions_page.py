@@ -1,7 +1,5 @@
 """/sessions/ over HTTP: users see the applications that can act for them, and end sessions there."""
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 import httpx2

@@ -1,7 +1,5 @@
 """The start page / over HTTP, with the stylesheet and the logo of all pages."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

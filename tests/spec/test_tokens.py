@@ -1,7 +1,5 @@
 """Tokens and codes over HTTP: their alphabet and their single spelling. Invented ones are refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The caller's traceparent over HTTP: its trace id is in every log line and security event of that request."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

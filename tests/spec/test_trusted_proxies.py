@@ -1,7 +1,5 @@
 """The address of a caller over HTTP, shown by which requests the throttle counts together."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 

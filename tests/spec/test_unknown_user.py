@@ -3,8 +3,6 @@
 `test_login_costs_alike.py` proves that both send the same commands to Redis.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import httpx2

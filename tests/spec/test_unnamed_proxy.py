@@ -1,7 +1,5 @@
 """A proxy that the settings do not name: the log reports it, and it never makes the metrics public."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from ipaddress import ip_network

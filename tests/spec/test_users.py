@@ -1,7 +1,5 @@
 """PUT and DELETE /oauth2/v1/users/{username} over HTTP: a program creates, changes and deletes users of realm main."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

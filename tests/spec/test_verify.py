@@ -1,7 +1,5 @@
 """/oauth2/v1/verify over HTTP: tells a proxy whether a request may pass and for which user, by 200, 401, 403 or 503."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from urllib.parse import unquote

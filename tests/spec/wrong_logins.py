@@ -1,7 +1,5 @@
 """Credentials that the service must refuse."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.support.clients_and_users import ALICE, WEB_SHOP, UserCredentials

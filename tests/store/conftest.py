@@ -1,7 +1,5 @@
 """The fixtures of the tests of the store."""
 
-from __future__ import annotations
-
 import pytest
 import redis
 

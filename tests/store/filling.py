@@ -1,7 +1,5 @@
 """A store with many keys."""
 
-from __future__ import annotations
-
 import redis
 
 from service.gateway.access_record import access_key

@@ -1,7 +1,5 @@
 """Connections to Redis that fail or do something between calls, and a Redis that loses its last writes."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages below HTTP: browsers that are signed in, and consents that they have open."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

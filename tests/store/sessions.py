@@ -1,7 +1,5 @@
 """Sessions below HTTP, for the tests of the store and of the invariants."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """The number of sessions: exact if there are few, estimated if there are many."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

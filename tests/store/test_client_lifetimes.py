@@ -1,7 +1,5 @@
 """The lifetimes of one client, which change while its sessions live."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The streams of security events are those that docs/events-redis.md describes to other systems."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The end of one login at an identity provider, with what came from it and from logins without a session id."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from itertools import count

@@ -4,8 +4,6 @@ To make the dumps anew, run `WRITE_RECORDS=1 ./scripts/test tests/store/test_rec
 they stay, a changed form gets another version, and its dump comes beside the old one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

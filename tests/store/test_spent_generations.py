@@ -1,7 +1,5 @@
 """What the record keeps of spent generations and of replays: the grace of each, the bounds, and what is forgotten."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """The texts that Redis holds, as a thief of its data could read them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 It stops at a redirect to an address outside the service, which is how an authorization request ends.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A certificate authority, and Redis servers with certificates that it signed."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import subprocess

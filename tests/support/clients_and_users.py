@@ -1,7 +1,5 @@
 """The clients and users of tests/seed.yaml, and their requests to the service."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Mapping

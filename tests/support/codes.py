@@ -1,7 +1,5 @@
 """Authorization codes made below HTTP, by the scripts that the login and consent pages run."""
 
-from __future__ import annotations
-
 from service.crypto.keyring import Keyring, make_browser_session, make_consent
 from service.protocol.authorization import AuthorizationRequest, ConsentRequest, ReturnAddress
 from service.protocol.authorization_code import AuthorizationCode

@@ -3,8 +3,6 @@
 An unknown argument ends with status 2.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.client
 import sys

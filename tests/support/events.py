@@ -1,7 +1,5 @@
 """The security events that the service in this process has logged."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -4,8 +4,6 @@ It is an OpenID Provider with one user and one client. The user counts as logged
 client is the service.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import functools

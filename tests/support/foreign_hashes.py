@@ -1,7 +1,5 @@
 """Password hashes that other systems made, with their passwords."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 

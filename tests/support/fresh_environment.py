@@ -3,8 +3,6 @@
 So a test needs no network to try what an installation needs.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Waits for the invalidations that Redis pushes, without a clock."""
 
-from __future__ import annotations
-
 import asyncio
 
 from service.store.keys import registry_key

@@ -1,7 +1,5 @@
 """The packages of JavaScript in tests/npm."""
 
-from __future__ import annotations
-
 from tests.support.left_out import JAVASCRIPT, leave_out
 from tests.support.servers import CHECKOUT
 

@@ -1,7 +1,5 @@
 """Tests that need a program that this machine lacks: they are left out, and tests/support/selection.py counts them."""
 
-from __future__ import annotations
-
 import shutil
 from typing import NoReturn
 

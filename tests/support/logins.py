@@ -1,7 +1,5 @@
 """Logins as the store gets them, for tests that are not about the check of a password."""
 
-from __future__ import annotations
-
 from service.protocol.user import Login, User
 
 LATER_MS = 2**52

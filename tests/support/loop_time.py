@@ -5,8 +5,6 @@ time limit asks for `held_time` and moves it. Redis and other processes have the
 `conftest.py` moves the time that Redis and the Lua scripts use.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

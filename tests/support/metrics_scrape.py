@@ -1,7 +1,5 @@
 """Reads the metrics as Prometheus does."""
 
-from __future__ import annotations
-
 from prometheus_client.parser import text_string_to_metric_families
 
 

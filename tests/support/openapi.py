@@ -1,7 +1,5 @@
 """The reader of docs/openapi.yaml: the answers of an operation, and whether a response is among them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

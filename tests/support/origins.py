@@ -1,7 +1,5 @@
 """The web origins that Redis knows."""
 
-from __future__ import annotations
-
 from service.store.registry.clients import ORIGINS
 from service.worker import Worker
 

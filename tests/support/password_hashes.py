@@ -1,7 +1,5 @@
 """Records the cost of each argon2 hash of this process. Hashes of one cost take equally long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Records the commands that reach a Redis server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The Redis users of examples/*.acl: their rights, and the commands that Redis refused them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@
 run ends with status 1 if this machine lacks what a test needs.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A terminal for tests, and what a process shows on it."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Password hashes with weaker parameters than the service's."""
 
-from __future__ import annotations
-
 # argon2id of "a password" with less memory and time than the service uses.
 WEAK_HASH = "$argon2id$v=19$m=1024,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$zxuBYsjcgFUpWm1FhrlahZmdci/D7fyVnl+W0Oyn3OU"
 

@@ -3,8 +3,6 @@
 How soon answers and service come is judged here alone, not in the tests: the machine should have nothing else to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import shutil

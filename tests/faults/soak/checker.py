@@ -10,8 +10,6 @@ therefore excuses what it may explain, and proves nothing. Undecided checks are 
     I10  no session dies without a reason
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

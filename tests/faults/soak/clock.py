@@ -3,8 +3,6 @@
 No other module of this folder reads a clock or sleeps.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

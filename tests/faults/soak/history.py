@@ -3,8 +3,6 @@
 All times are seconds of one monotonic clock (`clock.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal

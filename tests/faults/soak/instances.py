@@ -1,7 +1,5 @@
 """Instances of the service that can be killed, frozen, and started with a wrong clock."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Grounds where a replica takes a master's place: a Redis Cluster, and a master with two replicas under Sentinels."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

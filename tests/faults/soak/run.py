@@ -1,7 +1,5 @@
 """A run: rounds of load and faults, each of which is checked by its history and then forgotten."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

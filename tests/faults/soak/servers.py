@@ -4,8 +4,6 @@ Each fault is a method that does it and returns when everything works again. It 
 need no special rights: a full disk, for example, is a limit of the process on the size of its files.
 """
 
-from __future__ import annotations
-
 import random
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The checker of the fault harness: what it must find in a history made by hand, and what it must let pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

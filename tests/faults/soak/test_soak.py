@@ -3,8 +3,6 @@
 How soon an answer or the service comes is judged by `scripts/soak` alone, on a machine that does nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The gateways of examples/gateways, before the real service, and before one that answers as a test says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

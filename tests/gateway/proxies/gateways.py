@@ -1,7 +1,5 @@
 """The gateways of examples/gateways as processes: how each is started, and how a caller speaks to one."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

@@ -1,7 +1,5 @@
 """All gateways of examples/gateways answer CORS preflights, and let known origins read answers and refusals."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.gateway.proxies.conftest import ProxyDeployment

@@ -1,7 +1,5 @@
 """All gateways of examples/gateways keep the same promises to the API behind them, for any request."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

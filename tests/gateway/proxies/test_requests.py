@@ -1,7 +1,5 @@
 """An API behind any example gateway receives only what was judged, however it reads a request."""
 
-from __future__ import annotations
-
 import functools
 import re
 import subprocess
