@@ -19,15 +19,7 @@ from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import SEED, make_code
 from tests.registry.contents import find_client
-from tests.support.clients_and_users import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    OAuthClient,
-    UserCredentials,
-    is_live,
-)
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials, is_live
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 

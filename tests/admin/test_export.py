@@ -77,11 +77,7 @@ async def test_an_export_is_private_and_has_no_secrets(exported: Path) -> None:
     assert mode == 0o600
     assert SECRET not in text
     assert ALICE.password not in text
-    assert tree["realms"]["cep"] == {
-        "client_id": "us",
-        "issuer": "http://127.0.0.1:1",
-        "default_roles": ["enduser"],
-    }
+    assert tree["realms"]["cep"] == {"client_id": "us", "issuer": "http://127.0.0.1:1", "default_roles": ["enduser"]}
     names = [user["username"] for user in tree["users"]]
     assert names == ["null", "1e3@example.com", ALICE.username, BOB.username, "meter@example.com"]
 

@@ -42,11 +42,7 @@ ENTRIES = (
     Place(user_seed_key(IDENTITY.shard), IDENTITY.subject),
 )
 ALL = (CLIENT, REALM_RECORD, USER, *ENTRIES)
-SEED_EDITS = {
-    "client_name: Web Shop": "client_name: Shop",
-    "name: Bob": "name: Robert",
-    "id.example": "login.example",
-}
+SEED_EDITS = {"client_name: Web Shop": "client_name: Shop", "name: Bob": "name: Robert", "id.example": "login.example"}
 
 
 class Operator(NamedTuple):

@@ -109,10 +109,7 @@ async def test_client_redeems_refreshes_and_revokes_an_allowed_grant(
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
     ("scope", "credentials", "error"),
-    [
-        ("role:nobody", ALICE, "invalid_scope"),
-        ("realm:main role:partner", BOB, "access_denied"),
-    ],
+    [("role:nobody", ALICE, "invalid_scope"), ("realm:main role:partner", BOB, "access_denied")],
     ids=["asked wrongly", "nothing to grant"],
 )
 async def test_libraries_recognise_errors_of_the_service(

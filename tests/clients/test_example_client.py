@@ -129,10 +129,7 @@ async def test_response_to_another_browser_is_rejected(
     browser: httpx2.AsyncClient, service: ServiceProcess, worker: Worker
 ) -> None:
     request_parameters = await ask_to_sign_in(browser)
-    answers = {
-        "another state": {"state": "x", "iss": service.url},
-        "no state": {"iss": service.url},
-    }
+    answers = {"another state": {"state": "x", "iss": service.url}, "no state": {"iss": service.url}}
     for answer in answers.values():
         assert "did not start that sign-in" in await come_back(browser, code="x", **answer)
     async with browser_at_client(service.url) as other:

@@ -251,13 +251,7 @@ class _Place:
 
 
 def _launch_shards(
-    folder: Path,
-    size: int,
-    replicas: int,
-    timeout_ms: int,
-    options: Sequence[str],
-    authority: Path | None,
-    binary: str,
+    folder: Path, size: int, replicas: int, timeout_ms: int, options: Sequence[str], authority: Path | None, binary: str
 ) -> list[Shard]:
     def place(number: int, master: _Place | None = None) -> _Place:
         return _Place(secrets.token_hex(20), *_free_ports(binary), number, master)

@@ -8,12 +8,7 @@ import pytest
 
 from service.crypto.hash_kinds import find_hash_mistake
 from service.crypto.keyring import hash_generated_secret
-from service.crypto.password_hashing import (
-    hash_password,
-    is_secret_hash,
-    verify_dummy_password,
-    verify_password,
-)
+from service.crypto.password_hashing import hash_password, is_secret_hash, verify_dummy_password, verify_password
 from service.web.request.client_authentication import VerifiedSecretCache
 from tests.support.password_hashes import FULL_COST, recording_hashes
 from tests.support.servers import CHECKOUT

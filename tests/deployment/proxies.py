@@ -10,14 +10,7 @@ from pathlib import Path
 
 import httpx2
 
-from deployment.stack import (
-    Stack,
-    make_folder,
-    nginx_command,
-    running,
-    write_certificate,
-    write_nginx_configuration,
-)
+from deployment.stack import Stack, make_folder, nginx_command, running, write_certificate, write_nginx_configuration
 from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import wait_until

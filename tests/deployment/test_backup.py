@@ -91,9 +91,7 @@ class Machine:
                 self.redis = start_redis(self._folder / "redis", *KEEPS_DATA, port=self.redis.port)
 
 
-async def test_restored_backup_keeps_later_revocations(
-    tmp_path: Path,
-) -> None:
+async def test_restored_backup_keeps_later_revocations(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     settings = load_settings(environment_of(machine.redis))
     before, after = RESTORING.split("token-service-admin")

@@ -125,10 +125,7 @@ def test_each_secret_is_a_file_that_only_the_service_reads(
     assert data == secrets
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert volumes["secrets"]["secret"] == {
-        "secretName": of_kind["Secret"]["metadata"]["name"],
-        "defaultMode": 0o440,
-    }
+    assert volumes["secrets"]["secret"] == {"secretName": of_kind["Secret"]["metadata"]["name"], "defaultMode": 0o440}
     assert mounts[MOUNT] == {"name": "secrets", "mountPath": MOUNT, "readOnly": True}
     assert volumes[mounts["/tmp"]["name"]]["emptyDir"]["medium"] == "Memory"
     assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"]

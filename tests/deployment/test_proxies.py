@@ -110,13 +110,7 @@ def test_proxy_without_instances_answers_503(running_proxy: RunningProxy, tmp_pa
 FROM_HEADER = "    set_real_ip_from 127.0.0.1;\n    real_ip_header X-Caller;\n"
 
 
-@pytest.mark.parametrize(
-    ("slow", "same"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("2001:db8:0:7:{:x}::", "2001:db8:0:7::5:6"),
-    ],
-)
+@pytest.mark.parametrize(("slow", "same"), [("192.0.2.1", "192.0.2.1"), ("2001:db8:0:7:{:x}::", "2001:db8:0:7::5:6")])
 def test_slow_sender_does_not_block_other_addresses(
     tmp_path: Path, answering_instance: SimulatedInstance, slow: str, same: str
 ) -> None:

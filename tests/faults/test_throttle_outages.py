@@ -8,13 +8,7 @@ from service.config.settings import load_settings
 from service.worker import Worker
 from tests.conftest import Clock, serving_worker
 from tests.faults.deployment import LATEST_SECONDS, Deployment, call_of
-from tests.support.clients_and_users import (
-    ALICE,
-    PHONE_APP,
-    UserCredentials,
-    assert_error,
-    tokens_of,
-)
+from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials, assert_error, tokens_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until, until_status
 

@@ -34,11 +34,7 @@ from service.protocol.errors import (
     InvalidToken,
     MalformedBearer,
 )
-from service.protocol.languages import (
-    find_language,
-    parse_accept_language,
-    parse_ui_locales,
-)
+from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
 from service.protocol.parameters import TOKEN_PARAMETERS, parse_client_credentials, parse_form
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
 from service.protocol.token_form import (
@@ -54,14 +50,7 @@ from service.protocol.user import User
 from service.web.api.verify import parse_needed_scope
 from service.web.pages.cookies import BrowserCookies
 from service.web.request.client_address import UNKNOWN, TrustedProxies, get_peer, get_prefixes
-from tests.fuzz.generators import (
-    bent,
-    bent_bytes,
-    bent_text,
-    data,
-    header,
-    utf8,
-)
+from tests.fuzz.generators import bent, bent_bytes, bent_text, data, header, utf8
 from tests.support.browser import BROWSER_COOKIE, ISSUER, SESSION_COOKIE
 
 KEYRING = Keyring((b"k" * 32, b"l" * 32))

@@ -208,9 +208,7 @@ async def test_a_flush_empties_memory(lookup: BearerLookup, tokens: list[str], s
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
-async def test_new_token_is_live_after_the_negative_cache_expires(
-    held_time: LoopTime,
-) -> None:
+async def test_new_token_is_live_after_the_negative_cache_expires(held_time: LoopTime) -> None:
     """It cannot happen by chance; it can when a backup is put back."""
     token = make_access_token("0a3").text
     async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:

@@ -62,10 +62,7 @@ async def network(
     monkeypatch.setenv("REDIS_URL", redis_server.url)
     monkeypatch.syspath_prepend(gateway_library)
     app: Any = runpy.run_path(str(CHECKOUT / "examples" / "mcp_server.py"))["app"]
-    async with (
-        running_lifespan(app),
-        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app)) as mcp_server,
-    ):
+    async with running_lifespan(app), httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app)) as mcp_server:
         yield Network(http, mcp_server)
 
 

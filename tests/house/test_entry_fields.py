@@ -31,10 +31,7 @@ WITHOUT_CHECK = {
 
 @pytest.mark.parametrize(
     ("group", "fields", "check"),
-    [
-        ("client", ClientEntry.__struct_fields__, check_client),
-        ("user", UserEntry.__struct_fields__, check_user),
-    ],
+    [("client", ClientEntry.__struct_fields__, check_client), ("user", UserEntry.__struct_fields__, check_user)],
 )
 def test_every_field_has_an_option_a_check_and_a_line(
     group: str, fields: tuple[str, ...], check: Callable[..., None]

@@ -154,12 +154,7 @@ STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     password_wrong,
     signed_out,
 ]
-SIMILAR_STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
-    start,
-    consent,
-    consent_of_long_names,
-    sessions_none,
-]
+SIMILAR_STATES: list[Callable[[PageSetup], Awaitable[None]]] = [start, consent, consent_of_long_names, sessions_none]
 """States that are parts of those above, or differ from `login_wrong` and `refused` in their texts only."""
 
 

@@ -52,10 +52,7 @@ def provider(service_port: int) -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def shared_deployment(
-    service_port: int,
-    provider: Provider,
-    shared_application: Application,
-    tmp_path_factory: pytest.TempPathFactory,
+    service_port: int, provider: Provider, shared_application: Application, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     """The service of these tests. Its realm `cep` identifies users by a signed ID token only."""
     folder, callback = tmp_path_factory.mktemp("provider"), shared_application.callback

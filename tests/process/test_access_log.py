@@ -192,10 +192,7 @@ async def test_unix_socket_peer_is_local(
 async def test_a_proxy_at_a_unix_socket_can_be_trusted(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> None:
-    variables = {
-        "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1",
-        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "1/minute",
-    }
+    variables = {"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1", "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "1/minute"}
     form = PHONE_APP.credentials | login_form(WRONG_ALICE)
     async with on_a_unix_socket(tmp_path, redis_server, **variables) as (http, log):
         addresses = ["198.51.100.1", "198.51.100.2", "198.51.100.1"]

@@ -16,11 +16,7 @@ from tests.support.servers import CHECKOUT
 
 @pytest.mark.parametrize(
     ("arguments", "answer"),
-    [
-        (["--version"], f"token-service {__version__}\n"),
-        (["--help"], HELP),
-        (["--port", "8123", "-h"], HELP),
-    ],
+    [(["--version"], f"token-service {__version__}\n"), (["--help"], HELP), (["--port", "8123", "-h"], HELP)],
 )
 def test_help_and_version_need_no_installation(tmp_path: Path, arguments: list[str], answer: str) -> None:
     scripts = tmp_path / "scripts"

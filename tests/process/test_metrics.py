@@ -124,10 +124,7 @@ def test_metrics_of_dead_workers_are_kept(
 ) -> None:
     own_port = free_port()
     environment = environment_of(
-        redis_server,
-        WEB_CONCURRENCY="2",
-        TOKEN_SERVICE_METRICS_ADDRESS=f"127.0.0.1:{own_port}",
-        LOG_LEVEL="info",
+        redis_server, WEB_CONCURRENCY="2", TOKEN_SERVICE_METRICS_ADDRESS=f"127.0.0.1:{own_port}", LOG_LEVEL="info"
     )
     with running_service(tmp_path, environment) as service:
         wait_until(lambda: service.log.read_text().count("Application startup complete") == 2, "both workers to start")

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from service.protocol.scope import ROLES
 from service.web.pages.languages import TEMPLATES, load_languages
-from service.web.pages.rendering import (
-    Renderer,
-    contrast,
-)
+from service.web.pages.rendering import Renderer, contrast
 from service.web.pages.sessions import PasswordErrors
 
 HOSTILE = """<b>x</b>"' onfocus=alert(1) &amp; {7*7} {{7*7}} {text.__globals__}"""

@@ -347,9 +347,7 @@ def handles_signal(process_id: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.long
-def test_hanging_worker_delays_a_restart_for_a_bounded_time(
-    start_ready: Start,
-) -> None:
+def test_hanging_worker_delays_a_restart_for_a_bounded_time(start_ready: Start) -> None:
     service = start_ready("--workers", "2")
     stopped_worker = find_workers(service)[0]
     os.kill(stopped_worker, signal.SIGSTOP)

@@ -6,11 +6,7 @@ import pytest
 from service.protocol.client import Client, Narrowing, find_narrowing, may_keep_session
 from service.protocol.scope import parse_scope
 
-SHOP = Client(
-    client_id="shop",
-    grant_types=("password", "refresh_token"),
-    scope="realm:main role:enduser role:partner",
-)
+SHOP = Client(client_id="shop", grant_types=("password", "refresh_token"), scope="realm:main role:enduser role:partner")
 
 
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked")

@@ -5,11 +5,7 @@ from base64 import b64encode
 import pytest
 
 from service.protocol.errors import InvalidClient
-from service.protocol.parameters import (
-    ClientCredentials,
-    parse_basic,
-    parse_client_credentials,
-)
+from service.protocol.parameters import ClientCredentials, parse_basic, parse_client_credentials
 
 
 def header(text: str | bytes) -> str:

@@ -4,12 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from service.protocol.languages import (
-    MAX_LANGUAGES_CHARACTERS,
-    find_language,
-    parse_accept_language,
-    parse_ui_locales,
-)
+from service.protocol.languages import MAX_LANGUAGES_CHARACTERS, find_language, parse_accept_language, parse_ui_locales
 
 AVAILABLE = ("en", "de", "pt-BR")
 
@@ -32,14 +27,7 @@ def test_accept_language_chooses_by_quality_then_by_order(header: str, expected:
 
 
 @pytest.mark.clause("decided-page-language")
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("fr  de-CH", "de"),
-        ("PT-br de", "pt-BR"),
-        ("*", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [("fr  de-CH", "de"), ("PT-br de", "pt-BR"), ("*", None)])
 def test_ui_locales_choose_by_order(text: str, expected: str | None) -> None:
     assert find_language(parse_ui_locales(text), AVAILABLE) == expected
 

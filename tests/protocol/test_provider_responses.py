@@ -158,11 +158,7 @@ def test_metadata_without_a_needed_endpoint_is_invalid(missing: str) -> None:
 
 @pytest.mark.parametrize(
     ("methods", "secret_in_body"),
-    [
-        (None, False),
-        (["client_secret_basic", "client_secret_post"], False),
-        (["client_secret_post"], True),
-    ],
+    [(None, False), (["client_secret_basic", "client_secret_post"], False), (["client_secret_post"], True)],
 )
 def test_secret_is_sent_in_the_body_only_without_basic(methods: list[str] | None, secret_in_body: bool) -> None:
     metadata = read_document(token_endpoint_auth_methods_supported=methods)
@@ -247,13 +243,7 @@ def test_a_bearer_token_is_a_yes(token_type: str) -> None:
 @pytest.mark.clause("decided-external-answer-checked")
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"access_token": None},
-        {"access_token": "a\r\nb"},
-        {"token_type": None},
-        {"token_type": "mac"},
-        {"id_token": 7},
-    ],
+    [{"access_token": None}, {"access_token": "a\r\nb"}, {"token_type": None}, {"token_type": "mac"}, {"id_token": 7}],
     ids=ascii,
 )
 def test_a_token_that_cannot_be_used_is_a_misanswer(changes: dict[str, object]) -> None:

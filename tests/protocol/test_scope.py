@@ -3,11 +3,7 @@
 import pytest
 
 from service.protocol.errors import InvalidScope
-from service.protocol.scope import (
-    REALMS,
-    ROLES,
-    parse_scope,
-)
+from service.protocol.scope import REALMS, ROLES, parse_scope
 
 
 @pytest.mark.clause("spec-2.2-realms", "spec-2.2-roles", "spec-2.2-items")

@@ -63,7 +63,7 @@ async def test_cached_secret_is_throttled_too(
         guesses = [replace(client, client_secret=f"guess-{number}") for number in range(GUESSES)]
 
         answers = await all_at_once(
-            [present(http, guess, address, by_header=by_header) for guess in [*guesses, client]],
+            [present(http, guess, address, by_header=by_header) for guess in [*guesses, client]]
         )
 
         *wrong, right = answers

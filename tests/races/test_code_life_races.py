@@ -92,10 +92,7 @@ async def test_concurrent_browser_logins_get_separate_sessions(
 
 
 @pytest.mark.clause(
-    "decided-i1-one-winner",
-    "decided-i7-revocation-is-final",
-    "decided-revoke-all-covers-logins",
-    "spec-4.4-all-tokens",
+    "decided-i1-one-winner", "decided-i7-revocation-is-final", "decided-revoke-all-covers-logins", "spec-4.4-all-tokens"
 )
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", ["client", "bearer", "page"])

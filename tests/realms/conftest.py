@@ -21,14 +21,7 @@ from tests.realms.failing_logins import (
 from tests.realms.login_steps import RegisterRealm
 from tests.support.at_rest import read_everything
 from tests.support.browser import Browser
-from tests.support.fake_provider import (
-    CLIENT_SECRET,
-    INTROSPECT,
-    USERINFO,
-    FakeProvider,
-    realm_of,
-    running_provider,
-)
+from tests.support.fake_provider import CLIENT_SECRET, INTROSPECT, USERINFO, FakeProvider, realm_of, running_provider
 from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import run_loop_once
@@ -95,10 +88,7 @@ def no_secret_leaks(
 
 @pytest.fixture
 def assert_fault(
-    provider: FakeProvider,
-    browser: Browser,
-    register_realm: RegisterRealm,
-    json_logs: io.StringIO,
+    provider: FakeProvider, browser: Browser, register_realm: RegisterRealm, json_logs: io.StringIO
 ) -> AssertFault:
     """Check that a login with this fault fails for the logged reason, and that the next login succeeds."""
 

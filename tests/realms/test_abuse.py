@@ -36,11 +36,7 @@ REFUSALS = {
 @pytest.mark.clause("decided-external-isolated", "decided-external-throttle-first", "decided-external-realm-down")
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 async def test_provider_requests_per_address_are_limited(
-    provider: FakeProvider,
-    make_settings: MakeSettings,
-    clock: Clock,
-    cep: None,
-    refusal: Reply,
+    provider: FakeProvider, make_settings: MakeSettings, clock: Clock, cep: None, refusal: Reply
 ) -> None:
     """Such requests use up no user's attempts, but could get our own address blocked at the provider."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="5/minute")

@@ -176,10 +176,7 @@ async def test_refused_logout_ends_nothing(cep: None, http: httpx2.AsyncClient, 
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"username_claim": "email"},
-        {"jwks_uri": None, "userinfo_endpoint": "https://login.example.org/userinfo"},
-    ],
+    [{"username_claim": "email"}, {"jwks_uri": None, "userinfo_endpoint": "https://login.example.org/userinfo"}],
     ids=repr,
 )
 async def test_realm_without_logout_is_not_found(

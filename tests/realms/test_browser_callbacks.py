@@ -68,11 +68,7 @@ def redirects(**changes: object) -> ProviderChange:
     ],
 )
 async def test_a_callback_without_a_code_is_an_error(
-    fault: Fault,
-    provider: FakeProvider,
-    browser: Browser,
-    register_realm: RegisterRealm,
-    json_logs: io.StringIO,
+    fault: Fault, provider: FakeProvider, browser: Browser, register_realm: RegisterRealm, json_logs: io.StringIO
 ) -> None:
     await register_realm()
     fault.change_provider(provider)
@@ -84,11 +80,7 @@ async def test_a_callback_without_a_code_is_an_error(
 
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-10.12-csrf-as-a-client")
-@pytest.mark.parametrize(
-    "state",
-    [None, "A" * 400, "tspl1_000" + "A" * 44],
-    ids=["none", "unknown", "of another kind"],
-)
+@pytest.mark.parametrize("state", [None, "A" * 400, "tspl1_000" + "A" * 44], ids=["none", "unknown", "of another kind"])
 async def test_unknown_state_is_refused(provider: FakeProvider, browser: Browser, cep: None, state: str | None) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
     assert_refused(await browser.open(with_query(path, state=state)), *EXPIRED)

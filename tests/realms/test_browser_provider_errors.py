@@ -69,20 +69,13 @@ INVALID_ANSWERS = [
         "a missing user name", claims(employee=None), "the claim employee", entry={"username_claim": "employee"}
     ),
     fault_case(
-        "our secret is refused",
-        lambda _: None,
-        "the error invalid_client",
-        entry={"client_secret": "another secret"},
+        "our secret is refused", lambda _: None, "the error invalid_client", entry={"client_secret": "another secret"}
     ),
 ]
 REFUSALS = [
     fault_case("a refused code", answers(TOKEN, Reply(400, {"error": "invalid_grant"})), "", "access_denied"),
     fault_case(
-        "an unverified address",
-        claims(email_verified=False),
-        "",
-        "access_denied",
-        entry={"username_claim": "email"},
+        "an unverified address", claims(email_verified=False), "", "access_denied", entry={"username_claim": "email"}
     ),
 ]
 
@@ -156,10 +149,7 @@ async def test_an_invalid_id_token_is_an_outage(assert_fault: AssertFault, fault
 
 
 async def test_a_header_writes_nothing_of_its_own_into_the_log(
-    provider: FakeProvider,
-    browser: Browser,
-    cep: None,
-    json_logs: io.StringIO,
+    provider: FakeProvider, browser: Browser, cep: None, json_logs: io.StringIO
 ) -> None:
     """A line break would start another event in the console's log format."""
     provider.id_token_header = {"alg": "RS256\n2026-11-21 [error] made up\x1b[2J" + "R" * 5000}
@@ -204,10 +194,7 @@ async def test_unknown_key_refreshes_the_key_set_once(
 @pytest.mark.clause("decided-external-follows-the-record")
 @pytest.mark.parametrize("names_itself", [True, False])
 async def test_a_realm_that_another_provider_has_now(
-    provider: FakeProvider,
-    browser: Browser,
-    register_realm: RegisterRealm,
-    names_itself: bool,
+    provider: FakeProvider, browser: Browser, register_realm: RegisterRealm, names_itself: bool
 ) -> None:
     """The code is not sent to the other provider, with or without an `iss` in the redirect."""
     if not names_itself:
@@ -226,12 +213,7 @@ async def test_a_realm_that_another_provider_has_now(
 
 @pytest.mark.clause("6749-4.1.2.1-error")
 async def test_a_realm_that_was_removed(
-    provider: FakeProvider,
-    browser: Browser,
-    cep: None,
-    worker: Worker,
-    store: redis.Redis,
-    loop_time: LoopTime,
+    provider: FakeProvider, browser: Browser, cep: None, worker: Worker, store: redis.Redis, loop_time: LoopTime
 ) -> None:
     path = await log_in_at_provider(await start_login(browser, ASK))
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))

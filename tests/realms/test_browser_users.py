@@ -33,9 +33,7 @@ from tests.support.browser import (
     is_login_page,
     page_text,
 )
-from tests.support.clients_and_users import (
-    UserCredentials,
-)
+from tests.support.clients_and_users import UserCredentials
 from tests.support.fake_provider import CLAIMS, FakeProvider
 
 NAME = str(CLAIMS["name"])
@@ -162,8 +160,7 @@ async def test_a_login_of_one_realm_does_not_serve_the_other(
 
 
 @pytest.mark.parametrize(
-    ("error", "notice"),
-    [("access_denied", "notice_login_denied"), ("server_error", "notice_login_failed")],
+    ("error", "notice"), [("access_denied", "notice_login_denied"), ("server_error", "notice_login_failed")]
 )
 async def test_failed_provider_login_is_shown_on_the_page(
     browser: Browser, cep: None, provider: FakeProvider, error: str, notice: str

@@ -85,10 +85,7 @@ async def test_wrong_external_password_reads_like_a_local_one(
 
 @pytest.mark.clause("decided-external-username")
 async def test_unverified_email_names_no_user(
-    http: httpx2.AsyncClient,
-    provider: FakeProvider,
-    register_realm: RegisterRealm,
-    store: redis.Redis,
+    http: httpx2.AsyncClient, provider: FakeProvider, register_realm: RegisterRealm, store: redis.Redis
 ) -> None:
     await register_realm(username_claim="email")
     provider.claims["email_verified"] = False
@@ -407,10 +404,7 @@ async def test_client_without_the_realm_never_reaches_the_provider(
 @pytest.mark.clause("decided-external-follows-the-record", "decided-external-realm-down")
 @pytest.mark.parametrize(
     "changes",
-    [
-        pytest.param({"username_claim": "email"}, id="another claim"),
-        pytest.param(None, id="no realm any more"),
-    ],
+    [pytest.param({"username_claim": "email"}, id="another claim"), pytest.param(None, id="no realm any more")],
 )
 async def test_realm_change_during_a_login_yields_no_tokens(
     http: httpx2.AsyncClient,

@@ -3,13 +3,7 @@
 import httpx2
 import pytest
 
-from tests.realms.login_steps import (
-    ASK_CEP,
-    choose_cep,
-    location_of,
-    log_in_at_provider,
-    query_of,
-)
+from tests.realms.login_steps import ASK_CEP, choose_cep, location_of, log_in_at_provider, query_of
 from tests.support.browser import (
     LOGIN,
     SESSIONS,
@@ -23,14 +17,7 @@ from tests.support.browser import (
     is_consent_page,
     page_text,
 )
-from tests.support.clients_and_users import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    tokens_of,
-)
+from tests.support.clients_and_users import ALICE, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, tokens_of
 from tests.support.fake_provider import FakeProvider
 
 ASK_EITHER = authorization_url(scope="role:enduser")

@@ -169,9 +169,7 @@ async def test_node_with_a_malformed_map_is_ignored(garbage: bytes) -> None:
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_node_without_slots_leaves_the_map_unchanged(
-    settled_time: SettledTime,
-) -> None:
+async def test_node_without_slots_leaves_the_map_unchanged(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, other = cluster.nodes
         token = cluster.make_token(first)
@@ -189,9 +187,7 @@ async def test_node_without_slots_leaves_the_map_unchanged(
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_lookup_moves_to_the_new_node_of_the_map(
-    settled_time: SettledTime,
-) -> None:
+async def test_lookup_moves_to_the_new_node_of_the_map(settled_time: SettledTime) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url, watch_seconds=0.2) as bearer:
         first, silent = cluster.nodes
         silent.mute()
@@ -209,13 +205,7 @@ async def test_lookup_moves_to_the_new_node_of_the_map(
 @pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
 @pytest.mark.parametrize(
     "redirection",
-    [
-        b"MOVED x",
-        b"MOVED 1 nowhere",
-        b"MOVED 99999 127.0.0.1:1",
-        b"ASK 1 127.0.0.1:x",
-        b"MOVED 1 127.0.0.1:1 more",
-    ],
+    [b"MOVED x", b"MOVED 1 nowhere", b"MOVED 99999 127.0.0.1:1", b"ASK 1 127.0.0.1:x", b"MOVED 1 127.0.0.1:1 more"],
 )
 async def test_malformed_redirection_is_an_outage(redirection: bytes) -> None:
     async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:

@@ -104,9 +104,7 @@ async def test_garbage_ends_the_connection(scripted: ScriptedRedis, garbage: byt
     await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def test_error_texts_never_contain_the_redis_password(
-    scripted: ScriptedRedis,
-) -> None:
+async def test_error_texts_never_contain_the_redis_password(scripted: ScriptedRedis) -> None:
     """Redis repeats an unknown command in its error, and HELLO has the password."""
     scripted.hello = b"-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'\r\n"
     url, heard = replace(scripted.url, password="hunter2"), ConnectionEvents()

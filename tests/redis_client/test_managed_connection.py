@@ -122,9 +122,7 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_call_does_not_wait_for_heartbeats(
-    settled_time: SettledTime,
-) -> None:
+async def test_call_does_not_wait_for_heartbeats(settled_time: SettledTime) -> None:
     async with scripted_redis() as scripted, link_to(scripted) as master:
         slow, never = asyncio.Event(), asyncio.Event()
         scripted.waits_for = lambda command: slow if command == [b"TIME"] else never

@@ -27,10 +27,7 @@ async def change_at_the_console(worker: Worker) -> None:
     """Rotate a secret with an overlap, disable a user and delete another."""
     shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
     rotated = msgspec.structs.replace(
-        shop,
-        client_secret_hash=OTHER_HASH,
-        previous_secret_hash=SECRET_HASH,
-        previous_secret_until_ms=2**50,
+        shop, client_secret_hash=OTHER_HASH, previous_secret_hash=SECRET_HASH, previous_secret_until_ms=2**50
     )
     await worker.registry.clients.put(rotated)
     await worker.registry.users.put(msgspec.structs.replace(alice, disabled=True))

@@ -80,9 +80,7 @@ def test_an_ending_instance_serves_for_two_seconds(
 
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]], ids=["ctrl-C", "twice"])
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
-    numbers: list[signal.Signals],
-) -> None:
+def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(numbers: list[signal.Signals]) -> None:
     with running_server(drains=True) as server:
         server.uvicorn_server.drain_seconds = 3600
         peer = server.connect()

@@ -7,15 +7,7 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import Clock, make_code
-from tests.support.clients_and_users import (
-    ALICE,
-    PHONE_APP,
-    REVOKE_ALL,
-    WEB_SHOP,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.clients_and_users import ALICE, PHONE_APP, REVOKE_ALL, WEB_SHOP, assert_error, revoke_all, tokens_of
 
 CHALLENGE = re.compile(
     r'Bearer realm="[^"\\]+"(, error="[a-z_]+", error_description="[\x20-\x21\x23-\x5B\x5D-\x7E]+")?'

@@ -26,15 +26,7 @@ from tests.support.browser import (
     is_login_page,
     page_text,
 )
-from tests.support.clients_and_users import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
 
 HOUR = 3600
 THIRTY_DAYS = 30 * 24 * HOUR

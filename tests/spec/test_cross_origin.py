@@ -82,14 +82,7 @@ async def test_a_public_client_may_call_from_any_loopback_port(http: httpx2.Asyn
 @pytest.mark.clause("decided-cors-preflight", "decided-cors-origins")
 @pytest.mark.parametrize(
     "origin",
-    [
-        STRANGER,
-        "null",
-        "http://shop.example",
-        "https://shop.example:444",
-        "https://shop.example.stranger.example",
-        "*",
-    ],
+    [STRANGER, "null", "http://shop.example", "https://shop.example:444", "https://shop.example.stranger.example", "*"],
 )
 async def test_any_other_origin_gets_no_permission(http: httpx2.AsyncClient, origin: str) -> None:
     preflight_response = await http.options(TOKEN, headers=preflight(origin))

@@ -101,12 +101,7 @@ async def test_a_parameter_without_a_value_counts_as_left_out(http: httpx2.Async
 @pytest.mark.clause("decided-parameters-in-query", "6749-2.3.1-no-credentials-in-uri", "6750-5.3-no-token-in-url")
 @pytest.mark.parametrize(
     ("address", "query"),
-    [
-        (TOKEN, "client_secret=x"),
-        (TOKEN, "client_id=phone-app"),
-        (TOKEN, "p%61ssword=x"),
-        (REVOKE, "token=x"),
-    ],
+    [(TOKEN, "client_secret=x"), (TOKEN, "client_id=phone-app"), (TOKEN, "p%61ssword=x"), (REVOKE, "token=x")],
 )
 async def test_a_known_parameter_in_the_query_is_invalid_request(
     http: httpx2.AsyncClient, address: str, query: str

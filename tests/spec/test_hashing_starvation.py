@@ -13,10 +13,7 @@ PROXY = "10.0.0.1"
 FLOOD = 50 * (os.cpu_count() or 1)
 """Concurrent logins. The service runs and queues about 26 for each core."""
 
-LIMITS = {
-    "TOKEN_SERVICE_TRUSTED_PROXIES": PROXY,
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "10000/minute",
-}
+LIMITS = {"TOKEN_SERVICE_TRUSTED_PROXIES": PROXY, "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "10000/minute"}
 
 
 async def log_in(http: httpx2.AsyncClient, credentials: UserCredentials, address: str) -> int:

@@ -42,12 +42,7 @@ async def commands_of_login(
 @pytest.mark.parametrize("device", ["none", "forged", "alice's"])
 @pytest.mark.parametrize("is_throttled", [False, True], ids=["wrong", "throttled"])
 async def test_unknown_users_cost_the_login_page_the_same(
-    make_settings: MakeSettings,
-    clock: Clock,
-    registry: None,
-    store: redis.Redis,
-    device: str,
-    is_throttled: bool,
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, device: str, is_throttled: bool
 ) -> None:
     async with serving(make_settings(**(LIMITS if is_throttled else {})), clock) as http:
         browser = Browser(http)

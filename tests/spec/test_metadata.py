@@ -10,11 +10,7 @@ from tests.conftest import Clock, MakeSettings, serving
 from tests.support.clients_and_users import ALICE, PHONE_APP, assert_error
 
 METADATA = "/.well-known/oauth-authorization-server"
-ISSUERS = (
-    "https://login.example.org:8443",
-    "https://example.org/tokens",
-    "https://example.org/deep/tokens",
-)
+ISSUERS = ("https://login.example.org:8443", "https://example.org/tokens", "https://example.org/deep/tokens")
 
 
 async def read_metadata(http: httpx2.AsyncClient, address: str = METADATA) -> Mapping[str, str | bool | list[str]]:

@@ -217,9 +217,7 @@ async def test_a_redis_that_cannot_serve_is_counted(local_http: httpx2.AsyncClie
     assert increase.of("token_service_redis_failures_total", call="spend_refresh_token") == 1
 
 
-async def test_metrics_count_refused_and_waiting_hash_checks(
-    local_http: httpx2.AsyncClient,
-) -> None:
+async def test_metrics_count_refused_and_waiting_hash_checks(local_http: httpx2.AsyncClient) -> None:
     pool = HashingPool("password", threads=1)
     loop = asyncio.get_running_loop()
     go_on = asyncio.Event()

@@ -22,16 +22,7 @@ from service.protocol import errors
 from service.routes import make_routes
 from service.worker import Worker
 from tests.conftest import environment_of
-from tests.support.clients_and_users import (
-    ALICE,
-    BOB,
-    GATEWAY,
-    TOKEN,
-    USERS,
-    WEB_SHOP,
-    UserCredentials,
-    login_form,
-)
+from tests.support.clients_and_users import ALICE, BOB, GATEWAY, TOKEN, USERS, WEB_SHOP, UserCredentials, login_form
 from tests.support.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
 

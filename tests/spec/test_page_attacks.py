@@ -36,14 +36,7 @@ from tests.support.browser import (
     page_text,
     register,
 )
-from tests.support.clients_and_users import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    UserCredentials,
-    tokens_of,
-)
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, UserCredentials, tokens_of
 
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}"

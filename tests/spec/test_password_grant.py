@@ -81,14 +81,7 @@ async def test_the_letters_of_a_password_may_be_composed_or_not(http: httpx2.Asy
 
 
 @pytest.mark.clause("6749-5.2-invalid-grant", "decided-invalid-grant-400", "6749-4.3.2-password-validated")
-@pytest.mark.parametrize(
-    "password",
-    [
-        "wrong",
-        "Correct horse battery staple",
-        "x" * 5000,
-    ],
-)
+@pytest.mark.parametrize("password", ["wrong", "Correct horse battery staple", "x" * 5000])
 async def test_a_wrong_password_is_invalid_grant(http: httpx2.AsyncClient, password: str) -> None:
     assert_error(await PHONE_APP.log_in(http, replace(ALICE, password=password)), 400, "invalid_grant")
 

@@ -299,10 +299,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (refresh, [("tokens_refreshed", of_alice(scope=SCOPE, family=FAMILY))]),
     (repeated_refresh, [("refresh_token_repeated", of_alice(scope=SCOPE, family=FAMILY))]),
     (replays_in_a_row, [("replay_pattern", of_alice(scope=SCOPE, family=FAMILY))]),
-    (
-        theft,
-        [("refresh_token_replayed", of_alice(scope=SCOPE, reason="refresh_token_replayed", family=FAMILY))],
-    ),
+    (theft, [("refresh_token_replayed", of_alice(scope=SCOPE, reason="refresh_token_replayed", family=FAMILY))]),
     (
         refresh_by_another_client,
         [
@@ -331,10 +328,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (signed_out, [("signed_out", of_alice(None))]),
     (wrong_password, [("login_failed", of_alice(reason="password_wrong"))]),
     (unknown_user, [("login_failed", of_client(realm="main", reason="user_unknown"))]),
-    (
-        password_typed_as_name_on_the_page,
-        [("login_failed", of_client(None, realm="main", reason="user_unknown"))],
-    ),
+    (password_typed_as_name_on_the_page, [("login_failed", of_client(None, realm="main", reason="user_unknown"))]),
     (too_many_logins, [("login_throttled", of_alice(reason="login_throttled"))]),
     (too_many_unknown_logins, [("login_throttled", of_client(realm="main", reason="login_throttled"))]),
     (

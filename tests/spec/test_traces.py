@@ -38,10 +38,7 @@ async def test_each_line_of_a_request_has_its_trace_id(http: httpx2.AsyncClient,
     await log_in(http, TRACEPARENT, user=WRONG_ALICE)
     lines = read_requests(json_logs)
 
-    assert [line["event"] for line in lines] == [
-        *("login_succeeded", "tokens_issued"),
-        "login_failed",
-    ]
+    assert [line["event"] for line in lines] == [*("login_succeeded", "tokens_issued"), "login_failed"]
     assert {line["trace_id"] for line in lines} == {TRACE_ID}
 
 
@@ -63,12 +60,7 @@ async def test_requests_at_the_same_time_keep_their_traces_apart(
 @pytest.mark.clause("decided-trace-id")
 @pytest.mark.parametrize(
     "traceparents",
-    [
-        [TRACEPARENT, OTHER_TRACEPARENT],
-        [f"{TRACEPARENT}-more"],
-        ["x" * 20_000],
-        [f"00-{'0' * 32}-00f067aa0ba902b7-01"],
-    ],
+    [[TRACEPARENT, OTHER_TRACEPARENT], [f"{TRACEPARENT}-more"], ["x" * 20_000], [f"00-{'0' * 32}-00f067aa0ba902b7-01"]],
     ids=["two", "longer", "long", "zeros"],
 )
 async def test_an_invalid_header_is_ignored(

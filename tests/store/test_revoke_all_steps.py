@@ -115,14 +115,7 @@ async def set_aside_two_ages(sessions: Sessions, pages: Pages, clock: Clock) -> 
     for _ in range(2):
         clock.advance(10)
         page, session, code = await pages.open(), await sessions.start(), await sessions.issue_code()
-        names.append(
-            [
-                session.key,
-                code_key(IDENTITY.shard, code.digest),
-                page.browser_key,
-                page.consent_key,
-            ]
-        )
+        names.append([session.key, code_key(IDENTITY.shard, code.digest), page.browser_key, page.consent_key])
     sessions.store.zunionstore(REVOKED, [INDEX])
     return names[0], names[1], sessions.now_ms() - 5_000
 

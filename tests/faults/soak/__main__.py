@@ -44,10 +44,7 @@ def main() -> int:
         latest_seconds=LATEST_SECONDS + options.slack,
         back_seconds=BACK_SECONDS + options.slack,
     )
-    variables = {
-        "TOKEN_SERVICE_DURABILITY": options.durability,
-        "TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS),
-    }
+    variables = {"TOKEN_SERVICE_DURABILITY": options.durability, "TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     tell(f"seed {options.seed}, {options.topology}, durability {options.durability}, logs in {folder}")
     with TOPOLOGIES[options.topology](folder, variables) as servers:

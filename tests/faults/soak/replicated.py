@@ -41,13 +41,7 @@ class _Nodes(Protocol):
 class Replicated(Servers):
     """Shards with one replica or more."""
 
-    def __init__(
-        self,
-        folder: Path,
-        nodes: _Nodes,
-        shards: Sequence[Shard],
-        variables: Mapping[str, str],
-    ) -> None:
+    def __init__(self, folder: Path, nodes: _Nodes, shards: Sequence[Shard], variables: Mapping[str, str]) -> None:
         super().__init__(folder, (nodes.url, nodes.url), variables)
         self._nodes = nodes
         self._shards = shards

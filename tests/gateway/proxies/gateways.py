@@ -73,12 +73,7 @@ def bearer(token: str | None) -> Headers:
 
 @contextmanager
 def running_gateway(
-    name: str,
-    folder: Path,
-    service_port: int,
-    api_port: int,
-    *,
-    websocket: bool = False,
+    name: str, folder: Path, service_port: int, api_port: int, *, websocket: bool = False
 ) -> Iterator[Gateway]:
     """Run a gateway with its example configuration, in which only the ports differ. All its files are in the folder.
 

@@ -20,13 +20,7 @@ pytestmark = pytest.mark.clause("decided-gateway-examples")
 IDENTITY = ("X-Auth-Subject", "X-Auth-Realm", "X-Auth-User", "X-Auth-Client", "X-Auth-Scope", "X-Auth-Expires-In")
 FORGED = "forged"
 # The status and the Retry-After of a response while the service is down.
-AWAY = {
-    "nginx": (503, "1"),
-    "haproxy": (503, "1"),
-    "caddy": (502, "1"),
-    "traefik": (500, None),
-    "envoy": (503, "1"),
-}
+AWAY = {"nginx": (503, "1"), "haproxy": (503, "1"), "caddy": (502, "1"), "traefik": (500, None), "envoy": (503, "1")}
 
 
 FORGERIES: Headers = [(name, FORGED) for name in IDENTITY]
