@@ -78,6 +78,20 @@ async def test_sessions_that_are_over_do_not_count(sessions: Sessions, clock: Cl
     assert not sessions.tombstone(over)
 
 
+@pytest.mark.clause("decided-sessions-per-user", "decided-newer-record")
+@pytest.mark.parametrize("by_code", [False, True])
+async def test_unreadable_session_keeps_no_login_waiting(sessions: Sessions, by_code: bool) -> None:
+    """It is passed over, and the session that would end next is displaced."""
+    sessions.set_lifetimes(sessions_per_user=2)
+    newer, second = await sessions.start(), await sessions.start()
+    record = f"3{sessions.record(newer)[1:]}"  # type: ignore[index]
+    sessions.store.set(newer.key, record, keepttl=True)
+    newest = (await sessions.redeem(await sessions.issue_code()))[1] if by_code else await sessions.start()
+
+    assert sessions.record(newer) == record
+    assert [sessions.live(each)[0] for each in (newer, second, newest)] == [True, False, True]
+
+
 @pytest.mark.clause("decided-sessions-per-user")
 async def test_a_lower_limit_is_reached_by_further_logins(sessions: Sessions) -> None:
     started = [await sessions.start() for _ in range(25)]

@@ -20,7 +20,8 @@ local MOST_DISPLACED = 10
 -- Ends other families of the user, those first whose entries in the index expire first, until at most `most` are left
 -- with the new one. These are about the families that would expire first. One call ends at most MOST_DISPLACED, so after the limit was lowered it takes several.
 -- The index also has members of other kinds, and it is read only if it has more members than `most`. A family that is
--- over counts until its look-ahead ends. Returns digest, client_id, username and scope of each family that it ended.
+-- over counts until its look-ahead ends. One whose record cannot be read is passed over: it must not keep its user from
+-- logging in. Returns digest, client_id, username and scope of each family that it ended.
 local function displace_families(family, family_digest, most, now_ms)
   local index_key, displaced = key_of('index', family.subject), {}
   if redis.call('ZCARD', index_key) <= most then return displaced end
@@ -33,16 +34,16 @@ local function displace_families(family, family_digest, most, now_ms)
     if excess <= 0 then break end
     local digest = string.match(member, '^family:(.+)$')
     if digest and digest ~= family_digest then
-      local other = read_family(key_of('family', digest))
-      if other then
+      local is_read, other = pcall(read_family, key_of('family', digest))
+      if is_read and other then
         end_family(other, digest, 'session_displaced', now_ms)
         for _, value in ipairs({ digest, other.client_id, other.username, other.scope }) do
           displaced[#displaced + 1] = value
         end
-      else
+      elseif is_read then
         forget_member(family.subject, member)
       end
-      excess = excess - 1
+      excess = is_read and excess - 1 or excess
     end
   end
   return displaced
