@@ -9,6 +9,7 @@
 -- ARGV     limits… (a count and window_ms for each counter)
 -- RETURNS  reserved marked_ms (0 without a mark) | busy | exhausted wait_ms
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
+-- USES     records
 
 -- The lifetime of a lease. It is far longer than a check takes, including its wait in the queue.
 local LEASE_MS = 10000
@@ -30,5 +31,6 @@ for i, counter in ipairs(counters) do
   if failures >= count then return { 'exhausted', math.max(1, redis.call('PTTL', counter)) } end
   if failures + under_way[i] >= count then return { 'busy' } end
 end
+local marked_ms = tonumber(values[2 * #counters + 1] or 0) or refuse_record('a revokeAll')
 for i, lease in ipairs(leases) do redis.call('SET', lease, under_way[i] + 1, 'PX', LEASE_MS) end
-return { 'reserved', tonumber(values[2 * #counters + 1] or 0) }
+return { 'reserved', marked_ms }

@@ -1,7 +1,10 @@
 """A stronger hash of the same password, written unless the user changed meanwhile."""
 
 import msgspec
+import pytest
 
+from service.redis_client.deadline import UnreadableRecord
+from service.store.keys import mark_key
 from tests.store.sessions import Sessions
 
 
@@ -44,3 +47,12 @@ async def test_a_deleted_user_does_not_come_back(sessions: Sessions) -> None:
     await sessions.worker.registry.users.replace_password_hash(user, "$argon2id$new", "digest")
 
     assert not sessions.store.exists(key)
+
+
+@pytest.mark.clause("decided-newer-record")
+async def test_mark_of_another_form_is_an_outage(sessions: Sessions) -> None:
+    user = await sessions.find_user()
+    sessions.store.set(mark_key(user.identity.shard, user.identity.subject), "3 1798479686226")
+    with pytest.raises(UnreadableRecord):
+        await sessions.worker.registry.users.put_password(user, sessions.now_ms())
+    assert await sessions.find_user() == user

@@ -3,6 +3,7 @@
 import pytest
 import redis
 
+from service.redis_client.deadline import UnreadableRecord
 from service.store.attempts import Counter
 from service.store.client import load_script
 from service.worker import Worker
@@ -29,6 +30,15 @@ async def test_a_reservation_counts_on_every_counter(worker: Worker, store: redi
     assert (await reserve(worker, ONE, TWO))[0] == "reserved"
     assert [store.get(f"lease:{ONE.key}"), store.get(f"lease:{TWO.key}")] == ["2", "2"]
     assert not store.exists(ONE.key, TWO.key)
+
+
+@pytest.mark.clause("decided-newer-record")
+async def test_mark_of_another_form_is_an_outage(worker: Worker, store: redis.Redis) -> None:
+    """Nothing is reserved."""
+    store.set(ONE.key.replace("login", "mark"), "3 1798479686226")
+    with pytest.raises(UnreadableRecord):
+        await worker.attempts.reserve([ONE])
+    assert not store.exists(f"lease:{ONE.key}")
 
 
 @pytest.mark.clause("decided-i6-everything-expires")

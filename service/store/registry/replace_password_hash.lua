@@ -5,9 +5,10 @@
 -- ARGV     revision new_revision record begun_ms:number former_hash
 -- RETURNS  replaced | changed
 -- CLAUSES  RFC 6819 §5.1.4.1.3
+-- USES     records
 
 if redis.call('HGET', user_key, 'revision') ~= revision then return { 'changed' } end
-if begun_ms <= tonumber(redis.call('GET', mark_key) or '0') then return { 'changed' } end
+if begun_ms <= read_mark_at(mark_key) then return { 'changed' } end
 if not string.find(redis.call('HGET', user_key, 'record'), former_hash, 1, true) then return { 'changed' } end
 redis.call('HSET', user_key, 'record', record, 'revision', new_revision)
 return { 'replaced' }
