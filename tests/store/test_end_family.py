@@ -3,6 +3,7 @@
 import pytest
 
 from service.protocol.user import UserIdentity
+from service.redis_client.deadline import StoreUnavailable, UnreadableRecord
 from service.store.keys import ended_key
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
@@ -48,3 +49,20 @@ async def test_set_aside_family_leaves_its_list(sessions: Sessions) -> None:
     await end(sessions, session)
 
     assert [other.member] == sessions.store.zrange(revoked, 0, -1)
+
+
+@pytest.mark.clause("decided-newer-record", "decided-i7-revocation-is-final")
+@pytest.mark.parametrize(
+    ("part", "broken"), [(" 1:", "1:"), (":600000:", ":600 000:"), ("\n2 0:", "\n3 0:"), ("realm:main ", "")]
+)
+async def test_family_with_a_broken_line_is_not_ended(sessions: Sessions, part: str, broken: str) -> None:
+    """One of its access tokens could stay, and the answer would say that none is left."""
+    session = await sessions.start()
+    await sessions.refresh(session)
+    record = str(sessions.record(session)).replace(part, broken)
+    sessions.store.set(session.key, record, keepttl=True)
+    with pytest.raises(UnreadableRecord):
+        await end(sessions, session)
+    with pytest.raises(StoreUnavailable):
+        await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
+    assert (sessions.record(session), sessions.live(session)) == (record, [True, True])

@@ -5,8 +5,8 @@ local MOST_TOKENS = 100
 local REPLAYS_COUNTED = 6
 local GRACE_SLICES = 64
 
-local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 5) .. ')' .. string.rep('(%d+)\n', 5)
-  .. '([^\n]*)\n' .. string.rep('(%d+)([^\n]*)\n', 2) .. '([^\n]*)(.*)$'
+local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 3) .. '(realm:[^\n]*)\n([^\n]*)\n)'
+  .. string.rep('(%d+)\n', 5) .. '([^\n]*)\n' .. string.rep('(%d+)([^\n]*)\n', 2) .. '([^\n]*)(.*)$'
 local TOKEN = ' (%d+):(%-?%d+):(%d+):([%w_-]+)()'
 local SPENT = ' (%d+):(%-?%d+)'
 
@@ -131,9 +131,11 @@ local TOMBSTONE_MS = '86400000'
 -- what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many access tokens the record
 -- names.
 local function end_family(family, family_digest, reason, now_ms, replay)
-  local keys = {}
-  for _, _, _, digest in string.gmatch(family.tokens.text .. family.replay_tokens.text, TOKEN) do
-    keys[#keys + 1] = key_of('access', digest)
+  local text, keys = family.tokens.text .. family.replay_tokens.text, {}
+  for _, _, _, digest in string.gmatch(text, TOKEN) do keys[#keys + 1] = key_of('access', digest) end
+  -- What is no token in a broken list could be one that would stay.
+  if string.gsub(text, TOKEN, '') ~= '' or #keys ~= family.tokens.count + family.replay_tokens.count then
+    refuse_record('a session')
   end
   if #keys > 0 then redis.call('DEL', unpack(keys)) end
   forget_member(family.subject, 'family:' .. family_digest)

@@ -15,6 +15,12 @@ local function start_family(family, family_digest, access_digest, now_ms, access
   return lives_ms
 end
 
+local function displace(digest, now_ms)
+  local other = read_family(key_of('family', digest))
+  if other then end_family(other, digest, 'session_displaced', now_ms) end
+  return other
+end
+
 local MOST_DISPLACED = 10
 
 -- Ends other families of the user, those first whose entries in the index expire first, until at most `most` are left
@@ -34,9 +40,8 @@ local function displace_families(family, family_digest, most, now_ms)
     if excess <= 0 then break end
     local digest = string.match(member, '^family:(.+)$')
     if digest and digest ~= family_digest then
-      local is_read, other = pcall(read_family, key_of('family', digest))
+      local is_read, other = pcall(displace, digest, now_ms)
       if is_read and other then
-        end_family(other, digest, 'session_displaced', now_ms)
         for _, value in ipairs({ digest, other.client_id, other.username, other.scope }) do
           displaced[#displaced + 1] = value
         end
