@@ -105,14 +105,23 @@ class PendingRevocations:
                 await self._registry.clear_pending_scans("pending_realm_scans", realms)
 
     async def _end_sessions(self, clients: Mapping[str, str], realms: Collection[str]) -> None:
-        """Scan twice for the sessions of the clients, and once for those of the realms. The caller holds the lock."""
-        ended = await self._end_client_sessions(clients)
-        await asyncio.sleep(self.scan_delay_seconds)
-        ended += await self._end_client_sessions(clients)
+        """Scan twice for the sessions of the clients, and once for those of the realms. The caller holds the lock.
+
+        Raises UnreadableRecord after the last scan if a record could not be read.
+        """
+        ended, unreadable = 0, ""
+        for pause_seconds in (0.0, self.scan_delay_seconds):
+            await asyncio.sleep(pause_seconds)
+            try:
+                ended += await self._end_client_sessions(clients)
+            except UnreadableRecord as error:
+                unreadable = str(error)
         if clients:
             log.info("sessions ended because clients lost rights (%s): %d", ", ".join(clients), ended)
         if realms:
             await self._end_realm_sessions(realms)
+        if unreadable:
+            raise UnreadableRecord(unreadable)
 
     async def _end_client_sessions(self, pending: Mapping[str, str]) -> int:
         """End the sessions that the changed clients no longer allow. Returns their number."""

@@ -153,7 +153,9 @@ def _parse_optional(text: str) -> int | None:
 
 def _parse_tokens(text: str) -> tuple[IssuedToken, ...]:
     """Parse the number of tokens and the tokens, each after a space."""
-    _, *entries = text.split(" ")
+    count, *entries = text.split(" ")
+    if int(count) != len(entries):
+        raise ValueError(count)
     fields = (entry.split(":") for entry in entries)
     return tuple((int(issued_in_ms), digest) for _, issued_in_ms, _, digest in fields)
 

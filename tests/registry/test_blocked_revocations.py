@@ -95,3 +95,16 @@ async def test_scan_goes_on_beside_an_unreadable_record(sessions: Sessions, seed
     sessions.store.delete(listed.key, user_key(identify_user("cep", LISTED.username)))
     await seeding.apply(narrowed)
     assert not await sessions.worker.registry.has_pending()
+
+
+async def test_unreadable_session_of_a_client_keeps_no_realm_waiting(sessions: Sessions, seeding: Seeding) -> None:
+    """The scans for a client that lost rights stay pending, and those for a realm run nevertheless."""
+    await seeding.apply(make_seed())
+    zoe, newer = await sessions.start(ZOE, scope=ENDUSER), await sessions.start(BOB)
+    sessions.store.set(newer.key, "3\nlines")
+    sessions.store.hset(registry_key("pending_scans"), "no-such-client", "refresh:mark")
+
+    await seeding.apply(parse_seed(SeedText().text.encode()))
+
+    assert sessions.live(zoe) == [False]
+    assert await sessions.worker.registry.list_pending_scans("pending_scans")
