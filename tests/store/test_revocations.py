@@ -415,3 +415,19 @@ async def test_unreadable_record_is_told_to_all_contenders(sessions: Sessions) -
     await revoke_all(revocations)
 
     assert sessions.live(broken) == [False]
+
+
+@pytest.mark.clause("decided-revoke-all-unreadable-record", "decided-revoke-all-on-a-full-redis")
+async def test_full_redis_ends_all_but_an_unreadable_session(sessions: Sessions) -> None:
+    """A step that finds the unreadable one first changes its score, which needs memory."""
+    first, newer, *others = [await sessions.start() for _ in range(5)]
+    scores = {each.member: 1e13 + place for place, each in enumerate((first, newer, *others))}
+    sessions.store.zadd(OF_ALICE[0], scores)
+    sessions.store.set(newer.key, "3\nlines")
+    sessions.store.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot be read"):
+            await revoke_all(Revocations(sessions.worker.redis, max_keys=KEYS_PER_STEP))
+    finally:
+        sessions.store.config_set("maxmemory", 0)
+    assert [sessions.live(each) for each in (first, *others)] == 4 * [[False]]

@@ -64,7 +64,10 @@ local function delete(index_key, revoked_key)
     if members[i] ~= kept_member then
       if steps >= most_keys then return false end
       local is_read, tokens = pcall(end_member, members[i], ended_sid, index_key, revoked_key)
-      if not is_read then redis.call('ZADD', revoked_key, UNREADABLE, members[i]) end
+      if not is_read then
+        redis.call('ZREM', revoked_key, '')  -- There is no such member: a full Redis accepts this, and then also ZADD.
+        redis.call('ZADD', revoked_key, UNREADABLE, members[i])
+      end
       steps = steps + 1 + (is_read and tokens or 0)
     end
   end
