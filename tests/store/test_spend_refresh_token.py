@@ -104,9 +104,9 @@ async def test_record_of_another_version_is_an_outage(sessions: Sessions) -> Non
 
 async def test_lines_of_a_newer_version_outlive_a_refresh(sessions: Sessions) -> None:
     session = await sessions.start()
-    sessions.store.append(session.key, "\na further line\n\nand more")
+    sessions.store.append(session.key, "\na further line\n\0\nand more")
     await sessions.refresh(session, 2)
     await sessions.spend(session, 1)
 
-    assert str(sessions.record(session)).endswith("\na further line\n\nand more")
+    assert str(sessions.record(session)).endswith("\na further line\n\0\nand more")
     assert sessions.parsed(session).head == 3

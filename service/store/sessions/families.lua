@@ -39,9 +39,9 @@ local function write_family(family, family_digest, now_ms, refresh_ttl_ms)
     family.indexed_until_ms = longest_ms
     add_member(family.subject, 'family:' .. family_digest, longest_ms, now_ms)
   end
-  local record = family.fixed_lines .. string.format('%d\n%d\n%d\n%d\n%d\n%s\n%d%s\n%d%s\n%s%s', family.expires_ms,
+  local record = family.fixed_lines .. string.format('%d\n%d\n%d\n%d\n%d\n%s\n%d%s\n%d%s\n', family.expires_ms,
     family.access_until_ms, family.indexed_until_ms, family.head, family.oldest, family.replayed, family.tokens.count,
-    family.tokens.text, family.replay_tokens.count, family.replay_tokens.text, family.spent_times, family.newer_lines)
+    family.tokens.text, family.replay_tokens.count, family.replay_tokens.text) .. family.spent_times .. family.newer_lines
   redis.call('SET', key_of('family', family_digest), record, 'PX', string.format('%d', lives_until_ms - now_ms))
 end
 
