@@ -38,6 +38,18 @@ async def test_only_named_sessions_end(
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
+@pytest.mark.clause("decided-revoke-all-unreadable-record")
+async def test_unreadable_session_of_a_user_keeps_no_other(
+    admin: Admin, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    await PHONE_APP.log_in(http, ALICE)
+    store.set(str(next(store.scan_iter("family:*"))), "3\nfrom another version")
+    other = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    assert (await admin("revoke-all", "--user", ALICE.username, "--yes")).status == 1
+    assert not await is_live(http, other["access_token"])
+
+
 @pytest.mark.clause("decided-login-under-way-at-revocation")
 async def test_everything_marks_users_without_sessions(admin: Admin, worker: Worker, store: redis.Redis) -> None:
     """A login of the user that is under way then starts nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -12,7 +13,7 @@ from service.admin.context import AdminContext
 from service.admin.input import parse_time_ms
 from service.admin.output import Output, WrongInput, format_time
 from service.protocol.scope import MAIN_REALM
-from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.deadline import StoreUnavailable, UnreadableRecord
 from service.store.sessions.families import UserEnding
 
 MAX_COUNTED: Final = 10_000
@@ -66,9 +67,11 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     """End all sessions of a user. In a realm with an identity provider, users without a record may have sessions."""
     identity = await context.identify_known_user(realm, username)
     output.ask(f"End all sessions of {username} in realm {realm}?")
-    families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
+    ended, is_cut = 0, True
+    with suppress(UnreadableRecord):  # all else of the user must end nevertheless
+        families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
+        ended = len(families)
     await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")
-    ended = len(families)
     context.record("revoke_all_by_console", username=identity.username, realm=realm, reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
