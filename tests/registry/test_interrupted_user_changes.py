@@ -8,6 +8,7 @@ import pytest
 from service.protocol.user import User
 from service.registry.editor import ChangeRefused, RegistryEditor
 from service.store.client import StoreClient
+from service.store.keys import user_key
 from tests.conftest import MakeSettings
 from tests.registry.seeds import make_seeding
 from tests.store.interruptions import is_broken_off
@@ -47,3 +48,18 @@ async def test_repeated_change_ends_what_the_first_left(
         calls += 1
 
     assert calls > 4
+
+
+async def test_change_of_nothing_keeps_a_renewed_hash(sessions: Sessions) -> None:
+    """A login replaces the hash while the request compares the record. The weaker hash does not come back."""
+    worker, bob = sessions.worker, await sessions.find_user(BOB)
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "back-office"})
+    renewed = msgspec.json.encode(msgspec.structs.replace(bob, password_hash="$argon2id$new", revision=""))
+
+    def compare(old: User | None) -> User:
+        sessions.store.hset(user_key(bob.identity), "record", renewed)
+        assert old is not None
+        return old
+
+    await editor.put_user(bob.identity, compare)
+    assert (await sessions.find_user(BOB)).password_hash == "$argon2id$new"

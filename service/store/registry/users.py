@@ -66,10 +66,14 @@ class Users(Records[UserIdentity, User | None]):
     async def replace(self, old: User | None, new: User, on_written: Callable[[], object]) -> None:
         """Write the record that replaces `old`. Durable on return. `on_written` is called before it is confirmed.
 
-        If nothing has changed, the record is written with the revision that it has. This confirms an earlier write.
+        If nothing has changed, an earlier write is confirmed. The record is not written then: a login may have replaced
+        its hash meanwhile.
         """
         async with self._redis.durable(new.identity.shard) as scripts:
-            await self._put(scripts.run, new, new.revision if new == old else make_revision())
+            if new == old:
+                await scripts.leave_fence()
+            else:
+                await self._put(scripts.run, new, make_revision())
             on_written()
 
     async def put_many(self, users: Sequence[tuple[UserIdentity, User | None, User]]) -> None:
