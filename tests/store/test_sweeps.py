@@ -4,6 +4,7 @@ import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
+from service.redis_client.deadline import UnreadableRecord
 from service.store.keys import index_key, revoked_key
 from service.store.reports.session_scan import Session as Judged
 from service.store.reports.session_scan import SessionScan
@@ -59,3 +60,13 @@ async def test_scan_finds_every_user_with_sessions(sessions: Sessions, pages: Pa
     assert len(found) == len(set(found))
     assert set(found) == expected | {(meter.shard, meter.subject)}
     assert page.browser.shard == meter.shard
+
+
+@pytest.mark.clause("decided-newer-record")
+async def test_session_that_cannot_be_ended_keeps_no_other(sessions: Sessions) -> None:
+    started = [await sessions.start() for _ in range(9)]
+    for broken in started[::2]:
+        sessions.store.set(broken.key, str(sessions.record(broken)).replace("\np\n0\n", "\np\nx\n"), keepttl=True)
+    with pytest.raises(UnreadableRecord):
+        await sessions.worker.session_scan.end_sessions(["phone-app"], lambda _: "console")
+    assert not any(sessions.record(each) for each in started[1::2])

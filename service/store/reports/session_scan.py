@@ -56,6 +56,8 @@ class SessionScan:
                         continue
                 except SlotIsMoving:
                     moving.add(shard)
+                except UnreadableRecord:
+                    pass  # the last attempt below raises it, once the others have ended
                 left.append((key, session.client_id, reason))
         for key, client_id, reason in left:
             ended += await self._end(key, client_id, reason)
