@@ -38,7 +38,7 @@ class Seeds:
     async def list_all(self) -> dict[str, str]:
         """Return all texts that `find` can find, but for those of users, by their names."""
         fields = await self._redis.read("HGETALL", registry_key("seed"))
-        return {name.decode(): applied.decode() for name, applied in fields.items()}
+        return {name.decode(errors="replace"): applied.decode(errors="replace") for name, applied in fields.items()}
 
     async def list_users(self, shards: Sequence[str]) -> list[UserIdentity]:
         """Return the users of these shards whose entries a seed applied.
