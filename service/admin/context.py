@@ -16,7 +16,6 @@ from service.protocol.scope import MAIN_REALM, parse_realm
 from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
 from service.store.records import FamilyRecord
-from service.store.reports.token_inspection import TokenInspection
 
 
 class AdminContext(Components):
@@ -27,7 +26,6 @@ class AdminContext(Components):
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = int) -> None:
         super().__init__(settings, clock_offset_ms)
-        self.inspection = TokenInspection(self.redis)
         self.actor = get_actor()
         self.on_wait: Callable[[], object] = lambda: None
         origin = {"actor": self.actor, "reason": "console"}

@@ -19,7 +19,7 @@ from service.store.keys import code_key, ended_key, family_key, redeemed_key
 from service.store.registry.clients import CLIENTS
 from service.store.registry.realms import REALMS
 from service.store.registry.users import USERS
-from service.store.reports.token_inspection import TokenInspection
+from service.store.reports.token_inspection import find_family
 from service.store.sessions.codes import Codes
 from service.worker import Worker
 from tests.fuzz.generators import bent_bytes, data, json_values
@@ -99,13 +99,13 @@ async def test_browser_session_record_is_parsed_or_an_outage(worker: Worker, sto
     """Clients, the user's page, the console and a caching gateway read the record."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
-    digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis)
+    digest = refresh_token.family_digest
     codes_of_worker = Codes(worker.redis, DEFAULT_LIFETIMES)
     looks: list[tuple[str, Branding]] = [
         (family_key("0a3", digest), lambda: worker.families.find("0a3", digest)),
         (family_key("0a3", digest), lambda: worker.families.find_live(refresh_token)),
-        (family_key("0a3", digest), lambda: inspection.find_family("0a3", digest, 0)),
-        (ended_key("0a3", digest), lambda: inspection.find_family("0a3", digest, 0)),
+        (family_key("0a3", digest), lambda: find_family(worker.redis, "0a3", digest, 0)),
+        (ended_key("0a3", digest), lambda: find_family(worker.redis, "0a3", digest, 0)),
         (code_key("0a3", code.digest), lambda: codes_of_worker.find(code)),
         (redeemed_key("0a3", code.digest), lambda: codes_of_worker.find(code)),
         (access_key("0a3", access_token.digest), lambda: worker.access_tokens.find(access_token)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.store.reports.token_inspection import EndedFamily, KnownFamily, TokenInspection
+from service.store.reports.token_inspection import EndedFamily, KnownFamily, find_family
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.clause("decided-token-inspection")
 
 
 async def find(sessions: Sessions, session: Session) -> KnownFamily | EndedFamily | None:
-    inspection = TokenInspection(sessions.worker.redis)
-    return await inspection.find_family(session.identity.shard, session.first.family_digest, sessions.now_ms())
+    redis, digest = sessions.worker.redis, session.first.family_digest
+    return await find_family(redis, session.identity.shard, digest, sessions.now_ms())
 
 
 async def find_known(sessions: Sessions, session: Session) -> KnownFamily:
@@ -26,7 +26,7 @@ async def test_the_live_access_tokens_of_a_family_are_counted(sessions: Sessions
     await sessions.refresh(session, 2)
 
     digest, record = session.first.family_digest, sessions.parsed(session)
-    assert await find(sessions, session) == KnownFamily(digest, record, "live", access_tokens=3, marked_at_ms=None)
+    assert await find(sessions, session) == KnownFamily(digest, record, "live", access_tokens=3, marked_at_ms=0)
     clock.advance(550)
     assert (await find_known(sessions, session)).access_tokens == 2
 

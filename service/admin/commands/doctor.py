@@ -25,7 +25,7 @@ from service.realms.provider.http_client import HttpClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
-from service.store.reports.key_statistics import Statistics
+from service.store.reports.key_statistics import list_keys_without_ttl
 from service.store.reports.readiness import find_obstacle, find_write_obstacle
 
 Level = Literal["good", "note", "warning", "trouble"]
@@ -150,7 +150,7 @@ async def _look_at_slots(context: AdminContext) -> list[Finding]:
 
 
 async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding]:
-    endless = await Statistics(context.redis).list_keys_without_ttl(advance)
+    endless = await list_keys_without_ttl(context.redis, advance)
     says = "without a time to live, which {} should have: {}"
     found = [Finding("trouble", "keys", says.format(kind, ", ".join(keys))) for kind, keys in sorted(endless.items())]
     if await context.registry.has_pending():
@@ -196,7 +196,7 @@ def _look_at_settings(
         (far and not url.password, "trouble", "REDIS_URL", "no password: any program there can end all sessions"),
         (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "not set: callers behind a proxy share its limits"),
         (settings.has_public_example_seed, "trouble", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
-        (settings.code_ttl_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
+        (settings.code_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
         (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "none: a session in use never ends"),
         (keys > 1, "note", _SECRET_KEY, of_keys),
     )

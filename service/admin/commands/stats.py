@@ -7,7 +7,7 @@ from typing import Any
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import Output, format_bytes, list_facts
-from service.store.reports.key_statistics import Statistics
+from service.store.reports.key_statistics import count_keys
 
 
 @command(console, "stats", examples=("stats", "stats --json"))
@@ -18,22 +18,22 @@ async def stats(context: AdminContext, output: Output) -> None:
     estimated from samples.
     """
     with output.progress("Counting keys") as advance:
-        counts = await Statistics(context.redis).count_keys(advance)
-    sessions = counts.keys.get("family", 0)
+        counts, mean_bytes = await count_keys(context.redis, advance)
+    sessions = counts["family"]
     # A session has these kinds of keys. A user has one index, which lists all sessions of the user.
     kinds = ("family", "access", "index")
-    taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in kinds)
+    taken = sum(counts[kind] * mean_bytes.get(kind, 0.0) for kind in kinds)
     memory = await context.redis.read_info("memory")
     facts: dict[str, Any] = {
         "store": context.settings.store_name,
         "sessions": sessions,
-        "access_tokens": counts.keys.get("access", 0),
-        "browser_sessions": counts.keys.get("browser", 0),
-        "users_with_sessions": counts.keys.get("index", 0),
-        "users": counts.keys.get("user", 0),
-        "clients": counts.keys.get("client", 0),
+        "access_tokens": counts["access"],
+        "browser_sessions": counts["browser"],
+        "users_with_sessions": counts["index"],
+        "users": counts["user"],
+        "clients": counts["client"],
         "bytes_per_session": round(taken / sessions) if sessions else None,
-        "keys": sum(counts.keys.values()),
+        "keys": counts.total(),
         "used_memory": sum(server["used_memory"] for server in memory) or None,
         "memory_limit": sum(server["maxmemory"] for server in memory) or None,
         "masters": len(memory) or None,

@@ -13,7 +13,7 @@ from service.admin.output import CommandRefused, Output, format_span, format_tim
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_form import RandomToken, parse_access_token
 from service.store.records import FamilyRecord, TombstoneRecord
-from service.store.reports.token_inspection import EndedFamily, KnownFamily
+from service.store.reports.token_inspection import EndedFamily, KnownFamily, find_family
 
 
 @console.group("token")
@@ -38,7 +38,7 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
     if access_token is not None:
         facts = await _explain_access_token(context, access_token, now_ms)
     elif refresh_token is not None:
-        family = await context.inspection.find_family(refresh_token.shard, refresh_token.family_digest, now_ms)
+        family = await find_family(context.redis, refresh_token.shard, refresh_token.family_digest, now_ms)
         client = await context.registry.clients.find(family.record.client_id) if family else None
         lifetimes = context.lifetimes.of(client) if client else context.lifetimes
         facts = _explain_refresh_token(family, refresh_token.generation, now_ms, lifetimes.session_max_age_ms)
@@ -88,7 +88,7 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
     if grant is None:
         return _facts("access_token", "Not live: it expired, was revoked, ended with its session, or was never issued.")
     lives = format_span(max(0, grant.expires_at_ms - now_ms))
-    family = await context.inspection.find_family(token.shard, grant.family_digest, now_ms)
+    family = await find_family(context.redis, token.shard, grant.family_digest, now_ms)
     return {
         **_facts("access_token", f"Live for another {lives}.", live=True),
         **_name(grant),
@@ -107,7 +107,7 @@ def _explain_refresh_token(
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
     elif isinstance(family, EndedFamily):
         explanation = _explain_ending(family.record, now_ms)
-    elif family.state == "revoked" and family.marked_at_ms is not None:
+    elif family.state == "revoked":
         explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
     elif family.state != "live":
         explanation = f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."

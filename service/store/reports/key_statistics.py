@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
@@ -18,52 +18,47 @@ _SAMPLES: Final = 200
 _EXAMPLES: Final = 5
 
 
-class KeyCounts(NamedTuple):
-    """The number of keys and the mean size of a key in bytes, both by kind. The mean is taken from a sample."""
+async def count_keys(redis: StoreClient, after_batch: Callable[[int], object]) -> tuple[Counter[str], dict[str, float]]:
+    """Return the number of keys and the mean size of a key in bytes, both by kind. The mean is taken from a sample.
 
-    keys: dict[str, int]
-    mean_bytes: dict[str, float]
+    `after_batch` is called with the number of keys counted so far.
+    """
+    counts: Counter[str] = Counter()
+    samples: dict[str, list[str]] = {}
+    async for keys in _scan(redis, after_batch):
+        for key in keys:
+            kind = get_kind(key)
+            counts[kind] += 1
+            # The first keys are a fair sample: SCAN returns keys in the order of their hashes, not of their sizes.
+            if counts[kind] <= _SAMPLES:
+                samples.setdefault(kind, []).append(key)
+    return counts, {kind: await _weigh(redis, keys) for kind, keys in samples.items()}
 
 
-class Statistics:
-    def __init__(self, redis: StoreClient) -> None:
-        self._redis = redis
+async def list_keys_without_ttl(redis: StoreClient, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
+    """Return some keys without a time to live for each kind that should expire. Unknown kinds are included.
 
-    async def count_keys(self, after_batch: Callable[[int], object]) -> KeyCounts:
-        """Count the keys of each kind. `after_batch` is called with the number of keys counted so far."""
-        counts: Counter[str] = Counter()
-        samples: dict[str, list[str]] = {}
-        async for keys in self._scan(after_batch):
-            for key in keys:
-                kind = get_kind(key)
-                counts[kind] += 1
-                # The first keys are a fair sample: SCAN returns keys in the order of their hashes, not of their sizes.
-                if counts[kind] <= _SAMPLES:
-                    samples.setdefault(kind, []).append(key)
-        return KeyCounts(dict(counts), {kind: await self._weigh(keys) for kind, keys in samples.items()})
+    `after_batch` is called with the number of keys read so far.
+    """
+    endless: dict[str, list[str]] = {}
+    async for keys in _scan(redis, after_batch):
+        mortal = [key for key in keys if get_kind(key) not in LASTING_KINDS]
+        commands: list[Command] = [("PTTL", key) for key in mortal]
+        for key, left_ms in zip(mortal, await redis.read_many(commands), strict=True):
+            if left_ms == -1 and len(endless.setdefault(get_kind(key), [])) < _EXAMPLES:
+                endless[get_kind(key)].append(key)
+    return endless
 
-    async def list_keys_without_ttl(self, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
-        """Return some keys without a time to live for each kind that should expire. Unknown kinds are included.
 
-        `after_batch` is called with the number of keys read so far.
-        """
-        endless: dict[str, list[str]] = {}
-        async for keys in self._scan(after_batch):
-            mortal = [key for key in keys if get_kind(key) not in LASTING_KINDS]
-            commands: list[Command] = [("PTTL", key) for key in mortal]
-            for key, left_ms in zip(mortal, await self._redis.read_many(commands), strict=True):
-                if left_ms == -1 and len(endless.setdefault(get_kind(key), [])) < _EXAMPLES:
-                    endless[get_kind(key)].append(key)
-        return endless
+async def _scan(redis: StoreClient, after_batch: Callable[[int], object]) -> AsyncIterator[list[str]]:
+    counted = 0
+    async for keys in redis.scan("*"):
+        yield keys
+        counted += len(keys)
+        after_batch(counted)
 
-    async def _scan(self, after_batch: Callable[[int], object]) -> AsyncIterator[list[str]]:
-        counted = 0
-        async for keys in self._redis.scan("*"):
-            yield keys
-            counted += len(keys)
-            after_batch(counted)
 
-    async def _weigh(self, keys: Sequence[str]) -> float:
-        sizes = [await self._redis.measure_key(key) for key in keys]
-        known = [size for size in sizes if size is not None]
-        return sum(known) / max(1, len(known))
+async def _weigh(redis: StoreClient, keys: Sequence[str]) -> float:
+    sizes = [await redis.measure_key(key) for key in keys]
+    known = [size for size in sizes if size is not None]
+    return sum(known) / max(1, len(known))

@@ -6,7 +6,7 @@ uses this module. All times are Redis times in milliseconds.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from service.gateway.access_record import access_key
 from service.store.client import StoreClient
@@ -18,13 +18,13 @@ State = Literal["live", "revoked", "over"]
 
 
 class KnownFamily(NamedTuple):
-    """A family that has a record. `marked_at_ms` is the mark of the user's last revokeAll, or None."""
+    """A family that has a record. `marked_at_ms` is the mark of the user's last revokeAll, or 0."""
 
     digest: str
     record: FamilyRecord
     state: State
     access_tokens: int
-    marked_at_ms: int | None
+    marked_at_ms: int
 
 
 class EndedFamily(NamedTuple):
@@ -37,29 +37,19 @@ class EndedFamily(NamedTuple):
     record: TombstoneRecord
 
 
-class TokenInspection:
-    def __init__(self, redis: StoreClient) -> None:
-        self._redis = redis
-
-    async def find_family(self, shard: str, digest: str, now_ms: int) -> KnownFamily | EndedFamily | None:
-        """Return what is known of a family, or None if it expired, ended more than a day ago, or never existed."""
-        record, tombstone = await self._redis.read_many(
-            [("GET", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
-        )
-        if record is not None:
-            family = parse_family(record)
-            mark = await self._find_mark(shard, family.subject)
-            keys = [access_key(shard, each) for each in family.access_digests]
-            live = int(await self._redis.read("EXISTS", *keys)) if keys else 0
-            return KnownFamily(digest, family, _judge_state(family, mark, now_ms), live, mark)
-        return EndedFamily(digest, parse_tombstone(tombstone)) if tombstone is not None else None
-
-    async def _find_mark(self, shard: str, subject: str) -> int | None:
-        mark: Any = await self._redis.read("GET", mark_key(shard, subject))
-        return None if mark is None else parse_mark(mark)
+async def find_family(redis: StoreClient, shard: str, digest: str, now_ms: int) -> KnownFamily | EndedFamily | None:
+    """Return what is known of a family, or None if it expired, ended more than a day ago, or never existed."""
+    record, tombstone = await redis.read_many([("GET", family_key(shard, digest)), ("GET", ended_key(shard, digest))])
+    if record is not None:
+        family = parse_family(record)
+        marked_at_ms = parse_mark(await redis.read("GET", mark_key(shard, family.subject)))
+        keys = [access_key(shard, each) for each in family.access_digests]
+        live = int(await redis.read("EXISTS", *keys)) if keys else 0
+        return KnownFamily(digest, family, _judge_state(family, marked_at_ms, now_ms), live, marked_at_ms)
+    return EndedFamily(digest, parse_tombstone(tombstone)) if tombstone is not None else None
 
 
-def _judge_state(record: FamilyRecord, marked_at_ms: int | None, now_ms: int) -> State:
-    if marked_at_ms is not None and record.created_ms <= marked_at_ms:
+def _judge_state(record: FamilyRecord, marked_at_ms: int, now_ms: int) -> State:
+    if record.created_ms <= marked_at_ms:
         return "revoked"
     return "live" if now_ms < record.expires_ms else "over"
