@@ -12,7 +12,6 @@ from contextlib import suppress
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import NamedTuple
 
 from service.protocol.grammar import is_web_address
 from service.redis_client.url import Durability, parse_redis_url
@@ -35,11 +34,8 @@ Network = IPv4Network | IPv6Network
 HostPort = tuple[str, int]
 
 
-class Limit(NamedTuple):
-    """A number of attempts in a window of time."""
-
-    attempts: int
-    window_ms: int
+Limit = tuple[int, int]
+"""A number of attempts, and the window of time in ms."""
 
 
 def parse_redis_address(text: str) -> str:
@@ -126,7 +122,7 @@ def parse_limit(text: str) -> Limit:
     match = re.fullmatch(r"([0-9]{1,9})/(second|minute|hour|day)", text)
     if match is None or int(match[1]) < 1:
         raise ValueError("a limit such as 10/minute: a number, 1 or more, per second, minute, hour or day")
-    return Limit(int(match[1]), WINDOWS_MS[match[2]])
+    return int(match[1]), WINDOWS_MS[match[2]]
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import cast
 
+import msgspec
+
 from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
 from service.config.reading import BadSettings, Reading, Setting, setting
@@ -70,11 +72,11 @@ class Settings:
         "TOKEN_SERVICE_PASSWORD_MIN_LENGTH", parsers.parse_password_length, str(MIN_PASSWORD_CHARACTERS)
     )
     durability: Durability = setting("TOKEN_SERVICE_DURABILITY", parsers.parse_durability, "memory")
-    access_token_ttl_ms: int = setting("TOKEN_SERVICE_ACCESS_TOKEN_TTL", parsers.parse_duration_ms, "600")
-    refresh_token_ttl_ms: int = setting("TOKEN_SERVICE_REFRESH_TOKEN_TTL", parsers.parse_duration_ms, "2592000")
+    access_token_ms: int = setting("TOKEN_SERVICE_ACCESS_TOKEN_TTL", parsers.parse_duration_ms, "600")
+    refresh_token_ms: int = setting("TOKEN_SERVICE_REFRESH_TOKEN_TTL", parsers.parse_duration_ms, "2592000")
     session_max_age_ms: int | None = setting("TOKEN_SERVICE_SESSION_MAX_AGE", parsers.parse_duration_ms, None)
     sessions_per_user: int = setting("TOKEN_SERVICE_SESSIONS_PER_USER", parsers.parse_sessions, "1000")
-    code_ttl_ms: int = setting("TOKEN_SERVICE_CODE_TTL", parsers.parse_duration_ms, "60")
+    code_ms: int = setting("TOKEN_SERVICE_CODE_TTL", parsers.parse_duration_ms, "60")
     refresh_grace_ms: int = setting("TOKEN_SERVICE_REFRESH_GRACE", parsers.parse_duration_or_zero_ms, "300")
     login_session_ttl_ms: int = setting("TOKEN_SERVICE_LOGIN_SESSION_TTL", parsers.parse_duration_ms, "3600")
     stay_signed_in_ttl_ms: int = setting("TOKEN_SERVICE_STAY_SIGNED_IN_TTL", parsers.parse_duration_ms, "2592000")
@@ -109,8 +111,19 @@ class Settings:
     @property
     def has_public_example_seed(self) -> bool:
         """True if callers from other machines may log in with the passwords of the example seed."""
-        public = _find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
-        return self.seed_file == EXAMPLE_SEED and public is not None
+        return self.seed_file == EXAMPLE_SEED and self.find_public_setting() is not None
+
+    def find_public_setting(self) -> str | None:
+        """Return the first setting by which other machines may reach the service, with its value, or None."""
+        if not is_loopback(self.host):
+            return f"HOST {self.host!r}"
+        for variable, url in (("TOKEN_SERVICE_BASE_URL", self.base_url), ("TOKEN_SERVICE_WEB_URL", self.web_url)):
+            if not is_local(url):
+                return f"{variable} {url!r}"
+        for network in self.trusted_proxies:
+            if not network.is_loopback:
+                return f"TOKEN_SERVICE_TRUSTED_PROXIES {str(network)!r}"
+        return None
 
 
 SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
@@ -133,10 +146,11 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
         read.mistake(
             "TOKEN_SERVICE_DURABILITY", f"'{durability}'", "REDIS_URL to be set: the embedded store has no replicas"
         )
-    _check_example_seed(read, handed_socket)
+    settings = Settings(**read.values)
+    _check_example_seed(read, settings.find_public_setting(), handed_socket)
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))
-    return Settings(**read.values)
+    return settings
 
 
 def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
@@ -155,11 +169,9 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
 
 
-def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
+def _check_example_seed(read: Reading, public: str | None, handed_socket: int | None) -> None:
     """Refuse the example seed at a public address unless the operator named it, since its passwords are public."""
     variable = SETTINGS["seed_file"].variable
-    addresses = (read.values[name] for name in ("host", "base_url", "web_url", "trusted_proxies"))
-    public = _find_public_setting(*addresses)
     if public is None and handed_socket is not None:
         public = f"the socket of --fd {handed_socket}"
     if read.uses_embedded_store and public and not read.environment.get(variable):
@@ -167,19 +179,6 @@ def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
         read.mistake(
             variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"
         )
-
-
-def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[Network, ...]) -> str | None:
-    """Return the first setting by which other machines may reach the service, with its value, or None."""
-    if not is_loopback(host):
-        return f"HOST {host!r}"
-    for variable, url in (("TOKEN_SERVICE_BASE_URL", base_url), ("TOKEN_SERVICE_WEB_URL", web_url)):
-        if not is_local(url):
-            return f"{variable} {url!r}"
-    for network in proxies:
-        if not network.is_loopback:
-            return f"TOKEN_SERVICE_TRUSTED_PROXIES {str(network)!r}"
-    return None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
@@ -214,11 +213,5 @@ def choose_durability(settings: Settings) -> Durability:
 
 
 def make_lifetimes(settings: Settings) -> Lifetimes:
-    return Lifetimes(
-        access_token_ms=settings.access_token_ttl_ms,
-        refresh_token_ms=settings.refresh_token_ttl_ms,
-        session_max_age_ms=settings.session_max_age_ms,
-        code_ms=settings.code_ttl_ms,
-        refresh_grace_ms=settings.refresh_grace_ms,
-        sessions_per_user=settings.sessions_per_user,
-    )
+    """Return the lifetimes. Each is named as its setting."""
+    return msgspec.convert(settings, Lifetimes, from_attributes=True)
