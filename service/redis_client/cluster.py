@@ -72,7 +72,7 @@ class ClusterTopology:
         self._options = options
         self._masters: dict[Node, Master] = {}
         self._retiring: set[asyncio.Task[None]] = set()
-        self._probes: dict[Node, str] = {}
+        self._probes: dict[Node, Command] = {}
         self._ranges: tuple[_Range, ...] | None = None
         self._epoch = 0
         self._confirmed_at = 0.0
@@ -198,7 +198,9 @@ class ClusterTopology:
         for first, last, node in ranges:
             by_slot[first : last + 1] = [self._masters.get(node) or self._make_master(node)] * (last + 1 - first)
         self._probes = {
-            master.node: key for key in self._options.probe_keys if (master := by_slot[get_slot(key)]) and master.node
+            master.node: ("GET", key)
+            for key in self._options.probe_keys
+            if (master := by_slot[get_slot(key)]) and master.node
         }
         self._by_slot.set(by_slot)
         if self._options.invalidate is not None:
@@ -216,10 +218,6 @@ class ClusterTopology:
         async def get_node() -> Node:
             return node
 
-        def find_probe() -> Command | None:
-            key = self._probes.get(node)
-            return None if key is None else ("GET", key)
-
         def check_probe(answer: Any) -> None:
             """Raise if the node cannot serve. After MOVED it has lost slots, so earlier answers are distrusted."""
             if isinstance(answer, BaseException):
@@ -228,7 +226,7 @@ class ClusterTopology:
                 if str(answer).startswith("MOVED "):
                     master.reads.distrust()
 
-        master = Master(self._options, get_node, Check(find_probe, check_probe))
+        master = Master(self._options, get_node, Check(lambda: self._probes.get(node), check_probe))
         master.reads.node = node
         self._masters[node] = master
         return master

@@ -49,6 +49,7 @@ WATCH_SECONDS: Final = 1.0
 """The interval at which Sentinels or cluster nodes are asked where the masters are."""
 
 
+GetNode = Callable[[], Awaitable[Node | None]]
 Invalidate = Callable[[Sequence[bytes] | None], None]
 """A function of a cache that forgets keys that changed. None means that any key may have changed."""
 
@@ -98,12 +99,7 @@ class ManagedConnection:
     `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted.
     """
 
-    def __init__(
-        self,
-        options: ConnectionOptions,
-        get_node: Callable[[], Awaitable[Node | None]],
-        check: Check,
-    ) -> None:
+    def __init__(self, options: ConnectionOptions, get_node: GetNode, check: Check) -> None:
         self.trust = Trust()
         self.node: Node | None = None
         self._clock_lead: float | None = None

@@ -123,7 +123,13 @@ class Router:
             else:
                 charge(started)
                 return answer
-        send = functools.partial(_send, command, decode, is_read, is_tracked)
+
+        async def send(master: Master, asks_before: bool) -> Value:
+            connection = master.choose(is_read=is_read)
+            if asks_before:
+                return decode(None, await connection.send_asking(command))
+            return await connection.send(command, functools.partial(decode, connection), is_tracked=is_tracked)
+
         work = self.send_until_answered(
             topology, key, send, is_read=is_read, follows_ask=follows_ask, started=started, failure=failure
         )
@@ -216,15 +222,6 @@ class Router:
             invalidate_kind = self._caches.get(key.partition(b":")[0])
             if invalidate_kind is not None:
                 invalidate_kind((key,))
-
-
-async def _send(
-    command: Command, decode: Decoder[Value], is_read: bool, is_tracked: bool, master: Master, asks_before: bool
-) -> Value:
-    connection = master.choose(is_read=is_read)
-    if asks_before:
-        return decode(None, await connection.send_asking(command))
-    return await connection.send(command, functools.partial(decode, connection), is_tracked=is_tracked)
 
 
 def _may_be_sent_again(error: BaseException, is_read: bool) -> bool:

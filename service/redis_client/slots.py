@@ -27,12 +27,6 @@ SLOTS: Final = 16384
 _RESERVE_SECONDS: Final = 0.1
 """Time that is kept back, so that the caller gets SlotIsMoving instead of a timeout."""
 
-_FLAGS_AT: Final = 2
-"""The index of the flags in a line of an answer to CLUSTER NODES."""
-
-_WORDS_BEFORE_SLOTS: Final = 8
-"""The index of the first slot in a line of an answer to CLUSTER NODES."""
-
 _SLOTS: Final = re.compile(
     r"(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?|\[(?P<moving>[0-9]{1,5})-(?P<way>[<>])-\w+\]"
 )
@@ -68,10 +62,9 @@ def parse_own_slots(answer: bytes) -> NodeSlots:
     """
     for line in answer.decode(errors="replace").split("\n"):
         words = line.split()
-        if len(words) >= _WORDS_BEFORE_SLOTS and "myself" in words[_FLAGS_AT].split(","):
-            found = [_SLOTS.fullmatch(word) for word in words[_WORDS_BEFORE_SLOTS:]]
-            slots = [slot for slot in found if slot is not None]
-            if len(slots) < len(found):
+        if len(words) >= 8 and "myself" in words[2].split(","):
+            slots = [slot for word in words[8:] if (slot := _SLOTS.fullmatch(word))]
+            if len(slots) < len(words[8:]):
                 break
             own = [range(int(slot["first"]), int(slot["last"] or slot["first"]) + 1) for slot in slots if slot["first"]]
             leaving, arriving = (

@@ -8,17 +8,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextvars import Context
 from typing import Any, Final
 
 from .deadline import ResponseError, StoreUnavailable, end_task
-from .managed_connection import CLOSED, Check, ConnectionOptions, ManagedConnection
+from .managed_connection import CLOSED, Check, ConnectionOptions, GetNode, ManagedConnection
 from .url import Node
 
 log: Final = logging.getLogger(__package__)
-
-GetNode = Callable[[], Awaitable[Node | None]]
 
 
 class Master:
