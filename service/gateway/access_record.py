@@ -34,15 +34,7 @@ def parse_grant(record: bytes) -> AccessGrant:
                 f"an access token's record has version {version[:20]!r}; this library knows version {VERSION}"
             )
         issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines[:7]
-        return AccessGrant(
-            issued_at_ms=int(issued_ms),
-            expires_at_ms=int(expires_ms),
-            family_digest=family_digest,
-            client_id=client_id,
-            subject=subject,
-            username=username,
-            scope=scope,
-        )
+        return AccessGrant(int(issued_ms), int(expires_ms), family_digest, client_id, subject, username, scope)
     except ValueError:
         raise StoreUnavailable(f"an access token's record does not have the form of version {VERSION}") from None
 

@@ -18,7 +18,7 @@ MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
 """The limit for a required scope: the challenge repeats it, and proxies refuse long headers."""
 
 
-class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
+class AccessGrant(msgspec.Struct, frozen=True):
     """The grant behind a live access token. Times are in milliseconds since 1970 by the clock of Redis.
 
     Authorise by `subject`, which is stable, opaque and unique across realms. `username` is for display: two users of
