@@ -181,7 +181,10 @@ class HttpConnection(HttpToolsProtocol):
         self._other_bytes += self._read_bytes
         self._feed(data)
         if self._other_bytes > MAX_UNFINISHED_HEAD_BYTES and not self.transport.is_closing():
-            self._check_other_bytes()
+            if self._head_begun:
+                self._end_reading(InvalidRequest("head_too_large", status=431))
+            elif self._is_in_body and self._other_bytes > MAX_OTHER_BYTES:
+                self._end_reading(InvalidRequest("body_in_too_many_chunks"))
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -203,13 +206,6 @@ class HttpConnection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._read_bytes = self._other_bytes
         self._feed(b"".join([line, *headers, b"\r\n", rest]))
-
-    def _check_other_bytes(self) -> None:
-        """End reading if an unfinished request is too long: its head, or all of it without the body."""
-        if self._head_begun:
-            self._end_reading(InvalidRequest("head_too_large", status=431))
-        elif self._is_in_body and self._other_bytes > MAX_OTHER_BYTES:
-            self._end_reading(InvalidRequest("body_in_too_many_chunks"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
