@@ -51,10 +51,10 @@ async def _list_members(
     members of other kinds, possibly many.
     """
     prefix = f"{kind}:".encode()
-    key, digests, start, is_read = index_key(identity.shard, identity.subject), list[str](), 0, False
-    while not is_read:
+    key, digests, start = index_key(identity.shard, identity.subject), list[str](), 0
+    while True:
         members = await redis.read("ZREVRANGE", key, start, start + members_at_once - 1)
         digests += [member.removeprefix(prefix).decode() for member in members if member.startswith(prefix)]
-        is_read = len(digests) > most or len(members) < members_at_once
+        if len(digests) > most or len(members) < members_at_once:
+            return list(dict.fromkeys(digests))
         start += members_at_once
-    return list(dict.fromkeys(digests))

@@ -7,7 +7,7 @@ random keys show the share of each kind well enough, and cost Redis about a mill
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from service.redis_client.connection import Command
 from service.redis_client.deadline import StoreUnavailable
@@ -29,12 +29,7 @@ class CountingForbidden(Exception):
     """The Redis user lacks a permission that the count needs."""
 
 
-class SessionCount(NamedTuple):
-    sessions: float
-    access_tokens: float
-
-
-async def estimate_session_count(redis: StoreClient) -> SessionCount:
+async def estimate_session_count(redis: StoreClient) -> tuple[float, float]:
     """Return the number of sessions and access tokens, counted or estimated.
 
     Raises StoreUnavailable in an outage, or CountingForbidden if the Redis user lacks the permission.
@@ -50,20 +45,20 @@ async def estimate_session_count(redis: StoreClient) -> SessionCount:
         raise
 
 
-async def _count(redis: StoreClient) -> SessionCount:
+async def _count(redis: StoreClient) -> tuple[float, float]:
     keys = {key async for batch in redis.scan("*") for key in batch}
     kinds = Counter(get_kind(key) for key in keys)
-    return SessionCount(kinds["family"], kinds["access"])
+    return kinds["family"], kinds["access"]
 
 
-async def _estimate(redis: StoreClient, masters: list[tuple[Master, int]]) -> SessionCount:
+async def _estimate(redis: StoreClient, masters: list[tuple[Master, int]]) -> tuple[float, float]:
     """Estimate each master separately: each knows its own number of keys, and keys may be spread unevenly."""
     sessions = access_tokens = 0.0
     for master, size in masters:
         kinds = await _sample(redis, master, SAMPLED_KEYS // len(masters))
         sessions += size * kinds["family"] / kinds.total()
         access_tokens += size * kinds["access"] / kinds.total()
-    return SessionCount(sessions, access_tokens)
+    return sessions, access_tokens
 
 
 async def _sample(redis: StoreClient, master: Master, wanted: int) -> Counter[str]:
