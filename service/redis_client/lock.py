@@ -13,6 +13,7 @@ from .client import RedisClient
 from .deadline import StoreUnavailable, end_task
 from .script import OWN_SCRIPTS
 
+LOCK_SECONDS: Final = 10
 LOCK_PAUSE_SECONDS: Final = 0.05
 
 Result = TypeVar("Result")
@@ -26,17 +27,18 @@ _KEEP: Final = OWN_SCRIPTS["keep_lock"]
 
 
 class RedisLock:
-    """A lock with one holder at a time. It expires unless it is renewed, so the lock of a dead holder becomes free.
+    """A lock with one holder at a time. It expires after LOCK_SECONDS unless it is renewed.
+
+    So the lock of a dead holder becomes free.
 
     `on_wait` is called once if another holder has the lock. Raises LockHeld after `wait_seconds`, unless that is None.
     """
 
     def __init__(
-        self, redis: RedisClient, key: str, seconds: float, on_wait: Callable[[], object], wait_seconds: float | None
+        self, redis: RedisClient, key: str, on_wait: Callable[[], object], wait_seconds: float | None = None
     ) -> None:
         self._redis = redis
         self._key = key
-        self._lifetime_ms = round(seconds * 1000)
         self._on_wait = on_wait
         self._wait_seconds = wait_seconds
         self._holder = secrets.token_hex(16)
@@ -57,21 +59,21 @@ class RedisLock:
 
     async def renew(self) -> None:
         """Extend the lifetime of the lock. Raises StoreUnavailable if another holder may already have the lock."""
-        if await self._keep(self._lifetime_ms) != "kept":
+        if await self._keep(1000 * LOCK_SECONDS) != "kept":
             raise StoreUnavailable(f"the lock {self._key} has expired, and another process may hold it")
 
     async def renew_during(self, work: Awaitable[Result]) -> Result:
         """Wait for long work and renew the lock until it is done. The work is cancelled if the lock was lost."""
         task: asyncio.Future[Result] = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait([task], timeout=self._lifetime_ms / 4000))[0]:
+            while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
                 await self.renew()
         finally:
             await end_task(task)
         return task.result()
 
     async def _take(self) -> bool:
-        command = ("SET", self._key, self._holder, "NX", "PX", self._lifetime_ms)
+        command = ("SET", self._key, self._holder, "NX", "PX", 1000 * LOCK_SECONDS)
         return await self._redis.write(*command) is not None
 
     async def _keep(self, lifetime_ms: int) -> str | int:

@@ -94,7 +94,7 @@ class PendingRevocations:
         """
         if not await self._registry.has_pending():
             return
-        async with self._registry.make_scan_lock(on_wait) as lock:
+        async with self._registry.make_lock_for("scan", on_wait) as lock:
             clients = await self._registry.list_pending_scans("pending_scans")
             realms = await self._registry.list_pending_scans("pending_realm_scans")
             if not (clients or realms):

@@ -63,7 +63,7 @@ async def test_everything_marks_users_without_sessions(admin: Admin, worker: Wor
 async def test_everything_and_a_change_of_a_user_do_not_wait(admin: Admin, worker: Worker) -> None:
     async with worker.registry.make_lock():
         ended = await admin("revoke-all", "--everything", "--yes")
-    async with worker.registry.make_everybody_lock(list):
+    async with worker.registry.make_lock_for("everybody", list):
         changed = await admin("user", "disable", ALICE.username, "--yes")
 
     assert [(each.status, "Waiting" in each.aside) for each in (ended, changed)] == [(0, False)] * 2

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 import redis
 
+from service.redis_client.lock import LOCK_SECONDS
 from service.store.attempts import Counter
 from service.store.keys import LASTING_KINDS, family_key, get_kind, registry_key
-from service.store.registry.store import LOCK_SECONDS
 from service.store.sessions.families import Spent
 from service.store.single_use import make_state_key, make_token_key
 from tests.house.key_table import read_table

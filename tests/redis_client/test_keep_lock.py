@@ -16,7 +16,7 @@ LIFETIME_MS = 10_000
 
 
 def make_lock(worker: Worker, waited: list[bool], wait_seconds: float | None = None) -> RedisLock:
-    return RedisLock(worker.redis, KEY, LIFETIME_MS / 1000, lambda: waited.append(True), wait_seconds)
+    return RedisLock(worker.redis, KEY, lambda: waited.append(True), wait_seconds)
 
 
 async def test_one_holder_at_a_time(settled_time: SettledTime, worker: Worker, store: redis.Redis) -> None:

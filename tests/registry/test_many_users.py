@@ -73,11 +73,11 @@ async def test_applied_file_is_not_parsed_again(seeding: Seeding, tmp_path: Path
 async def test_file_that_changes_while_a_worker_waits_is_read_then(
     worker: Worker, seeding: Seeding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, make_seed_lock = asyncio.Event(), RegistryStore.make_seed_lock
-    monkeypatch.setattr(RegistryStore, "make_seed_lock", lambda registry: make_seed_lock(registry, waiting.set))
+    waiting, make_lock_for = asyncio.Event(), RegistryStore.make_lock_for
+    monkeypatch.setattr(RegistryStore, "make_lock_for", lambda store, work, *_: make_lock_for(store, work, waiting.set))
     file = tmp_path / "seed.yaml"
     file.write_text("users:\n- {username: alice, name: Old, password: twelve chars}\n")
-    async with worker.registry.make_seed_lock():
+    async with worker.registry.make_lock_for("seed"):
         applying = asyncio.create_task(seeding.apply_file(file, 8))
         await waiting.wait()
         file.write_text(file.read_text().replace("Old", "New"))

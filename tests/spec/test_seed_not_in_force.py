@@ -15,7 +15,7 @@ pytestmark = pytest.mark.clause("decided-seed-not-in-force")
 @pytest.fixture(autouse=True)
 async def unseeded(worker: Worker, http: httpx2.AsyncClient, store: redis.Redis) -> AsyncIterator[None]:
     """Another process applies the seed, which takes long."""
-    async with worker.registry.make_seed_lock():
+    async with worker.registry.make_lock_for("seed"):
         store.hdel("seed:{registry}", "file")
         yield
 

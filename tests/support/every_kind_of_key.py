@@ -1,6 +1,7 @@
 """One of every operation of the service that writes to Redis."""
 
 from collections.abc import AsyncIterator
+from typing import get_args
 
 import httpx2
 import msgspec
@@ -14,6 +15,7 @@ from service.registry.seed_file.read import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
 from service.store.client import StoreClient
+from service.store.registry.store import LongWork
 from service.store.reports.readiness import find_obstacle
 from service.store.sessions.families import UserEnding
 from service.store.sessions.revocations import Revocations
@@ -39,7 +41,7 @@ async def every_kind_of_key(
     await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
     registry = worker.registry
-    seed, scan, everybody = registry.make_seed_lock(), registry.make_scan_lock(), registry.make_everybody_lock(list)
+    seed, scan, everybody = (registry.make_lock_for(work) for work in get_args(LongWork))
     async with registry.make_lock(), seed, scan, everybody:
         yield "a seed under way"
     client = await worker.registry.clients.find("web-shop")

@@ -110,7 +110,7 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
         count(len(left))
 
     # Without the lock, two such commands at once could each skip users that the other one is processing.
-    async with context.registry.make_everybody_lock(context.on_wait) as lock:
+    async with context.registry.make_lock_for("everybody", context.on_wait) as lock:
         try:
             with output.progress("Users whose sessions end") as advance:
                 await lock.renew_during(end_sessions())

@@ -74,7 +74,7 @@ class Seeding:
         number of all. `on_wait` is called if another process applies a seed. `actor` is recorded in the security
         events.
         """
-        async with self._registry.make_seed_lock(on_wait) as turn:
+        async with self._registry.make_lock_for("seed", on_wait) as turn:
             return await turn.renew_during(self._apply(seed, force, prune, on_progress, actor))
 
     async def apply_file(
@@ -89,7 +89,7 @@ class Seeding:
         if await self._is_in_force(fingerprint):
             await self._pending_revocations.run_all()
             return Outcome(Seed())
-        async with self._registry.make_seed_lock() as turn:
+        async with self._registry.make_lock_for("seed") as turn:
             if await self._is_in_force(fingerprint):
                 return Outcome(Seed())
             seed = await turn.renew_during(asyncio.to_thread(load_seed, path, min_password_characters))

@@ -23,7 +23,8 @@ from service.store.registry.seeds import Seeds
 from service.store.registry.users import USERS, Users
 from service.store.sessions.families import UserEnding
 
-LOCK_SECONDS: Final = 10
+LongWork = Literal["seed", "scan", "everybody"]
+"""Applying a seed, a scan of sessions, and revoking what all users have. Others change records meanwhile."""
 
 PendingScan = Literal["pending_scans", "pending_realm_scans"]
 
@@ -93,19 +94,11 @@ class RegistryStore:
     ) -> RedisLock:
         """Return the lock to hold while changing a record.
 
-        The lock expires after LOCK_SECONDS unless it is renewed. If another holder keeps it for `wait_seconds`, taking
+        If another holder keeps it for `wait_seconds`, taking
         it raises LockHeld. If `wait_seconds` is None, taking it waits without a limit.
         """
-        return RedisLock(self._redis, registry_key("lock"), LOCK_SECONDS, on_wait, wait_seconds)
+        return RedisLock(self._redis, registry_key("lock"), on_wait, wait_seconds)
 
-    def make_seed_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
-        """Return the lock to hold while applying a seed, which takes the other lock for each batch."""
-        return RedisLock(self._redis, registry_key("lock", "seed"), LOCK_SECONDS, on_wait, None)
-
-    def make_scan_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
-        """Return the lock to hold during a scan of sessions. Its holder may take the other lock, but not vice versa."""
-        return RedisLock(self._redis, registry_key("lock", "scan"), LOCK_SECONDS, on_wait, None)
-
-    def make_everybody_lock(self, on_wait: Callable[[], object]) -> RedisLock:
-        """Return the lock to hold while revoking what all users have. Others change records meanwhile."""
-        return RedisLock(self._redis, registry_key("lock", "everybody"), LOCK_SECONDS, on_wait, None)
+    def make_lock_for(self, work: LongWork, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
+        """Return the lock to hold during long work. Its holder may take the other lock, but not vice versa."""
+        return RedisLock(self._redis, registry_key("lock", work), on_wait)
