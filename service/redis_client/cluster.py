@@ -17,7 +17,6 @@ from .connection import (
     Command,
     Connection,
     NoneSucceeded,
-    decode_raw,
     gather_answers,
     get_first,
     open_connection,
@@ -246,7 +245,7 @@ async def _retire(master: Master) -> None:
 async def _ask_for_map(connection: Connection, node: Node) -> _Map:
     """Return the map that the node reports. Raises ValueError or another error if the answer is not a map."""
     questions = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
-    slots, info = await gather_answers([connection.send(question, decode_raw) for question in questions])
+    slots, info = await gather_answers([connection.send(question) for question in questions])
     epoch = _EPOCH.search(info)
     return _Map(_parse_ranges(slots, node), b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0)
 

@@ -65,9 +65,9 @@ class Connection(asyncio.Protocol):
         self._unsent: list[bytes] | None = None
 
     async def call(self, *command: str | bytes | int | float) -> Any:
-        return await self.send(command, decode_raw)
+        return await self.send(command)
 
-    def send(self, command: Command, decode: Callable[[Any], Result]) -> asyncio.Future[Result]:
+    def send(self, command: Command, decode: Callable[[Any], Result] = decode_raw) -> asyncio.Future[Result]:
         """Send a command. Returns a future of the answer, converted by `decode`.
 
         `decode` is called at the moment at which the answer stands first in the stream.
@@ -252,7 +252,7 @@ async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> Non
     if url.db:
         commands.append(("SELECT", url.db))
     try:
-        await gather_answers([connection.send(command, decode_raw) for command in commands])
+        await gather_answers([connection.send(command) for command in commands])
     except ResponseError as error:
         raise ResponseError(str(error).partition(", with args")[0]) from None
 

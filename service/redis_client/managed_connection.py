@@ -17,7 +17,7 @@ from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .availability import Availability, Backoff
-from .connection import Command, Connection, decode_raw, gather_answers, open_connection
+from .connection import Command, Connection, gather_answers, open_connection
 from .deadline import (
     CONNECT_SECONDS,
     UNREAD_REPLY_SECONDS,
@@ -128,7 +128,7 @@ class ManagedConnection:
         connection = self._connection.value
         assert connection is not None
         if is_tracked and self._is_tracked:
-            connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
+            connection.send(_TRACK_NEXT).add_done_callback(self._end_if_tracking_failed)
         return connection.send(command, decode)
 
     async def send(self, command: Command, decode: Callable[[Any], Value], *, is_tracked: bool) -> Value:
@@ -149,9 +149,7 @@ class ManagedConnection:
     async def send_asking(self, command: Command) -> Any:
         """Send a command for a key whose slot is moving to this node (ASKING)."""
         connection = await self.get_connection()
-        _, answer = await gather_answers(
-            [connection.send(("ASKING",), decode_raw), connection.send(command, decode_raw)]
-        )
+        _, answer = await gather_answers([connection.send(("ASKING",)), connection.send(command)])
         return answer
 
     def deadline(self, time_ms: float) -> float:
@@ -255,8 +253,8 @@ class ManagedConnection:
 
     async def _begin(self, connection: Connection) -> None:
         """Send the additional commands of the handshake and the first heartbeat together, and judge the answers."""
-        is_wanted = self._options.invalidate is not None
-        tracking = [connection.send(command, decode_raw) for command in (_TRACK, _TRACK_NEXT)] if is_wanted else []
+        commands = (_TRACK, _TRACK_NEXT) if self._options.invalidate is not None else ()
+        tracking: list[asyncio.Future[Any]] = [connection.send(command) for command in commands]
         sent, heartbeat = read_clock(), self._send_heartbeat(connection)
         answers = await asyncio.gather(*tracking, *heartbeat, return_exceptions=True)
         if tracking:
@@ -302,7 +300,7 @@ class ManagedConnection:
         """Send TIME and the command of the check in one round trip."""
         check = self._check.find_command()
         questions = (_TIME,) if check is None else (_TIME, check)
-        return [connection.send(each, decode_raw) for each in questions]
+        return [connection.send(each) for each in questions]
 
     def _handle_heartbeat(self, connection: Connection, sent: float, answers: Sequence[Any]) -> None:
         clock, *checked = answers

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final
 
 from .deadline import ResponseError, StoreUnavailable, end_task
 from .managed_connection import CLOSED, Check, ConnectionOptions, GetNode, ManagedConnection
 from .url import Node
-
-log: Final = logging.getLogger(__package__)
 
 
 class Master:
@@ -149,12 +147,8 @@ class SentinelTopology(SingleServerTopology):
         try:
             while True:
                 await asyncio.sleep(self._watch_seconds if self._master.reads.is_up else self._watch_seconds / 2)
-                try:
-                    node = await self._sentinels.get_master()
-                except Exception as error:
-                    log.debug("no master found through the Sentinels: %s", error)
-                else:
-                    self._master.follow(node)
+                with suppress(Exception):  # while no master is known, the connections stay as they are
+                    self._master.follow(await self._sentinels.get_master())
         finally:
             await self._sentinels.close()
 

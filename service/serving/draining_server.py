@@ -18,6 +18,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -86,13 +87,12 @@ class DrainingServer(uvicorn.Server):
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
         self._drains = drains
-        self._is_draining = False
         self._draining_since: float | None = None
         self._listens = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig == signal.SIGTERM and self._drains and not self._is_draining:
-            self._is_draining = True
+        if sig == signal.SIGTERM and self._drains and self._draining_since is None:
+            self._draining_since = time.monotonic()
             self._captured_signals.append(sig)
         else:
             super().handle_exit(sig, frame)
@@ -105,20 +105,20 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % LATE_EVERY_TICKS == 0:
             self._connections.close_expired(asyncio.get_running_loop().time())
-        if self._is_draining and not self.should_exit:
-            self.should_exit = await self._is_drained(time.monotonic())
+        if self._draining_since is not None and not self.should_exit:
+            self.should_exit = await self._is_drained(time.monotonic() - self._draining_since)
         return await super().on_tick(counter)
 
-    async def _is_drained(self, now: float) -> bool:
-        """Do the next step of draining. Returns True if no idle connection is left, or MAX_DRAIN_SECONDS are over.
+    async def _is_drained(self, seconds: float) -> bool:
+        """Do the next step of draining, after so many seconds of it.
+
+        Returns True if no idle connection is left, or MAX_DRAIN_SECONDS are over.
 
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
-        if self._draining_since is None:
+        if ENDING not in self.lifespan.state:
             log.info("shutting down: no longer ready, serving for another %g s", self.drain_seconds)
-            self._draining_since = now
             self._announce_end()
-        seconds = now - self._draining_since
         if seconds < self.drain_seconds:
             return False
         if self._listens:
@@ -156,7 +156,5 @@ class DrainingServer(uvicorn.Server):
             )
 
         loop = asyncio.get_running_loop()
-        try:
+        with suppress(OSError):
             await loop.connect_accepted_socket(create_protocol, connection, ssl=self.config.ssl)
-        except OSError as error:
-            log.debug("a connection was lost as it was accepted: %s", error)

@@ -21,7 +21,8 @@ def listen(host: str, port: int, other_port: str) -> list[socket.socket]:
     """
     sockets: list[socket.socket] = []
     try:
-        for family, address in _resolve(host):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, address in dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found):
             _add_listening(sockets, family, address, port)
         if not sockets:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
@@ -30,11 +31,6 @@ def listen(host: str, port: int, other_port: str) -> list[socket.socket]:
             listening.close()
         raise AddressRefused(f"cannot listen on {host} port {port}: {_reason(error, other_port)}") from None
     return sockets
-
-
-def _resolve(host: str) -> list[tuple[socket.AddressFamily, str]]:
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 
 
 def _add_listening(sockets: list[socket.socket], family: socket.AddressFamily, address: str, port: int) -> None:

@@ -19,7 +19,7 @@ import uvicorn
 from uvicorn.supervisors import ChangeReload
 
 from service.config.reading import BadSettings
-from service.config.settings import PREFIX, Settings, default_base_url, load_settings, unknown_variables
+from service.config.settings import PREFIX, Settings, load_settings, unknown_variables
 from service.embedded.binary import StoreFailed
 from service.embedded.server import EmbeddedStore
 from service.observability.logs import EventLog, configure_logging
@@ -124,8 +124,6 @@ def _run_workers(
     drains = not settings.embedded
     if sockets:
         print_banner_when_ready(settings, tls=configuration.is_ssl)
-    if settings.metrics_address:
-        log.info("listening for metrics", address=f"{default_base_url(*settings.metrics_address)}/metrics")
     try:
         with contextlib.ExitStack() as around:
             if configuration.use_subprocess:
