@@ -10,7 +10,7 @@ Clauses: SPEC §6, RFC 6819 §5.1.3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from service.observability.audit import GROUPS
 from service.redis_client.connection import Command
@@ -72,7 +72,8 @@ class EventStream:
         return _merge(await self._read_all([("XREVRANGE", key, "+", "-", "COUNT", most) for key in _KEYS]))
 
     async def _read_all(self, commands: Sequence[Command]) -> list[list[StoredEvent]]:
-        return [_parse(stream, entries) for stream, entries in enumerate(await self._redis.read_many(commands))]
+        streams = enumerate(await self._redis.read_many(commands))
+        return [[StoredEvent(name.decode(), fields[3], n) for name, fields in entries] for n, entries in streams]
 
 
 def get_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) -> Position:
@@ -83,7 +84,3 @@ def get_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) ->
 
 def _merge(streams: Sequence[Sequence[StoredEvent]]) -> list[StoredEvent]:
     return sorted((entry for entries in streams for entry in entries), key=lambda entry: (entry.order, entry.stream))
-
-
-def _parse(stream: int, entries: Sequence[Any]) -> list[StoredEvent]:
-    return [StoredEvent(name.decode(), fields[3], stream) for name, fields in entries]

@@ -86,7 +86,7 @@ class TombstoneRecord(NamedTuple):
 class Consent(NamedTuple):
     """An authorization request that waits for the user's answer, or has it.
 
-    `login` is the login whose browser sessions may answer it.
+    `login` is the login whose browser sessions may answer it. `answer` is empty without an answer.
     """
 
     created_ms: int
@@ -96,10 +96,6 @@ class Consent(NamedTuple):
     answer: str
     consent_request: ConsentRequest
     sid: str
-
-    @property
-    def is_answered(self) -> bool:
-        return self.answer != ""
 
 
 class BrowserSessionRecord(NamedTuple):

@@ -6,7 +6,6 @@ refresh. A scan of sessions reads every family and code once, in batches, on eve
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Final
 
@@ -17,9 +16,6 @@ from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient
 from service.store.records import FamilyRecord, parse_code, parse_family
 from service.store.sessions.families import EndReason, Families
-
-_KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
-
 
 Session = AuthorizationCode | FamilyRecord
 """A session, or a code that would become one."""
@@ -102,6 +98,5 @@ class SessionScan:
 
 def _split_key(key: str) -> tuple[str, str, str]:
     """Return the kind, the shard and the name of a key."""
-    match = _KEY.fullmatch(key)
-    assert match is not None, key
-    return match[1], match[2], match[3]
+    kind, shard, name = key.split(":", 2)
+    return kind, shard.strip("{}"), name

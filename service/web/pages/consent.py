@@ -106,7 +106,7 @@ class ConsentPages(PageSteps):
         self.pages.use_language(request, consent.consent_request.request.language)
         if consent.login != session.login:
             raise PageRefusal("expired", "consent_of_another_session")
-        if consent.is_answered and not answered_too:
+        if consent.answer and not answered_too:
             raise PageRefusal("answered", "consent_answered")
         user = await self.logins.find_user(session.realm, session.username)
         if user is None:
