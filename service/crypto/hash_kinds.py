@@ -58,30 +58,26 @@ def _weigh_scrypt(rounds: int, block_size: int, lanes: int) -> Cost:
 
 
 # The names are those of passlib, except those of argon2, which are of the PHC form. SHA-1 costs as much as SHA-256.
-_KINDS: Final[dict[str, tuple[re.Pattern[str], Callable[..., Cost | None]]]] = {
-    name: (re.compile(form), weigh)
-    for name, form, weigh in (
-        ("argon2id", rf"\$argon2id{_ARGON2}", _weigh_argon2),
-        ("argon2i", rf"\$argon2i{_ARGON2}", _weigh_argon2),
-        ("argon2d", rf"\$argon2d{_ARGON2}", _weigh_argon2),
-        ("bcrypt", _BCRYPT, _weigh_bcrypt),
-        ("pbkdf2_sha1", rf"\$pbkdf2\${_NUMBER}\${_PBKDF2_SALT}\$[A-Za-z0-9./]{{26}}[AEIMQUYcgkosw048]", _weigh_sha256),
-        ("pbkdf2_sha256", rf"\$pbkdf2-sha256\${_NUMBER}\${_PBKDF2_SALT}\${_PBKDF2_SHA256}", _weigh_sha256),
-        ("pbkdf2_sha512", rf"\$pbkdf2-sha512\${_NUMBER}\${_PBKDF2_SALT}\$[A-Za-z0-9./]{{85}}[AQgw]", _weigh_sha512),
-        (
-            "scrypt",
-            rf"\$scrypt\$ln=([1-9]|[12][0-9]),r=([2-9]|[1-9][0-9]{{1,5}}),p={_NUMBER}\${_BASE64}\${_SHA256}",
-            _weigh_scrypt,
-        ),
-        ("django_pbkdf2_sha256", rf"pbkdf2_sha256\${_NUMBER}\$[A-Za-z0-9]{{8,64}}\${_SHA256}=", _weigh_sha256),
-        ("django_bcrypt_sha256", rf"bcrypt_sha256\${_BCRYPT}", _weigh_bcrypt),
-    )
+_KINDS: Final[dict[str, tuple[str, Callable[..., Cost | None]]]] = {
+    "argon2id": (rf"\$argon2id{_ARGON2}", _weigh_argon2),
+    "argon2i": (rf"\$argon2i{_ARGON2}", _weigh_argon2),
+    "argon2d": (rf"\$argon2d{_ARGON2}", _weigh_argon2),
+    "bcrypt": (_BCRYPT, _weigh_bcrypt),
+    "pbkdf2_sha1": (rf"\$pbkdf2\${_NUMBER}\${_PBKDF2_SALT}\$[A-Za-z0-9./]{{26}}[AEIMQUYcgkosw048]", _weigh_sha256),
+    "pbkdf2_sha256": (rf"\$pbkdf2-sha256\${_NUMBER}\${_PBKDF2_SALT}\${_PBKDF2_SHA256}", _weigh_sha256),
+    "pbkdf2_sha512": (rf"\$pbkdf2-sha512\${_NUMBER}\${_PBKDF2_SALT}\$[A-Za-z0-9./]{{85}}[AQgw]", _weigh_sha512),
+    "scrypt": (
+        rf"\$scrypt\$ln=([1-9]|[12][0-9]),r=([2-9]|[1-9][0-9]{{1,5}}),p={_NUMBER}\${_BASE64}\${_SHA256}",
+        _weigh_scrypt,
+    ),
+    "django_pbkdf2_sha256": (rf"pbkdf2_sha256\${_NUMBER}\$[A-Za-z0-9]{{8,64}}\${_SHA256}=", _weigh_sha256),
+    "django_bcrypt_sha256": (rf"bcrypt_sha256\${_BCRYPT}", _weigh_bcrypt),
 }
 
 
 def find_hash_kind(text: str) -> str | None:
     """Return the name of the kind of this hash, or None if the hash is incomplete or of no known kind."""
-    return next((name for name, (form, _) in _KINDS.items() if form.fullmatch(text)), None)
+    return next((name for name, (form, _) in _KINDS.items() if re.fullmatch(form, text)), None)
 
 
 def find_hash_mistake(text: str) -> str | None:
@@ -91,7 +87,7 @@ def find_hash_mistake(text: str) -> str | None:
     logins would take all memory or time. A hash that is too cheap is accepted, because the first login replaces it.
     """
     for form, weigh in _KINDS.values():
-        if (match := form.fullmatch(text)) is not None:
+        if (match := re.fullmatch(form, text)) is not None:
             cost = weigh(*map(int, match.groups()))
             if cost is None:
                 return "has too little memory for its lanes; expected 8 KiB for each"
